@@ -1,0 +1,290 @@
+"""What all encoders share: embed -> fuse context -> pool. Only the room ``context`` differs from model to model."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.utils import ModelOutput
+
+from .configuration_blosan import SentenceEncoderConfig
+from .layers_blosan import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
+
+
+@dataclass
+class SentenceEncoderOutput(ModelOutput):
+    """Output of an encoder.
+
+    Args:
+        last_hidden_state: tokens in context, (B, N, hidden_size); positions of padding mean nothing.
+        pooler_output: sentence vectors, (B, hidden_size).
+        hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
+        attentions: attention weights of each layer, level by level; shapes at the layers of ``layers_blosan``,
+            with the directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
+        gates: gate values, likewise.
+        pooler_attentions: weight of each token in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
+            pooling.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    gates: tuple[Tensor, ...] | None = None
+    pooler_attentions: Tensor | None = None
+
+
+class WordEmbeddings(nn.Module):
+    """Word vectors, (B, N) ids -> (B, N, embedding_size), in the papers' layout.
+
+    With ``embedding_trainable="train_words"`` the table is [PAD], [UNK] (both constant zero vectors), the words of the
+    training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors.
+    """
+
+    def __init__(self, config: SentenceEncoderConfig):
+        super().__init__()
+        num_trained = config.vocab_size - config.num_fixed_embeddings
+        padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
+        self.word_embeddings = nn.Embedding(num_trained, config.embedding_size, padding_idx=padding_idx)
+        self.frozen = config.embedding_trainable == "none"
+        self.word_embeddings.weight.requires_grad_(not self.frozen)
+        # A buffer (saved with the model), because from_pretrained makes every parameter trainable again.
+        self.register_buffer("fixed_embeddings", torch.zeros(config.num_fixed_embeddings, config.embedding_size))
+        special = (config.pad_token_id, config.unk_token_id)
+        self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        num_trained = self.word_embeddings.num_embeddings
+        vectors_BNE = self.word_embeddings(input_ids.clamp(max=num_trained - 1))
+        if self.frozen:
+            vectors_BNE = vectors_BNE.detach()
+        if len(self.fixed_embeddings):
+            is_fixed_BN1 = (input_ids >= num_trained)[..., None]
+            fixed_BNE = nn.functional.embedding((input_ids - num_trained).clamp(min=0), self.fixed_embeddings)
+            vectors_BNE = torch.where(is_fixed_BN1, fixed_BNE, vectors_BNE)
+        for token_id in self.zero_ids:
+            vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
+        return vectors_BNE
+
+    @torch.no_grad()
+    def load_vectors(self, matrix) -> None:
+        """Set the whole table, fixed rows included, from an array of shape (vocab_size, embedding_size).
+
+        Raises:
+            ValueError: another shape.
+        """
+        tables = (self.word_embeddings.weight, self.fixed_embeddings)
+        matrix = torch.as_tensor(matrix, dtype=tables[0].dtype)
+        expected = (sum(map(len, tables)), self.word_embeddings.embedding_dim)
+        if tuple(matrix.shape) != expected:
+            raise ValueError(f"word vectors of shape {tuple(matrix.shape)} for a table of shape {expected}")
+        for table, rows in zip(tables, matrix.split([len(table) for table in tables]), strict=True):
+            table.copy_(rows)
+
+
+class ContextFusion(nn.Module):
+    """The room between embeddings and pooler: ``context(hidden_BNE, mask_BN) -> (tokens_BNH, maps or None)``.
+
+    Works on its own as a context layer in other networks. ``layer`` is called as
+    ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module does.
+    """
+
+    def __init__(self, layers: list[nn.Module]):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(
+        self,
+        hidden_BNE: Tensor,
+        mask_BN: Tensor | None = None,
+        output_attentions: bool = False,
+        hidden_states: list[Tensor] | None = None,
+    ) -> tuple[Tensor, AttentionMaps | None]:
+        """Fuse context into tokens.
+
+        Args:
+            hidden_BNE: token vectors, (B, N, embedding_size).
+            mask_BN: (B, N), true at real tokens; all are real by default.
+            output_attentions: return attention weights and gates too.
+            hidden_states: a list to which the output of every layer is appended.
+        """
+        if mask_BN is None:
+            mask_BN = torch.ones(hidden_BNE.shape[:2], dtype=torch.bool, device=hidden_BNE.device)
+        mask_BN = mask_BN.bool()
+        attentions, gates = (), ()
+        for layer in self.layers:
+            hidden_BNE, maps = layer(hidden_BNE, mask_BN, output_attentions)
+            if hidden_states is not None:
+                hidden_states.append(hidden_BNE)
+            if maps is not None:
+                attentions, gates = attentions + maps.attentions, gates + maps.gates
+        return hidden_BNE, AttentionMaps(attentions, gates) if output_attentions else None
+
+
+def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool):
+    """Run one attention module for each direction; features are concatenated, maps stacked in dimension 1."""
+    tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions) for module in modules), strict=True)
+    if not output_attentions:
+        return torch.cat(tokens, dim=-1), None
+    attentions = tuple(torch.stack(levels, dim=1) for levels in zip(*(m.attentions for m in maps), strict=True))
+    gates = tuple(torch.stack(levels, dim=1) for levels in zip(*(m.gates for m in maps), strict=True))
+    return torch.cat(tokens, dim=-1), AttentionMaps(attentions, gates)
+
+
+class SentenceEncoderPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors U(-0.05, 0.05)."""
+
+    config: SentenceEncoderConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    # The heads take **kwargs; without this Trainer would believe that they divide by num_items_in_batch themselves.
+    accepts_loss_kwargs = False
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, HeadDense):
+            # Each head is a matrix of its own: the limit comes from one head's fans, not from the whole stack's.
+            bound = (6 / (module.weight.shape[1] + module.weight.shape[2])) ** 0.5
+            init.uniform_(module.weight, -bound, bound)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, (FeatureAttention, FusionGate)):
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            bound = self.config.initializer_range
+            init.uniform_(module.weight, -bound, bound)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                module.weight[module.padding_idx].zero_()
+
+    def load_word_vectors(self, matrix) -> None:
+        """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
+        self.base_model.embeddings.load_vectors(matrix)
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        if self.config.num_fixed_embeddings:
+            raise ValueError(
+                f"the last {self.config.num_fixed_embeddings} rows of the vocabulary keep fixed word vectors, so rows "
+                "cannot be added behind them; train with every word of the vocabulary trainable to resize it"
+            )
+        return super().resize_token_embeddings(*args, **kwargs)
+
+
+class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
+    """A sentence encoder in three rooms: ``embeddings``, ``context``, ``pooler``. Subclasses make ``context``."""
+
+    def __init__(self, config: SentenceEncoderConfig):
+        super().__init__(config)
+        self.embeddings = WordEmbeddings(config)
+        self.context = self.make_context(config)
+        self.pooler = POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
+        self.post_init()
+
+    @staticmethod
+    def make_context(config: SentenceEncoderConfig) -> ContextFusion:
+        raise TypeError(
+            "SentenceEncoderModel has no context layer of its own; use DiSANModel, BiBloSANModel or MTSAModel"
+        )
+
+    def get_input_embeddings(self):
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value):
+        self.embeddings.word_embeddings = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs,
+    ) -> SentenceEncoderOutput | tuple:
+        """Encode sentences, one in a row.
+
+        Args:
+            input_ids: (B, N) word ids; or give ``inputs_embeds`` (B, N, embedding_size).
+            attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
+            token_type_ids: accepted and ignored; the heads split pairs before they come here.
+            output_attentions: return attention maps, gates and the pooler's weights.
+            output_hidden_states: return word vectors and the tokens after each layer.
+            return_dict: ``False`` for a plain tuple.
+        """
+        config = self.config
+        output_attentions = config.output_attentions if output_attentions is None else output_attentions
+        output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        return_dict = config.return_dict if return_dict is None else return_dict
+        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
+        hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
+        hidden_states = [hidden_BNE] if output_hidden_states else None
+        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states)
+        pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
+        output = SentenceEncoderOutput(
+            last_hidden_state=tokens_BNH,
+            pooler_output=pooled_BH,
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            attentions=maps.attentions if output_attentions else None,
+            gates=maps.gates if output_attentions else None,
+            pooler_attentions=pooler_attentions,
+        )
+        return output if return_dict else output.to_tuple()
+
+
+def prepare_inputs(
+    input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None, pad_token_id: int | None
+) -> tuple[Tensor, Tensor]:
+    """Ids (B, N) or vectors (B, N, E) with their boolean mask (B, N); a row of no width becomes one of padding.
+
+    Raises:
+        ValueError: neither or both of ids and vectors given, or rows of no tokens without a padding id.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give either input_ids or inputs_embeds, and not both")
+    inputs = input_ids if inputs_embeds is None else inputs_embeds
+    if inputs.shape[1] == 0:
+        # The tokenizer turns a batch of empty texts into floating-point rows of width 0.
+        shape = (inputs.shape[0], 1, *inputs.shape[2:])
+        if inputs_embeds is None:
+            inputs = torch.full(shape, pad_token_id or 0, dtype=torch.long, device=inputs.device)
+        else:
+            inputs = inputs.new_zeros(shape)
+        return inputs, torch.zeros(shape[:2], dtype=torch.bool, device=inputs.device)
+    if attention_mask is None:
+        if inputs_embeds is None and pad_token_id is not None:
+            attention_mask = inputs != pad_token_id
+        else:
+            attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
+    return inputs, attention_mask.bool()
+
+
+def split_pairs(inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """One row per pair -> one row per sentence: (B, N, ...) -> (2B, N', ...), all first sentences before all second.
+
+    Tokens of a sentence are moved to the front of its row, in their order, so that word order and blocks start at its
+    first word. N' is the longest sentence, or N under ``torch.compile``, whose shapes cannot depend on values.
+
+    Raises:
+        ValueError: no token_type_ids.
+    """
+    if token_type_ids is None:
+        raise ValueError(
+            "this model compares two sentences and needs token_type_ids (0 first, 1 second) to tell them apart; "
+            "tokenize pairs as tokenizer(first, second)"
+        )
+    if token_type_ids.shape[1] == 0:  # a batch of pairs of empty texts
+        token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
+    mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
+    order_2BN = torch.argsort((~mask_2BN).to(torch.uint8), dim=1, stable=True)
+    if not torch.compiler.is_compiling():
+        order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
+    mask_2BN = mask_2BN.gather(1, order_2BN)
+    rows_2B1 = torch.arange(len(mask_2BN), device=inputs.device)[:, None] % len(inputs)
+    return inputs[rows_2B1, order_2BN], mask_2BN

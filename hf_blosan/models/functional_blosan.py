@@ -1,0 +1,298 @@
+"""The equations of DiSAN, Bi-BloSAN and MTSA as short functions: the reference every fast form is tested against.
+
+Shape suffixes, here and in the layers:
+    B batch   N tokens   D features of one direction or one head   H heads   M blocks   R block length
+Two N in a row are (query, key): ``scores_BNND[b, i, j, d]`` belongs to query i, key j, feature d.
+
+Papers: DiSAN = Shen et al. 2017 (arXiv 1709.04696); Bi-BloSAN = Shen et al. 2018 (ICLR, arXiv 1804.00857);
+MTSA = Shen et al. 2019 (NAACL, arXiv 1805.00912).
+
+float32 and float64 are computed as they come, bfloat16 and float16 in float32 and cast back. A query that sees no key
+(the first token under the forward mask, any token of an empty sentence) yields exactly 0 and finite gradients.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+DIRECTIONS = ("forward", "backward", "diagonal", "full")
+SCORE_FUNCTIONS = ("sigmoid", "exp")
+
+# The authors' "minus infinity". Finite, so that a row without any key gives a uniform softmax and not NaN.
+MASKED = -1e30
+
+
+def order_mask(
+    length: int, direction: str, *, include_self: bool = False, device: torch.device | None = None
+) -> Tensor:
+    """Which keys a query may see by word order (DiSAN Eq. 16-17), as booleans of shape (N queries, N keys).
+
+    Args:
+        length: number of tokens N.
+        direction: ``"forward"`` keys before the query, ``"backward"`` keys after it, ``"diagonal"`` every key but the
+            query itself, ``"full"`` every key.
+        include_self: let a query see itself too (it always does under ``"full"``).
+        device: where to build the mask.
+
+    Raises:
+        ValueError: unknown direction.
+    """
+    positions = torch.arange(length, device=device)
+    query, key = positions[:, None], positions[None, :]
+    if direction == "forward":
+        visible = key < query
+    elif direction == "backward":
+        visible = key > query
+    elif direction == "diagonal":
+        visible = key != query
+    elif direction == "full":
+        visible = torch.ones(length, length, dtype=torch.bool, device=device)
+    else:
+        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
+    return visible | (key == query) if include_self else visible
+
+
+def directional_attention_weights(
+    keys: Tensor,
+    queries: Tensor,
+    *,
+    direction: str,
+    key_mask: Tensor | None = None,
+    scale: float = 5.0,
+) -> Tensor:
+    """Feature-wise attention weights of DiSAN Eq. 15-18, shape (B, N queries, N keys, D).
+
+    score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), a softmax over the visible keys for every feature by itself.
+    Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
+    """
+    keys_BND, queries_BND = _upcast(keys, queries)
+    scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
+    visible_NN = order_mask(keys.shape[1], direction, device=keys.device)
+    visible_BNN = visible_NN[None] if key_mask is None else visible_NN & key_mask[:, None].bool()
+    # |score| <= c: exp cannot overflow, so no maximum is subtracted and the sum of nothing is an honest 0.
+    weights_BNND = torch.where(visible_BNN[..., None], scores_BNND.exp(), 0.0)
+    return _divide(weights_BNND, weights_BNND.sum(2, keepdim=True))
+
+
+def directional_attention(
+    keys: Tensor,
+    queries: Tensor,
+    values: Tensor,
+    *,
+    direction: str,
+    key_mask: Tensor | None = None,
+    scale: float = 5.0,
+) -> Tensor:
+    """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j) / c)) * x_i.
+
+    Args:
+        keys: W1 h, shape (B, N, D).
+        queries: W2 h + b1, shape (B, N, D).
+        values: h, the vectors that are averaged, shape (B, N, D).
+        direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see :func:`order_mask`.
+        key_mask: (B, N), true at real tokens; all tokens are real by default.
+        scale: the constant c that bounds the scores; 5 in all three papers.
+
+    Returns:
+        (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
+
+    Raises:
+        ValueError: unknown direction.
+    """
+    weights_BNND = directional_attention_weights(keys, queries, direction=direction, key_mask=key_mask, scale=scale)
+    return torch.einsum("bijd,bjd->bid", weights_BNND, values.to(weights_BNND.dtype)).to(values.dtype)
+
+
+def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
+    """The weights of :func:`source2token_attention`, shape (B, N, D): for every feature a softmax over the tokens."""
+    (scores_BND,) = _upcast(scores)
+    mask_BN1 = mask[..., None].bool()
+    weights_BND = torch.softmax(scores_BND + torch.where(mask_BN1, 0.0, MASKED).to(scores_BND.dtype), dim=1)
+    return weights_BND * mask_BN1 if empty_rows == "zero" else weights_BND
+
+
+def source2token_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
+    """Source2token self-attention (DiSAN Eq. 12-14): one vector for a sentence, each feature with its own weights.
+
+    Args:
+        scores: W2 act(W1 x + b1) + b2, shape (B, N, D).
+        values: x, shape (B, N, D).
+        mask: (B, N), true at real tokens.
+        empty_rows: the vector of a row without any real token: ``"zero"``, or ``"mean"`` of its padding as the
+            authors' code has it (that value depends on what the padding holds).
+
+    Returns:
+        (B, D) in the dtype of ``values``.
+    """
+    weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
+    return (weights_BND * values.to(weights_BND.dtype)).sum(1).to(values.dtype)
+
+
+def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
+    """Vanilla additive attention (DiSAN Eq. 3-5): :func:`source2token_attention` with one score a token, (B, N)."""
+    return source2token_attention(scores[..., None], values, mask=mask, empty_rows=empty_rows)
+
+
+def _token_weights(
+    q_BHND: Tensor,
+    k_BHND: Tensor,
+    directions: str | Sequence[str],
+    key_mask: Tensor | None,
+    score_function: str,
+    include_self: bool,
+) -> Tensor:
+    """MTSA Alg. 1, steps 2-5: the token2token weights E_R (B, H, N, N), 0 where the key is not visible."""
+    num_heads, length = q_BHND.shape[1], q_BHND.shape[2]
+    directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
+    if len(directions) != num_heads:
+        raise ValueError(
+            f"{len(directions)} directions for {num_heads} heads; give one direction or one for each head"
+        )
+    masks = {d: order_mask(length, d, include_self=include_self, device=q_BHND.device) for d in set(directions)}
+    visible_BHNN = torch.stack([masks[d] for d in directions])[None]
+    if key_mask is not None:
+        visible_BHNN = visible_BHNN & key_mask[:, None, None].bool()
+    scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
+    if score_function == "sigmoid":
+        weights_BHNN = scores_BHNN.sigmoid()
+    elif score_function == "exp":
+        # A factor that depends on the query alone cancels: take out the largest visible score.
+        top_BHN1 = scores_BHNN.masked_fill(~visible_BHNN, MASKED).amax(-1, keepdim=True).detach()
+        weights_BHNN = (scores_BHNN - top_BHN1).clamp(max=0.0).exp()
+    else:
+        raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
+    return torch.where(visible_BHNN, weights_BHNN, 0.0)
+
+
+def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
+    """MTSA Alg. 1, step 6: E_S = exp(source2token scores), up to a factor for each feature, which cancels.
+
+    The factor centres the scores: subtracting the maximum would let a query that sees only low scores (word order may
+    hide the high ones) underflow to 0/0. Scores up to 150 apart are exact in float32.
+    """
+    mask_B1N1 = None if key_mask is None else key_mask[:, None, :, None].bool()
+    scores = scores_BHND.detach()
+    top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
+    low = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, -MASKED)).amin(2, keepdim=True)
+    shift = top - ((top - low) / 2).clamp(min=0.0, max=75.0)
+    weights_BHND = (scores_BHND - shift).clamp(min=-85.0, max=75.0).exp()
+    return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
+
+
+def tensorized_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    source_scores: Tensor,
+    *,
+    directions: str | Sequence[str],
+    key_mask: Tensor | None = None,
+    score_function: str = "sigmoid",
+    include_self: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Multi-mask tensorized self-attention by matrix products only (MTSA Eq. 8-12, Algorithm 1).
+
+    The weight of key j for query i and feature d is f(q_i . k_j / sqrt(D)) exp(S_jd), normalised over the visible j:
+
+        H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
+
+    Args:
+        q, k, v: queries, keys, values, shape (B, H, N, D).
+        source_scores: source2token scores S, shape (B, H, N, D).
+        directions: the order mask of all heads, or one name for each head; see :func:`order_mask`.
+        key_mask: (B, N), true at real tokens; all tokens are real by default.
+        score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
+        include_self: let a token attend to itself under a forward, backward or diagonal mask.
+        dropout: probability with which weights of E_R and of E_S are dropped in the numerator; the authors leave the
+            denominator whole.
+
+    Returns:
+        (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
+
+    Raises:
+        ValueError: unknown direction or score function, or a wrong number of directions.
+    """
+    q_BHND, k_BHND, v_BHND, scores_BHND = _upcast(q, k, v, source_scores)
+    token_weights_BHNN = _token_weights(q_BHND, k_BHND, directions, key_mask, score_function, include_self)
+    source_weights_BHND = _source_weights(scores_BHND, key_mask)
+    if dropout == 0.0:
+        both = token_weights_BHNN @ torch.cat([source_weights_BHND * v_BHND, source_weights_BHND], dim=-1)
+        numerator_BHND, denominator_BHND = both.chunk(2, dim=-1)
+    else:
+        denominator_BHND = token_weights_BHNN @ source_weights_BHND
+        dropped = torch.nn.functional.dropout
+        numerator_BHND = dropped(token_weights_BHNN, dropout) @ (dropped(source_weights_BHND, dropout) * v_BHND)
+    return _divide(numerator_BHND, denominator_BHND).to(v.dtype)
+
+
+def tensorized_attention_weights(
+    q: Tensor,
+    k: Tensor,
+    source_scores: Tensor,
+    *,
+    directions: str | Sequence[str],
+    key_mask: Tensor | None = None,
+    score_function: str = "sigmoid",
+    include_self: bool = False,
+) -> Tensor:
+    """The weights that :func:`tensorized_attention` never builds (MTSA Eq. 10-11), shape (B, H, N, N, D).
+
+    For looking at attention and for testing; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
+    """
+    q_BHND, k_BHND, scores_BHND = _upcast(q, k, source_scores)
+    token_weights_BHNN = _token_weights(q_BHND, k_BHND, directions, key_mask, score_function, include_self)
+    weights_BHNND = token_weights_BHNN[..., None] * _source_weights(scores_BHND, key_mask)[:, :, None]
+    return _divide(weights_BHNND, weights_BHNND.sum(3, keepdim=True))
+
+
+def optimal_block_length(length: float, *, length_std: float = 0.0, batch_size: int = 1) -> int:
+    """The block length that needs the least memory (Bi-BloSAN Appendix A): r = (2 n)^(1/3), rounded up.
+
+    For sentences whose lengths are spread, n is the expected longest sentence of a batch:
+    n = length + length_std sqrt(2 ln batch_size).
+
+    Args:
+        length: number of tokens, or their mean over a data set.
+        length_std: standard deviation of the number of tokens; 0 for a fixed length.
+        batch_size: sentences in a batch; matters only with a spread.
+
+    Raises:
+        ValueError: a length below 0, a negative deviation or a batch size below 1.
+    """
+    if length < 0 or length_std < 0 or batch_size < 1:
+        raise ValueError(
+            f"length={length}, length_std={length_std}, batch_size={batch_size}: "
+            "lengths must not be negative and a batch holds at least one sentence"
+        )
+    longest = length + length_std * math.sqrt(2 * math.log(batch_size))
+    # The small shift keeps exact cubes from being rounded up: (2 * 32) ** (1/3) is 3.9999999999999996 or 4.
+    return max(1, math.ceil((2 * longest) ** (1 / 3) - 1e-9))
+
+
+def spread_scores(scores: Tensor, *, score_min: float, score_max: float, num_classes: int) -> Tensor:
+    """A score as a distribution over evenly spaced classes: weight on its two neighbours (Tai et al. 2015, Eq. 15).
+
+    Args:
+        scores: (B,), each within [score_min, score_max]; values outside are clamped to the range.
+        score_min, score_max: the scores of the first and the last class.
+        num_classes: K.
+
+    Returns:
+        (B, K), rows sum to 1 and have the score as their expectation.
+    """
+    positions_B = (scores - score_min) / (score_max - score_min) * (num_classes - 1)
+    positions_B1 = positions_B.clamp(0, num_classes - 1)[:, None]
+    classes_K = torch.arange(num_classes, device=scores.device, dtype=positions_B1.dtype)
+    return (1 - (positions_B1 - classes_K).abs()).clamp(min=0)
+
+
+def _upcast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(t.float() if t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors)
+
+
+def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """numerator / denominator, and 0 with gradient 0 where nothing was summed."""
+    return numerator / torch.where(denominator > 0, denominator, 1.0)

@@ -1,0 +1,212 @@
+"""Heads on a sentence encoder, written once for every model: sequence classification and pair regression."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.utils import ModelOutput
+
+from .base_blosan import SentenceEncoderOutput, prepare_inputs, split_pairs
+from .configuration_blosan import SentenceEncoderConfig
+from .functional_blosan import spread_scores
+from .layers_blosan import ACTIVATIONS, Dense, Highway
+
+
+@dataclass
+class SentenceClassifierOutput(ModelOutput):
+    """Output of a head: ``logits`` (B, num_labels), and the encoder's states, maps and gates if asked for.
+
+    Of a pair, rows 0..B-1 of the encoder's tensors are the first sentences and rows B..2B-1 the second.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    gates: tuple[Tensor, ...] | None = None
+    pooler_attentions: Tensor | None = None
+
+
+class SentenceClassifier(nn.Module):
+    """(B, in) -> (B, num_labels): dense layer with activation, optional highway layer, linear layer."""
+
+    def __init__(self, config: SentenceEncoderConfig):
+        super().__init__()
+        # A pair is compared by [u; v; u - v; u * v].
+        in_features = config.hidden_size * (4 if config.num_sentences == 2 else 1)
+        size, options = config.classifier_size, {"dropout": config.dropout}
+        self.hidden = Dense(in_features, size, activation=config.activation, **options)
+        self.highway = Highway(size, activation=config.activation, **options) if config.classifier_highway else None
+        self.output = Dense(size, config.num_labels, bias=config.classifier_bias, **options)
+
+    def forward(self, sentences: list[Tensor]) -> Tensor:
+        if len(sentences) == 2:
+            u_BH, v_BH = sentences
+            features = torch.cat([u_BH, v_BH, u_BH - v_BH, u_BH * v_BH], dim=-1)
+        else:
+            (features,) = sentences
+        hidden = self.hidden(features)
+        return self.output(hidden if self.highway is None else self.highway(hidden))
+
+
+class PairScorer(nn.Module):
+    """Two sentence vectors (B, H) -> logits (B, K) over score classes: W act(W1 (u * v) + W2 |u - v| + b) + c."""
+
+    def __init__(self, config: SentenceEncoderConfig):
+        super().__init__()
+        size, options = config.classifier_size, {"dropout": config.dropout}
+        self.product = Dense(config.hidden_size, size, bias=False, **options)
+        self.difference = Dense(config.hidden_size, size, **options)
+        self.output = Dense(size, config.num_score_classes, **options)
+        self.activation = config.activation
+
+    def forward(self, sentences: list[Tensor]) -> Tensor:
+        u_BH, v_BH = sentences
+        hidden = self.product(u_BH * v_BH) + self.difference((u_BH - v_BH).abs())
+        return self.output(ACTIVATIONS[self.activation](hidden))
+
+
+class SentenceHeadMixin:
+    """Encode one sentence or a pair a row, then ask ``self.classifier``. ``encoder_class`` names the encoder."""
+
+    encoder_class: type
+    classifier_class: type
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = self.encoder_class(config)
+        self.classifier = self.classifier_class(config)
+        self.post_init()
+
+    def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, **options):
+        """Sentence vectors, (B, H) each, and the encoder's output."""
+        if self.config.num_sentences == 1:
+            encoded: SentenceEncoderOutput = self.model(
+                input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **options
+            )
+            return [encoded.pooler_output], encoded
+        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
+        inputs, mask = split_pairs(inputs, mask_BN, token_type_ids)
+        name = "input_ids" if inputs_embeds is None else "inputs_embeds"
+        encoded = self.model(**{name: inputs}, attention_mask=mask, **options)
+        return list(encoded.pooler_output.chunk(2)), encoded
+
+    def _respond(self, loss, logits, encoded, return_dict):
+        output = SentenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+            gates=encoded.gates,
+            pooler_attentions=encoded.pooler_attentions,
+        )
+        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+
+
+class SequenceClassificationMixin(SentenceHeadMixin):
+    """Classify one sentence or a pair: [u; v; u - v; u * v] (DiSAN section 4.1)."""
+
+    classifier_class = SentenceClassifier
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.loss_type = "ForSequenceClassification"
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs,
+    ) -> SentenceClassifierOutput | tuple:
+        """Logits (B, num_labels), and the loss if ``labels`` are given.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: as in the encoder's forward.
+            token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; needed if ``config.num_sentences`` is 2.
+            labels: (B,) class ids, or scores if ``config.problem_type`` is regression.
+
+        Raises:
+            ValueError: a pair without token_type_ids.
+        """
+        options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        sentences, encoded = self._encode(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, return_dict=True, **options
+        )
+        logits = self.classifier(sentences)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits.float(), config=self.config)
+        return self._respond(loss, logits, encoded, return_dict)
+
+
+class PairRegressionMixin(SentenceHeadMixin):
+    """Score a pair, as for SICK relatedness: softmax over score classes, KL loss, expected score (Tai et al. 2015).
+
+    To other tools this is a regression model with one label; ``logits`` (B, 1) are the predicted scores.
+    """
+
+    classifier_class = PairScorer
+
+    def __init__(self, config):
+        if config.num_sentences != 2:
+            raise ValueError(
+                f"pair regression compares two sentences; set num_sentences=2, not {config.num_sentences}"
+            )
+        config.num_labels, config.problem_type = 1, "regression"
+        super().__init__(config)
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs,
+    ) -> SentenceClassifierOutput | tuple:
+        """Predicted scores (B, 1) within [score_min, score_max], and the KL loss if ``labels`` are given.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: as in the encoder's forward.
+            token_type_ids: (B, N), 0 and 1 for the two sentences.
+            labels: (B,) scores.
+
+        Raises:
+            ValueError: no token_type_ids.
+        """
+        config = self.config
+        options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        sentences, encoded = self._encode(
+            input_ids, attention_mask, token_type_ids, inputs_embeds, return_dict=True, **options
+        )
+        predicted_BK = F.softmax(self.classifier(sentences).float(), dim=-1)
+        classes_K = torch.linspace(
+            config.score_min, config.score_max, config.num_score_classes, device=predicted_BK.device
+        ).to(predicted_BK.dtype)
+        scores_B1 = (predicted_BK * classes_K).sum(-1, keepdim=True)
+        loss = None
+        if labels is not None:
+            target_BK = spread_scores(
+                labels.view(-1).to(predicted_BK.dtype),
+                score_min=config.score_min,
+                score_max=config.score_max,
+                num_classes=config.num_score_classes,
+            )
+            loss = kl_divergence(target_BK, predicted_BK)
+        return self._respond(loss, scores_B1, encoded, return_dict)
+
+
+def kl_divergence(target_BK: Tensor, predicted_BK: Tensor) -> Tensor:
+    """Mean over rows of sum_k t log(t / p), both clipped to [1e-10, 1] as in the authors' code."""
+    target_BK, predicted_BK = target_BK.clamp(1e-10, 1.0), predicted_BK.clamp(1e-10, 1.0)
+    return (target_BK * (target_BK / predicted_BK).log()).sum(-1).mean()

@@ -1,0 +1,353 @@
+"""The papers' layers as modules, each named after what the papers call it. Shape suffixes: see functional_blosan.
+
+``mask_BN`` is true at real tokens. Attention layers return ``(tokens, maps)``; ``maps`` is ``None`` unless asked for.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .functional_blosan import (
+    additive_attention,
+    directional_attention,
+    directional_attention_weights,
+    source2token_attention,
+    source2token_weights,
+    tensorized_attention,
+    tensorized_attention_weights,
+)
+
+ACTIVATIONS = {
+    "elu": F.elu,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "selu": F.selu,
+    "linear": lambda x: x,
+}
+
+
+class AttentionMaps(NamedTuple):
+    """What a context-fusion layer looked at: attention weights and gates, from the first level to the last."""
+
+    attentions: tuple[Tensor, ...]
+    gates: tuple[Tensor, ...]
+
+
+class Dense(nn.Linear):
+    """act(W dropout(x) + b): the authors' dense layers drop their input."""
+
+    def __init__(self, in_features, out_features, *, bias=True, activation="linear", dropout=0.0):
+        super().__init__(in_features, out_features, bias=bias)
+        self.activation, self.dropout = activation, dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](super().forward(F.dropout(x, self.dropout, self.training)))
+
+
+class HeadDense(nn.Module):
+    """A dense layer of its own for every head, (B, N, in) or (B, H, N, in) -> (B, H, N, out)."""
+
+    def __init__(self, num_heads, in_features, out_features, *, bias=True, activation="linear", dropout=0.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_heads, in_features, out_features))
+        self.bias = nn.Parameter(torch.empty(num_heads, out_features)) if bias else None
+        self.activation, self.dropout = ACTIVATIONS[activation], dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        num_heads, _, out_features = self.weight.shape
+        if x.dim() == 3 and self.training and self.dropout:
+            x = x[:, None].expand(-1, num_heads, -1, -1)  # every head drops its own elements
+        x = F.dropout(x, self.dropout, self.training)
+        if x.dim() == 3:
+            y = F.linear(x, self.weight.transpose(1, 2).flatten(0, 1))
+            y = y.unflatten(-1, (num_heads, out_features)).transpose(1, 2)
+        else:
+            y = x @ self.weight
+        return self.activation(y if self.bias is None else y + self.bias[:, None])
+
+
+class Highway(nn.Module):
+    """g act(W z + b) + (1 - g) z with g = sigmoid(Wg z + bg)."""
+
+    def __init__(self, size, *, activation, dropout=0.0):
+        super().__init__()
+        self.map = Dense(size, size, activation=activation, dropout=dropout)
+        self.gate = Dense(size, size, dropout=dropout)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.lerp(z, self.map(z), torch.sigmoid(self.gate(z)))
+
+
+class Source2Token(nn.Module):
+    """Source2token pooling (DiSAN Eq. 12-14), (B, N, D) -> (B, D): scores W2 act(W1 x + b1) + b2."""
+
+    def __init__(self, size, *, activation, dropout=0.0, empty_rows="zero"):
+        super().__init__()
+        self.hidden = Dense(size, size, activation=activation, dropout=dropout)
+        self.scores = Dense(size, size, dropout=dropout)
+        self.empty_rows = empty_rows
+
+    def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
+        scores_BND = self.scores(self.hidden(tokens_BND))
+        pooled_BD = source2token_attention(scores_BND, tokens_BND, mask=mask_BN, empty_rows=self.empty_rows)
+        weights = source2token_weights(scores_BND, mask=mask_BN, empty_rows=self.empty_rows)
+        return pooled_BD, weights if output_attentions else None
+
+
+class AdditivePooling(nn.Module):
+    """Vanilla additive attention over the tokens (DiSAN Eq. 3-5), (B, N, D) -> (B, D): one score w act(W x + b)."""
+
+    def __init__(self, size, *, activation, dropout=0.0, empty_rows="zero"):
+        super().__init__()
+        self.hidden = Dense(size, size, activation=activation, dropout=dropout)
+        self.scores = Dense(size, 1, bias=False, dropout=dropout)
+        self.empty_rows = empty_rows
+
+    def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
+        scores_BN = self.scores(self.hidden(tokens_BND)).squeeze(-1)
+        pooled_BD = additive_attention(scores_BN, tokens_BND, mask=mask_BN, empty_rows=self.empty_rows)
+        weights = source2token_weights(scores_BN[..., None], mask=mask_BN, empty_rows=self.empty_rows)
+        return pooled_BD, weights if output_attentions else None
+
+
+POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}
+
+
+class FusionGate(nn.Module):
+    """F a + (1 - F) b with F = sigmoid(Wa a + Wb b + bias) (DiSAN Eq. 19-20).
+
+    The authors' code has a bias in each map beside the free one, ``"paper"`` the free one alone.
+    """
+
+    def __init__(self, size, *, formulation="released", dropout=0.0):
+        super().__init__()
+        bias = formulation == "released"
+        self.first = Dense(size, size, bias=bias, dropout=dropout)
+        self.second = Dense(size, size, bias=bias, dropout=dropout)
+        self.bias = nn.Parameter(torch.empty(size))
+
+    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        gate = torch.sigmoid(self.first(first) + self.second(second) + self.bias)
+        return torch.lerp(second, first, gate), gate
+
+
+class FeatureAttention(nn.Module):
+    """Masked feature-wise self-attention over mapped tokens (DiSAN Eq. 15-18): alignment maps and the operator.
+
+    ``joint=True`` keeps both maps in one d x 2d matrix (inside the blocks of Bi-BloSAN); the difference is in the
+    initialisation and in what the released L2 term counts.
+    """
+
+    def __init__(self, size, *, direction, joint=False, dropout=0.0):
+        super().__init__()
+        self.direction, self.dropout = direction, dropout
+        if joint:
+            self.alignment_map = nn.Linear(size, 2 * size, bias=False)
+        else:
+            self.key_map = nn.Linear(size, size, bias=False)
+            self.query_map = nn.Linear(size, size, bias=False)
+        self.bias = nn.Parameter(torch.empty(size))
+
+    @property
+    def joint(self) -> bool:
+        return hasattr(self, "alignment_map")
+
+    def forward(self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False):
+        dropped_BND = F.dropout(tokens_BND, self.dropout, self.training)
+        if self.joint:
+            keys_BND, queries_BND = self.alignment_map(dropped_BND).chunk(2, dim=-1)
+        else:
+            keys_BND, queries_BND = self.key_map(dropped_BND), self.query_map(dropped_BND)
+        options = {"direction": self.direction, "key_mask": mask_BN}
+        attended_BND = directional_attention(keys_BND, queries_BND + self.bias, tokens_BND, **options)
+        if not output_attentions:
+            return attended_BND, None
+        return attended_BND, directional_attention_weights(keys_BND, queries_BND + self.bias, **options)
+
+
+class DirectionalSelfAttention(nn.Module):
+    """DiSA (DiSAN Eq. 15-20), (B, N, in) -> (B, N, D): dense map h, attention s over h in one direction, gate.
+
+    Padded positions come out as 0. ``mask_BN=None``: every position is real.
+    """
+
+    def __init__(self, in_features, size, *, direction, activation, formulation="released", dropout=0.0):
+        super().__init__()
+        self.dense_map = Dense(in_features, size, activation=activation, dropout=dropout)
+        self.attention = FeatureAttention(size, direction=direction, dropout=dropout)
+        self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
+
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False):
+        mapped_BND = self.dense_map(tokens_BNE)
+        attended_BND, weights = self.attention(mapped_BND, mask_BN, output_attentions)
+        fused_BND, gate_BND = self.gate(mapped_BND, attended_BND)
+        if mask_BN is not None:
+            fused_BND = fused_BND * mask_BN[..., None]
+        return fused_BND, AttentionMaps((weights,), (gate_BND,)) if output_attentions else None
+
+
+class BlockSelfAttention(nn.Module):
+    """Attention between blocks as printed (Bi-BloSAN Eq. 13-15), (B, M, D) -> (B, M, D), for ``formulation="paper"``.
+
+    o = attention over the block vectors v themselves; e = G o + (1 - G) v. The authors' code has a whole
+    :class:`DirectionalSelfAttention` in this place.
+    """
+
+    def __init__(self, size, *, direction, dropout=0.0):
+        super().__init__()
+        self.attention = FeatureAttention(size, direction=direction, dropout=dropout)
+        self.gate = FusionGate(size, formulation="paper", dropout=dropout)
+
+    def forward(self, blocks_BMD: Tensor, mask_BM: Tensor | None, output_attentions=False):
+        attended_BMD, weights = self.attention(blocks_BMD, mask_BM, output_attentions)
+        fused_BMD, gate_BMD = self.gate(attended_BMD, blocks_BMD)
+        return fused_BMD, AttentionMaps((weights,), (gate_BMD,)) if output_attentions else None
+
+
+class MaskedBlockSelfAttention(nn.Module):
+    """mBloSA (Bi-BloSAN Eq. 9-18), (B, N, in) -> (B, N, D): attention inside blocks of R tokens, then between blocks.
+
+    Maps asked for: weights inside the blocks (B, M, R, R, D), of the block vectors (B, M, R, D), between blocks
+    (B, M, M, D); gates between blocks (B, M, D) and of the result (B, N, D).
+    """
+
+    def __init__(
+        self,
+        in_features,
+        size,
+        *,
+        direction,
+        block_length,
+        activation,
+        formulation="released",
+        mask_padding_blocks=True,
+        dropout=0.0,
+    ):
+        super().__init__()
+        self.block_length, self.mask_padding_blocks = block_length, mask_padding_blocks
+        self.activation = activation
+        self.dense_map = Dense(in_features, size, activation=activation, dropout=dropout)
+        self.block_attention = FeatureAttention(size, direction=direction, joint=True, dropout=dropout)
+        options = {"direction": direction, "dropout": dropout}
+        if formulation == "released":
+            self.block_pooling = Dense(size, size, dropout=dropout)
+            self.global_attention = DirectionalSelfAttention(size, size, activation=activation, **options)
+        else:
+            self.block_pooling = nn.Sequential(
+                Dense(size, size, activation=activation, dropout=dropout), Dense(size, size, dropout=dropout)
+            )
+            self.global_attention = BlockSelfAttention(size, **options)
+        self.fusion = Dense(3 * size, 2 * size, dropout=dropout)
+
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
+        length, R = tokens_BNE.shape[1], self.block_length
+        padding = -length % R
+        mapped_BMRD = self.dense_map(F.pad(tokens_BNE, (0, 0, 0, padding))).unflatten(1, (-1, R))
+        mask_BMR = F.pad(mask_BN, (0, padding)).unflatten(1, (-1, R))
+        B, M = mask_BMR.shape[:2]
+
+        mapped_XRD, mask_XR = mapped_BMRD.flatten(0, 1), mask_BMR.flatten(0, 1)  # X = B M: blocks are independent
+        local_XRD, local_weights = self.block_attention(mapped_XRD, mask_XR, output_attentions)
+        local_XRD = local_XRD * mask_XR[..., None]
+
+        scores_XRD = self.block_pooling(local_XRD)
+        blocks_BMD = source2token_attention(scores_XRD, local_XRD, mask=mask_XR).unflatten(0, (B, M))
+        block_mask = mask_BMR.any(-1) if self.mask_padding_blocks else None
+        blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
+
+        global_BMRD = blocks_BMD[:, :, None].expand(-1, -1, R, -1)
+        inputs = torch.cat([mapped_BMRD, local_XRD.unflatten(0, (B, M)), global_BMRD], dim=-1)
+        candidate_BMRD, gate_BMRD = self.fusion(inputs).chunk(2, dim=-1)
+        gate_BMRD = torch.sigmoid(gate_BMRD)
+        fused_BMRD = torch.lerp(mapped_BMRD, ACTIVATIONS[self.activation](candidate_BMRD), gate_BMRD)
+        fused_BND = fused_BMRD.flatten(1, 2)[:, :length]
+        if not output_attentions:
+            return fused_BND, None
+        pooling_weights = source2token_weights(scores_XRD, mask=mask_XR).unflatten(0, (B, M))
+        return fused_BND, AttentionMaps(
+            (local_weights.unflatten(0, (B, M)), pooling_weights, *global_maps.attentions),
+            (*global_maps.gates, gate_BMRD.flatten(1, 2)[:, :length]),
+        )
+
+
+class TensorizedSelfAttention(nn.Module):
+    """MTSA (Eq. 7-13, Alg. 1), (B, N, in) -> (B, N, out): tensorized attention in heads with an order mask each.
+
+    Options are described at ``MTSAConfig``. ``input_size`` and ``output_size`` put a dense layer before and after the
+    heads. Padded positions come out as 0. Maps asked for: weights (B, H, N, N, size / H), gates (B, H, N, size / H).
+    """
+
+    def __init__(
+        self,
+        in_features,
+        size,
+        *,
+        directions,
+        activation,
+        score_function="sigmoid",
+        attend_to_self=False,
+        scores_from="values",
+        source2token_layers=2,
+        value_activation=True,
+        fusion_gate=True,
+        input_size=None,
+        output_size=None,
+        output_activation="linear",
+        dropout=0.0,
+        attention_dropout=0.0,
+    ):
+        super().__init__()
+        num_heads, D = len(directions), size // len(directions)
+        self.scores_from = scores_from
+        self.options = {"directions": directions, "score_function": score_function, "include_self": attend_to_self}
+        # Dropped in two factors of one weight, so that a weight survives with the authors' attention keep.
+        self.attention_dropout = 1 - (1 - attention_dropout) ** 0.5
+        if input_size is not None:
+            self.input_layer = Dense(in_features, input_size, activation=activation, dropout=dropout)
+            in_features = input_size
+        # The stacked setting of the authors ("input") computes queries, keys and values in one product without biases.
+        self.value_map = HeadDense(
+            num_heads, in_features, D, activation=activation if value_activation else "linear", dropout=dropout
+        )
+        query_size = D if scores_from == "values" else in_features
+        score_size = in_features if scores_from == "input" else D
+        self.query_map = HeadDense(num_heads, query_size, D, bias=False, dropout=dropout)
+        self.key_map = HeadDense(num_heads, query_size, D, bias=False, dropout=dropout)
+        layers = [HeadDense(num_heads, score_size, D, activation=activation, dropout=dropout)]
+        if source2token_layers == 1:
+            layers, last_size = [], score_size
+        else:
+            last_size = D
+        self.source_scores = nn.Sequential(*layers, HeadDense(num_heads, last_size, D, dropout=dropout))
+        self.gate = HeadDense(num_heads, 2 * D, D, dropout=dropout) if fusion_gate else None
+        self.output_layer = None
+        if output_size is not None:
+            self.output_layer = Dense(size, output_size, activation=output_activation, dropout=dropout)
+
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
+        if hasattr(self, "input_layer"):
+            tokens_BNE = self.input_layer(tokens_BNE)
+        v_BHND = self.value_map(tokens_BNE)
+        query_input = v_BHND if self.scores_from == "values" else tokens_BNE
+        q_BHND, k_BHND = self.query_map(query_input), self.key_map(query_input)
+        scores_BHND = self.source_scores({"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from])
+        dropout = self.attention_dropout if self.training else 0.0
+        attended_BHND = tensorized_attention(
+            q_BHND, k_BHND, v_BHND, scores_BHND, key_mask=mask_BN, dropout=dropout, **self.options
+        )
+        gate_BHND = None
+        if self.gate is not None:
+            gate_BHND = torch.sigmoid(self.gate(torch.cat([v_BHND, attended_BHND], dim=-1)))
+            attended_BHND = torch.lerp(attended_BHND, v_BHND, gate_BHND)
+        fused_BND = attended_BHND.transpose(1, 2).flatten(2)
+        if self.output_layer is not None:
+            fused_BND = self.output_layer(fused_BND)
+        fused_BND = fused_BND * mask_BN[..., None]
+        if not output_attentions:
+            return fused_BND, None
+        weights = tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, key_mask=mask_BN, **self.options)
+        return fused_BND, AttentionMaps((weights,), () if gate_BHND is None else (gate_BHND,))

@@ -1,0 +1,89 @@
+"""Optimisers with the settings of the authors' TensorFlow code, and their L2 term."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..models.layers_blosan import AdditivePooling, FeatureAttention, HeadDense
+
+
+class TensorFlowAdam(torch.optim.Adam):
+    """Adam as TensorFlow computes it: epsilon is added before the second moment's bias is corrected (Kingma & Ba 2015,
+    end of section 2), so in PyTorch's form it is ``eps / sqrt(1 - beta2^t)``: 30 times larger at the first step.
+    """
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        for group in self.param_groups:
+            group.update(steps_taken=0, epsilon_hat=eps)
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["steps_taken"] += 1
+            group["eps"] = group["epsilon_hat"] / math.sqrt(1 - group["betas"][1] ** group["steps_taken"])
+        return super().step(closure)
+
+
+# TensorFlow's Adadelta is PyTorch's with other constants (PyTorch: rho 0.9, eps 1e-6, lr 1).
+OPTIMIZERS = {
+    "adadelta": (torch.optim.Adadelta, {"rho": 0.95, "eps": 1e-8}),
+    "adam": (TensorFlowAdam, {"betas": (0.9, 0.999), "eps": 1e-8}),
+    "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.999), "eps": 1e-8}),
+}
+
+
+def build_optimizer(
+    model: nn.Module, name: str, learning_rate: float, weight_decay: float = 0.0
+) -> torch.optim.Optimizer:
+    """An optimiser over the trainable parameters; weight decay touches matrices only, never word vectors or biases.
+
+    Args:
+        model: its parameters that require a gradient are optimised.
+        name: ``"adadelta"`` (the papers: rho 0.95, eps 1e-8, with ``learning_rate`` 0.5), ``"adam"`` (as
+            TensorFlow has it) or ``"adamw"``.
+        learning_rate: step size.
+        weight_decay: the optimiser's own decay, decoupled for ``"adamw"``; for the papers' L2 term see
+            :func:`l2_penalty`.
+
+    Raises:
+        InputError: unknown optimiser.
+    """
+    if name not in OPTIMIZERS:
+        raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
+    matrices = {id(weight) for weight, _ in weight_matrices(model)}
+    decayed, others = [], []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            (decayed if id(parameter) in matrices else others).append(parameter)
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    optimizer_class, settings = OPTIMIZERS[name]
+    return optimizer_class([group for group in groups if group["params"]], lr=learning_rate, **settings)
+
+
+def weight_matrices(model: nn.Module) -> list[tuple[Tensor, bool]]:
+    """Weight matrices of dense layers (no word tables), each with whether the released L2 term counts it."""
+    exempt = set()
+    for module in model.modules():
+        if isinstance(module, FeatureAttention) and not module.joint:
+            exempt |= {module.key_map, module.query_map}
+        elif isinstance(module, AdditivePooling):
+            exempt.add(module.scores)
+    dense = [module for module in model.modules() if isinstance(module, (nn.Linear, HeadDense))]
+    return [(module.weight, module not in exempt) for module in dense]
+
+
+def l2_penalty(model: nn.Module, factor: float) -> Tensor:
+    """factor * sum(w^2) / 2 over the matrices that the authors regularise (scalar).
+
+    They leave out word vectors, biases, the two alignment matrices of DiSA and the scoring vector of additive
+    attention, and count the matrices of MTSA's heads once for each sentence of a pair.
+    """
+    num_sentences = model.config.num_sentences
+    total = torch.zeros((), device=next(model.parameters()).device)
+    for weight, counted in weight_matrices(model):
+        if counted:
+            repeats = num_sentences if weight.dim() == 3 else 1
+            total = total + repeats * weight.float().square().sum()
+    return factor / 2 * total

@@ -1,0 +1,447 @@
+"""Our layers and models against numbers recorded from the authors' TensorFlow code.
+
+A fixture is NAME.json (settings) and NAME.safetensors (inputs, weights, outputs, intermediate values, gradients).
+Every fixture of the folder named by HF_BLOSAN_GOLDEN_DIR (default: tests/golden) is run. Agreement is 1e-5 of a
+tensor's largest value; measured differences are about 1e-7.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModel
+
+import hf_blosan  # noqa: F401 (registers the encoders)
+from hf_blosan import convert_tf_checkpoint as tf
+from hf_blosan.functional import optimal_block_length
+from hf_blosan.models.layers_blosan import (
+    ACTIVATIONS,
+    AdditivePooling,
+    DirectionalSelfAttention,
+    FeatureAttention,
+    MaskedBlockSelfAttention,
+    Source2Token,
+    TensorizedSelfAttention,
+)
+from hf_blosan.training.optim import build_optimizer, l2_penalty
+
+GOLDEN = Path(os.environ.get("HF_BLOSAN_GOLDEN_DIR", Path(__file__).parent / "golden"))
+FIXTURES = sorted(path.stem for path in GOLDEN.glob("*.json"))
+
+# Families of fixtures (by the start of their names) for which the package has no model yet, and why.
+UNSUPPORTED = {
+    "cnn_kim": "baseline: convolution with max pooling",
+    "multi_cnn": "baseline: length-preserving convolution",
+    "hrchy_cnn": "baseline: hierarchical convolution",
+    "multi_head": "baseline: multi-head attention with sinusoidal positions",
+    "rnn_": "baselines: recurrent networks",
+    "enc_cnn_kim": "baseline",
+    "enc_gru": "baseline",
+    "enc_hrchy_cnn": "baseline",
+    "enc_lstm": "baseline",
+    "enc_multi_": "baselines",
+    "enc_no_ct": "baseline: no context fusion",
+    "enc_sru": "baselines",
+    "mtsa_stack2": "several layers with residuals and layer norm",
+    "task_snli_lstm": "baseline",
+    "task_squad": "sentence selection needs a head of its own",
+}
+
+
+def close(actual, expected, what, scale=None):
+    actual, expected = actual.detach().double(), expected.double()
+    assert actual.shape == expected.shape, f"{what}: shape {tuple(actual.shape)}, recorded {tuple(expected.shape)}"
+    error = (actual - expected).abs().max().item()
+    largest = expected.abs().max().item() if scale is None else float(scale)
+    assert error <= 1e-5 * largest, f"{what}: differs by {error:.2e}, largest value {largest:.2e}"
+
+
+def load(name):
+    settings = json.loads((GOLDEN / f"{name}.json").read_text())
+    return settings, load_file(GOLDEN / f"{name}.safetensors")
+
+
+def under(tensors, prefix):
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+# --- Building the module that a fixture describes -----------------------------------------------------------------
+
+
+def build_disa(options, in_features, weights):
+    size = options.get("hn") or in_features
+    direction = options.get("direction") or "diagonal"  # without a direction, only attention to oneself is masked
+    module = DirectionalSelfAttention(in_features, size, direction=direction, activation=options["activation"])
+    return module, {f"[^/]+/{tail}": name for tail, name in tf.DISA.items()}
+
+
+def build_block(options, in_features, weights):
+    module = MaskedBlockSelfAttention(
+        in_features,
+        options.get("hn") or in_features,
+        direction=options["direction"],
+        block_length=options["block_len"],
+        activation=options["activation"],
+        mask_padding_blocks=False,
+    )
+    return module, {f"[^/]+/{tail}": name for tail, name in tf.MBLOSA.items()}
+
+
+def build_tensorized(options, in_features, weights):
+    num_heads = options["head_num"]
+    half = num_heads // 2
+    module = TensorizedSelfAttention(
+        in_features,
+        options["hn"],
+        directions=["forward"] * half + ["backward"] * half if options["use_direction"] else ["diagonal"] * num_heads,
+        activation=options["activation_func_name"],
+        score_function=options["dot_activation_name"],
+        attend_to_self=options["attn_self"],
+        scores_from="input" if options["use_input_for_attn"] else "values",
+        source2token_layers=2 if options["add_layer_for_multi"] else 1,
+        value_activation=options["apply_act_for_v"],
+        fusion_gate=options["use_fusion_gate"],
+        input_size=options["input_hn"],
+        output_size=options["output_hn"],
+        output_activation=options["activation_func_name"],
+    )
+    if options["accelerate"] and options["apply_act_for_v"]:
+        activation = ACTIVATIONS[options["activation_func_name"]]
+        module.value_map.activation = lambda v: activation(activation(v))  # the authors' "accelerate" applies it twice
+    rules = {f"[^/]+/{tail}": name for tail, name in tf.TENSORIZED.items()}
+    if not options["add_layer_for_multi"]:  # the one layer is called by either name
+        rules = {pattern: name.replace("scores.1", "scores.0") for pattern, name in rules.items()}
+    return module, rules
+
+
+def build_source2token(options, in_features, weights):
+    module = Source2Token(in_features, activation=options["activation"], empty_rows="mean")
+    return module, {f"[^/]+/{tail}": name for tail, name in tf.SOURCE2TOKEN.items()}
+
+
+def build_additive(options, in_features, weights):
+    module = AdditivePooling(in_features, activation=options["activation"], empty_rows="mean")
+    return module, {f"[^/]+/{tail}": name for tail, name in tf.ADDITIVE.items()}
+
+
+def build_encoder(model_type, options, in_features, weights, **fields):
+    size = options.get("hn") or in_features
+    activation = options.get("activation") or options["activation_function"]
+    config = AutoConfig.for_model(
+        model_type, embedding_size=in_features, hidden_size=2 * size, activation=activation, vocab_size=2, **fields
+    )
+    return AutoModel.from_config(config)
+
+
+def build_disan(options, in_features, weights):
+    model = build_encoder("disan", options, in_features, weights)
+    return model, {**tf.CONTEXTS["disan"], **tf.POOLER}
+
+
+def build_biblosan(options, in_features, weights):
+    block_length = options["block_len"]
+    if not isinstance(block_length, int):  # "None: computed from the sequence length"
+        block_length = optimal_block_length(14)
+    fields = {"block_length": block_length, "mask_padding_blocks": False}
+    model = build_encoder("biblosan", options, in_features, weights, **fields)
+    return model, {**tf.CONTEXTS["biblosan"], **tf.POOLER}
+
+
+def build_context(options, in_features, weights):
+    model, rules = build_biblosan(options, in_features, weights)
+    return model.context, {pattern: name.removeprefix("context.") for pattern, name in rules.items()}
+
+
+def build_sentence_encoder(options, in_features, weights):
+    builders = {"disa": build_disan, "block": build_biblosan}
+    return builders[options["method"]](options, in_features, weights)
+
+
+BUILDERS = {
+    "directional_attention_with_dense": build_disa,
+    "disan": build_disan,
+    "multi_dimensional_attention": build_source2token,
+    "multi_dim_souce2token_self_attn": build_source2token,
+    "traditional_attention": build_additive,
+    "simple_block_attention": build_block,
+    "bi_directional_simple_block_attention": build_context,
+    "context_fusion_layers": build_context,
+    "sentence_encoding_models": build_sentence_encoder,
+    "multi_mask_tensorized_self_attn": build_tensorized,
+}
+
+
+# --- Intermediate values ----------------------------------------------------------------------------------------
+
+
+def record(module):
+    """Outputs of all submodules and results of the attention layers, by module name, filled when the module runs."""
+    seen = {}
+    for name, submodule in module.named_modules():
+        submodule.register_forward_hook(lambda _, inputs, output, name=name: seen.__setitem__(name, (inputs, output)))
+    return seen
+
+
+def quantities(layer, name, seen):
+    """What the authors' code calls the values in one of our layers."""
+
+    def out(child):
+        return seen[f"{name}.{child}".lstrip(".")][1]
+
+    _, maps = seen[name][1]
+    if isinstance(layer, DirectionalSelfAttention):
+        return {
+            "rep_map": out("dense_map"),
+            "dependent": out("attention.key_map"),
+            "head": out("attention.query_map"),
+            "attn_result": out("attention")[0],
+            "attn_score": maps.attentions[0],
+            "fusion_gate": maps.gates[0],
+            "output@2": seen[name][1][0],
+        }
+    if isinstance(layer, MaskedBlockSelfAttention):
+        rep_map = out("dense_map").unflatten(1, (-1, layer.block_length))
+        inputs, _ = seen[f"{name}.global_attention".lstrip(".")]
+        shape = rep_map.shape[:2]
+        keys, queries = out("block_attention.alignment_map").chunk(2, dim=-1)
+        context, gate = out("fusion").chunk(2, dim=-1)
+        return {
+            "rep_map": rep_map,
+            "dependent": keys.unflatten(0, shape),
+            "head": queries.unflatten(0, shape),
+            "attn_score": maps.attentions[0],
+            "inter_block_logits": out("block_pooling").unflatten(0, shape),
+            "inter_block_soft": maps.attentions[1],
+            "inter_block_attn_output": inputs[0],
+            "new_context": context,
+            "gate_sig": gate.sigmoid(),
+            "output": seen[name][1][0],
+        }
+    if isinstance(layer, TensorizedSelfAttention):
+        values = {"v": "value_map", "q": "query_map", "k": "key_map", "multi_logits": "source_scores"}
+        found = {quantity: out(child).transpose(0, 1) for quantity, child in values.items()}
+        if maps.gates:
+            found["fusion_gate"] = maps.gates[0].transpose(0, 1)
+        return found
+    return {"map1": out("hidden"), "map2": out("scores"), "soft": maps}
+
+
+LAYERS = (DirectionalSelfAttention, MaskedBlockSelfAttention, TensorizedSelfAttention, Source2Token)
+
+
+def scope_of(layer, name):
+    """Part of a recorded name that tells this layer from its siblings."""
+    if isinstance(layer, Source2Token):
+        return "multi_dim"
+    inner = "[disa]" if name.endswith("global_attention") else ""
+    for position, scopes in enumerate(
+        (("dir_attn_fw", "fw_disa", "forward_attn"), ("dir_attn_bw", "bw_disa", "backward_attn"))
+    ):
+        if f"directions.{position}" in name:
+            return (scopes, inner)
+    return inner
+
+
+def matches(scope, recorded_scope):
+    if isinstance(scope, tuple):
+        directions, inner = scope
+        return any(f"[{d}]" in recorded_scope for d in directions) and inner_matches(inner, recorded_scope)
+    return scope in recorded_scope if scope == "multi_dim" else inner_matches(scope, recorded_scope)
+
+
+def inner_matches(inner, recorded_scope):
+    return ("block_attention" in recorded_scope and recorded_scope.endswith("[disa]")) == bool(inner)
+
+
+def where_comparable(layer, quantity, expected, actual, mask_BN):
+    """Both values with 0 where the codes differ and no result depends on it."""
+    if quantity in ("attn_score", "inter_block_soft", "soft"):
+        # Where nothing is visible ours is 0, the authors' a uniform softmax that a mask removes later.
+        axis = {"attn_score": -2, "inter_block_soft": 2, "soft": 1}[quantity]
+        expected = expected * (actual.sum(axis, keepdim=True) > 0)
+    if isinstance(layer, MaskedBlockSelfAttention) and quantity == "attn_score":
+        # Inside blocks the authors hide padding from padded queries too; both results are set to 0 afterwards.
+        padding = -mask_BN.shape[1] % layer.block_length
+        query_BMR = torch.nn.functional.pad(mask_BN, (0, padding)).unflatten(1, (-1, layer.block_length))
+        expected, actual = expected * query_BMR[..., None, None], actual * query_BMR[..., None, None]
+    if isinstance(layer, TensorizedSelfAttention) and quantity == "fusion_gate":
+        # The same between tokens; the output is 0 at padded positions.
+        expected, actual = expected * mask_BN[..., None], actual * mask_BN[..., None]
+    return expected, actual
+
+
+def check_intermediates(module, seen, tensors):
+    """Compare every recorded value that exists in our code; returns how many there were."""
+    mask_BN = tensors["input/mask"].bool()
+    compared = 0
+    layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, LAYERS)]
+    for recorded, expected in under(tensors, "inter/").items():
+        scope, _, quantity = recorded.rpartition("/")
+        for name, layer in layers:
+            if not matches(scope_of(layer, name), scope):
+                continue
+            found = quantities(layer, name, seen)
+            if quantity not in found:
+                continue
+            expected, actual = where_comparable(layer, quantity, expected, found[quantity], mask_BN)
+            close(actual, expected, recorded)
+            compared += 1
+    return compared
+
+
+# --- The tests ----------------------------------------------------------------------------------------------------
+
+
+def why_unsupported(name):
+    return next((reason for family, reason in UNSUPPORTED.items() if name.startswith(family)), None)
+
+
+LAYER_FIXTURES = [name for name in FIXTURES if not name.startswith("task_") and why_unsupported(name) is None]
+TASK_FIXTURES = [name for name in FIXTURES if name.startswith("task_") and why_unsupported(name) is None]
+
+
+def test_there_are_fixtures():
+    assert LAYER_FIXTURES and TASK_FIXTURES, f"no fixtures in {GOLDEN}"
+
+
+@pytest.mark.parametrize("name", LAYER_FIXTURES)
+def test_layer(name):
+    settings, tensors = load(name)
+    assert settings["function"] in BUILDERS, f"{name}: unknown function {settings['function']}"
+    x, mask = tensors["input/x"].requires_grad_(), tensors["input/mask"].bool()
+    weights = under(tensors, "weight/")
+    module, rules = BUILDERS[settings["function"]](settings["hyper_parameters"], x.shape[-1], weights)
+    targets = {key: value for key, value in module.state_dict().items() if not key.startswith("embeddings.")}
+    module.load_state_dict(tf.convert_variables(weights, rules, targets), strict=False)
+    if "value_map.bias" in targets and not any("v_transform/bias" in key for key in weights):
+        torch.nn.init.zeros_(module.value_map.bias)
+    module.eval()
+
+    seen = record(module)
+    if hasattr(module, "context"):
+        output = module(inputs_embeds=x, attention_mask=mask, output_attentions=True).pooler_output
+    else:
+        output = module(x, mask, True)[0]
+    close(output, tensors["output"], "output")
+    if any(isinstance(layer, LAYERS) for layer in module.modules()):
+        assert check_intermediates(module, seen, tensors) > 0
+
+    (output * tensors["grad/cotangent"]).sum().backward()
+    close(x.grad, tensors["grad/input/x"], "gradient of x")
+    check_gradients(module, tf.convert_variables(under(tensors, "grad/weight/"), rules, targets))
+
+
+def check_gradients(module, expected):
+    """Compare gradients, each on the scale of its layer.
+
+    What is added to all scores of a softmax has gradient 0, or nearly 0 where tanh bends the scores: biases of scores,
+    and the query side of feature-wise attention. What is recorded of them is the rounding of a sum of larger terms
+    that cancel, so the scale is the layer's largest gradient (of an attention: both maps and the bias).
+    Where a whole layer has gradient 0 the scale is such that one rounding (1e-7) of the largest gradient passes.
+    """
+    parameters = dict(module.named_parameters())
+    floor = 1e-2 * max(gradient.abs().max() for gradient in expected.values())
+    for name, gradient in expected.items():
+        layer = name.rpartition(".")[0]
+        outer = layer.rpartition(".")[0]
+        if isinstance(module.get_submodule(outer), FeatureAttention):
+            layer = outer
+        scale = max(floor, *(other.abs().max() for key, other in expected.items() if key.startswith(layer)))
+        close(parameters[name].grad, gradient, f"gradient of {name}", scale)
+
+
+TASK_MODELS = {
+    "task_snli_disan": ("disan", {}),
+    "task_sst_disan": ("disan", {"activation": "relu"}),
+    "task_snli_biblosa": ("biblosan", {"block_length": 3, "mask_padding_blocks": False}),
+    "task_sick_biblosa": ("biblosan", {"block_length": 3, "mask_padding_blocks": False, "activation": "relu"}),
+    "task_sc_biblosa_adam": ("biblosan", {"block_length": 4, "mask_padding_blocks": False, "activation": "relu"}),
+    "task_snli_mtsa": ("mtsa", {}),
+    "task_trec_mtsa": ("mtsa", {"activation": "relu"}),
+}
+
+
+def task_inputs(tensors):
+    labels = tensors.get("input/score", tensors.get("input/label"))
+    labels = labels if labels.is_floating_point() else labels.long()
+    if "input/token" in tensors:
+        return {"input_ids": tensors["input/token"].long(), "labels": labels}
+    first, second = tensors["input/sent1_token"].long(), tensors["input/sent2_token"].long()
+    ids = torch.cat([first, second], dim=1)
+    types = torch.cat([torch.zeros_like(first), torch.ones_like(second)], dim=1)
+    return {"input_ids": ids, "token_type_ids": types, "attention_mask": ids != 0, "labels": labels}
+
+
+def encode_apart(model, tensors):
+    """The two sentences of a pair each in a batch of its own.
+
+    With unmasked padding blocks (the authors' Bi-BloSAN) a sentence's vector depends on how far its batch is padded.
+    """
+
+    def encode(*_, return_dict=True, **options):
+        outputs = [model.model(tensors[f"input/sent{i}_token"].long(), **options) for i in (1, 2)]
+        return [output.pooler_output for output in outputs], outputs[0]
+
+    return encode
+
+
+@pytest.mark.parametrize("name", TASK_FIXTURES)
+def test_task(name):
+    """Logits, loss, L2 term, gradients of the total loss, and the weights after 1 and 3 steps of the optimiser."""
+    assert name in TASK_MODELS, f"unknown fixture {name}"
+    settings, tensors = load(name)
+    options = settings["hyper_parameters"]
+    model_type, overrides = TASK_MODELS[name]
+    fixed = {"glove_only_embedding": tensors["constant/glove_only_embedding"]}
+    model = tf.convert_model(model_type, {**under(tensors, "weight/"), **fixed}, **overrides)
+    if model_type == "biblosan" and model.config.num_sentences == 2:
+        model._encode = encode_apart(model, tensors)
+
+    def total_loss():
+        output = model(**task_inputs(tensors))
+        return output, l2_penalty(model, options["wd"])
+
+    output, l2 = total_loss()
+    if "output/predicted_score" in tensors:
+        close(output.logits[:, 0], tensors["output/predicted_score"], "predicted score")
+    else:
+        close(output.logits, tensors["output/logits"], "logits")
+    close(output.loss[None], tensors["output/data_loss"], "data loss")
+    close(l2[None], tensors["output/l2_loss"], "L2 loss")
+    (output.loss + l2).backward()
+
+    rules = tf.model_rules(model_type)
+    targets = {key: value for key, value in model.state_dict().items() if not key.endswith("fixed_embeddings")}
+    gradients = tf.convert_variables(under(tensors, "grad/weight/"), rules, targets)
+    check_gradients(model, gradients)
+
+    optimizer = build_optimizer(model, options["optimizer"], options["learning_rate"])
+    losses = []
+    for step in (1, 2, 3):
+        output, l2 = total_loss()
+        losses.append((output.loss + l2).detach())
+        optimizer.zero_grad()
+        (output.loss + l2).backward()
+        optimizer.step()
+        if step != 2:
+            expected = tf.convert_variables(under(tensors, f"step{step}/weight/"), rules, targets)
+            check_weights(model, expected, gradients if options["optimizer"] == "adam" else {}, f"after step {step}")
+    close(torch.stack(losses), tensors["output/train_total_loss_per_step"], "training losses")
+
+
+def check_weights(model, expected, adam_gradients, when):
+    """Adam's first steps divide a gradient by its own size: an element whose exact gradient is 0 moves by its rounding
+    alone (checked in float64: 1e-18 where 1e-9 is recorded). Such elements are left out."""
+    state = model.state_dict()
+    for name, value in expected.items():
+        actual = state[name]
+        if name.endswith("word_embeddings.weight"):
+            actual, value = actual[2:], value[2:]  # [PAD] and [UNK] are never read
+        elif name in adam_gradients:
+            largest = max(gradient.abs().max() for gradient in adam_gradients.values())
+            known = adam_gradients[name].abs() > 1e-6 * largest
+            actual, value = torch.where(known, actual, 0.0), torch.where(known, value, 0.0)
+        close(actual, value, f"{name} {when}")
