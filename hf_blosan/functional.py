@@ -4,7 +4,6 @@ from .models.functional_blosan import (
     DIRECTIONS,
     SCORE_FUNCTIONS,
     additive_attention,
-    directional_attention,
     directional_attention_weights,
     optimal_block_length,
     order_mask,
@@ -14,9 +13,11 @@ from .models.functional_blosan import (
     tensorized_attention,
     tensorized_attention_weights,
 )
+from .models.fused_blosan import IMPLEMENTATIONS, directional_attention
 
 __all__ = [
     "DIRECTIONS",
+    "IMPLEMENTATIONS",
     "SCORE_FUNCTIONS",
     "additive_attention",
     "directional_attention",

@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from .functional_blosan import (
     additive_attention,
-    directional_attention,
     directional_attention_weights,
     source2token_attention,
     source2token_weights,
     tensorized_attention,
     tensorized_attention_weights,
 )
+from .fused_blosan import directional_attention
 
 ACTIVATIONS = {
     "elu": F.elu,
@@ -145,6 +145,7 @@ class FeatureAttention(nn.Module):
     def __init__(self, size, *, direction, joint=False, dropout=0.0):
         super().__init__()
         self.direction, self.dropout = direction, dropout
+        self.implementation = "auto"
         if joint:
             self.alignment_map = nn.Linear(size, 2 * size, bias=False)
         else:
@@ -163,10 +164,13 @@ class FeatureAttention(nn.Module):
         else:
             keys_BND, queries_BND = self.key_map(dropped_BND), self.query_map(dropped_BND)
         options = {"direction": self.direction, "key_mask": mask_BN}
-        attended_BND = directional_attention(keys_BND, queries_BND + self.bias, tokens_BND, **options)
+        queries_BND = queries_BND + self.bias
+        attended_BND = directional_attention(
+            keys_BND, queries_BND, tokens_BND, implementation=self.implementation, **options
+        )
         if not output_attentions:
             return attended_BND, None
-        return attended_BND, directional_attention_weights(keys_BND, queries_BND + self.bias, **options)
+        return attended_BND, directional_attention_weights(keys_BND, queries_BND, **options)
 
 
 class DirectionalSelfAttention(nn.Module):

@@ -1,0 +1,189 @@
+"""Directional attention on the CPU with numba: one pass over the keys of a query, nothing of size N^2 stored.
+
+With p = exp(2 k_i / c) exp(2 q_j / c) and t = 1 / (1 + p) - 1/2 the score c tanh((k_i + q_j) / c) is -2 c t. So a pair
+costs one reciprocal and one polynomial for the exponential, and tanh' = 1 - 4 t^2 comes for free.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+try:
+    import numba
+except ImportError:
+    numba = None
+
+# The polynomial below is as exact as float32 up to here (the papers' scale is 5).
+MAX_SCALE = 5.5
+MAX_EXPONENT = 87.0
+
+
+@lru_cache
+def exp_coefficients(scale: float) -> np.ndarray:
+    """Coefficients of a polynomial P of degree 9 with P(t)^4 = exp(-2 scale t) on [-1/2, 1/2], lowest first."""
+    fit = np.polynomial.chebyshev.Chebyshev.interpolate(lambda t: np.exp(-scale / 2 * t), 9, domain=[-0.5, 0.5])
+    return fit.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
+
+
+if numba is not None:
+    half, one = np.float32(0.5), np.float32(1)
+    # Without nnan and ninf: exp(2 k / c) may overflow to infinity, and 1 / (1 + inf) = 0 is then the right answer.
+    options = {"fastmath": {"contract", "reassoc", "arcp", "nsz"}, "parallel": True, "cache": True}
+
+    @numba.njit(fastmath=options["fastmath"], inline="always")
+    def _exp(t, c):
+        y = c[9]
+        y = y * t + c[8]
+        y = y * t + c[7]
+        y = y * t + c[6]
+        y = y * t + c[5]
+        y = y * t + c[4]
+        y = y * t + c[3]
+        y = y * t + c[2]
+        y = y * t + c[1]
+        y = y * t + c[0]
+        y = y * y
+        return y * y
+
+    @numba.njit(**options)
+    def _forward(tasks, coefficients, keys, queries, values, mask, see_before, see_after, see_self, out, denominators):
+        B, N, D = values.shape
+        for task in numba.prange(tasks):
+            c = (
+                coefficients[0],
+                coefficients[1],
+                coefficients[2],
+                coefficients[3],
+                coefficients[4],
+                coefficients[5],
+                coefficients[6],
+                coefficients[7],
+                coefficients[8],
+                coefficients[9],
+            )
+            numerator = np.empty(D, np.float32)
+            denominator = np.empty(D, np.float32)
+            for b in range(task * B // tasks, (task + 1) * B // tasks):
+                for j in range(N):
+                    numerator[:] = 0
+                    denominator[:] = 0
+                    q_D = queries[b, j]
+                    for i in range(0 if see_before else j, N if see_after else j + 1):
+                        if not mask[b, i] or (i == j and not see_self):
+                            continue
+                        k_D, v_D = keys[b, i], values[b, i]
+                        for d in range(D):
+                            weight = _exp(one / (k_D[d] * q_D[d] + one) - half, c)
+                            denominator[d] += weight
+                            numerator[d] += weight * v_D[d]
+                    for d in range(D):
+                        seen = denominator[d] > 0
+                        out[b, j, d] = numerator[d] / denominator[d] if seen else np.float32(0)
+                        denominators[b, j, d] = denominator[d]
+
+    @numba.njit(**options)
+    def _backward(
+        tasks,
+        coefficients,
+        keys,
+        queries,
+        values,
+        mask,
+        see_before,
+        see_after,
+        see_self,
+        out,
+        denominators,
+        grad,
+        grad_keys,
+        grad_queries,
+        grad_values,
+    ):
+        B, N, D = values.shape
+        for task in numba.prange(tasks):
+            c = (
+                coefficients[0],
+                coefficients[1],
+                coefficients[2],
+                coefficients[3],
+                coefficients[4],
+                coefficients[5],
+                coefficients[6],
+                coefficients[7],
+                coefficients[8],
+                coefficients[9],
+            )
+            share = np.empty(D, np.float32)
+            grad_query = np.empty(D, np.float32)
+            for b in range(task * B // tasks, (task + 1) * B // tasks):
+                for i in range(N):
+                    grad_keys[b, i, :] = 0
+                    grad_values[b, i, :] = 0
+                for j in range(N):
+                    for d in range(D):
+                        seen = denominators[b, j, d] > 0
+                        share[d] = grad[b, j, d] / denominators[b, j, d] if seen else np.float32(0)
+                        grad_query[d] = 0
+                    q_D, out_D = queries[b, j], out[b, j]
+                    for i in range(0 if see_before else j, N if see_after else j + 1):
+                        if not mask[b, i] or (i == j and not see_self):
+                            continue
+                        k_D, v_D, grad_key, grad_value = keys[b, i], values[b, i], grad_keys[b, i], grad_values[b, i]
+                        for d in range(D):
+                            t = one / (k_D[d] * q_D[d] + one) - half
+                            weight = _exp(t, c) * share[d]
+                            grad_score = weight * (v_D[d] - out_D[d]) * (one - 4 * t * t)
+                            grad_value[d] += weight
+                            grad_key[d] += grad_score
+                            grad_query[d] += grad_score
+                    for d in range(D):
+                        grad_queries[b, j, d] = grad_query[d]
+
+
+def available(keys: Tensor, queries: Tensor, scale: float) -> bool:
+    """Whether the kernel can take this: numba is installed, float32 on the CPU, a scale the polynomial covers, and
+    exp(2 k / c), exp(2 q / c) within float32."""
+    if numba is None or keys.device.type != "cpu" or keys.dtype != torch.float32 or scale > MAX_SCALE:
+        return False
+    return keys.numel() == 0 or bool(max(keys.abs().max(), queries.abs().max()) <= MAX_EXPONENT * scale / 2)
+
+
+def _arguments(keys, queries, values, key_mask, direction, scale):
+    exponentials = [(2 / scale * x).exp().contiguous().numpy() for x in (keys, queries)]
+    mask = torch.ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool().contiguous()
+    see = (direction != "backward", direction != "forward", direction == "full")
+    num_threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    numba.set_num_threads(num_threads)
+    tasks = min(len(values), 4 * num_threads)  # more tasks than threads, for rows of unequal work
+    return tasks, exp_coefficients(scale), *exponentials, values.contiguous().numpy(), mask.numpy(), *see
+
+
+def forward(
+    keys: Tensor, queries: Tensor, values: Tensor, key_mask: Tensor | None, direction: str, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Result and denominators of every query, both (B, N, D)."""
+    arguments = _arguments(keys, queries, values, key_mask, direction, scale)
+    out, denominators = torch.empty_like(values, memory_format=torch.contiguous_format), torch.empty(values.shape)
+    _forward(*arguments, out.numpy(), denominators.numpy())
+    return out, denominators
+
+
+def backward(
+    grad: Tensor,
+    keys: Tensor,
+    queries: Tensor,
+    values: Tensor,
+    key_mask: Tensor | None,
+    out: Tensor,
+    denominators: Tensor,
+    direction: str,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of keys, queries and values, each (B, N, D)."""
+    arguments = _arguments(keys, queries, values, key_mask, direction, scale)
+    gradients = tuple(torch.empty(values.shape) for _ in range(3))
+    saved = (out.contiguous().numpy(), denominators.contiguous().numpy(), grad.contiguous().numpy())
+    _backward(*arguments, *saved, *(gradient.numpy() for gradient in gradients))
+    return gradients
