@@ -4,6 +4,8 @@ With p = exp(2 k_i / c) exp(2 q_j / c) and t = 1 / (1 + p) - 1/2 the score c tan
 costs one reciprocal and one polynomial for the exponential, and tanh' = 1 - 4 t^2 comes for free.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import numpy as np
@@ -18,19 +20,21 @@ except ImportError:
 # The polynomial below is as exact as float32 up to here (the papers' scale is 5).
 MAX_SCALE = 5.5
 MAX_EXPONENT = 87.0
+# Pairs of tokens times features from which a second thread pays for being woken (about 0.1 ms of work).
+WORK_PER_THREAD = 200_000
 
 
 @lru_cache
-def exp_coefficients(scale: float) -> np.ndarray:
+def exp_coefficients(scale: float) -> tuple[np.float32, ...]:
     """Coefficients of a polynomial P of degree 9 with P(t)^4 = exp(-2 scale t) on [-1/2, 1/2], lowest first."""
     fit = np.polynomial.chebyshev.Chebyshev.interpolate(lambda t: np.exp(-scale / 2 * t), 9, domain=[-0.5, 0.5])
-    return fit.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
+    return tuple(fit.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32))
 
 
 if numba is not None:
     half, one = np.float32(0.5), np.float32(1)
     # Without nnan and ninf: exp(2 k / c) may overflow to infinity, and 1 / (1 + inf) = 0 is then the right answer.
-    options = {"fastmath": {"contract", "reassoc", "arcp", "nsz"}, "parallel": True, "cache": True}
+    options = {"fastmath": {"contract", "reassoc", "arcp", "nsz"}, "nogil": True, "cache": True}
 
     @numba.njit(fastmath=options["fastmath"], inline="always")
     def _exp(t, c):
@@ -48,45 +52,33 @@ if numba is not None:
         return y * y
 
     @numba.njit(**options)
-    def _forward(tasks, coefficients, keys, queries, values, mask, see_before, see_after, see_self, out, denominators):
-        B, N, D = values.shape
-        for task in numba.prange(tasks):
-            c = (
-                coefficients[0],
-                coefficients[1],
-                coefficients[2],
-                coefficients[3],
-                coefficients[4],
-                coefficients[5],
-                coefficients[6],
-                coefficients[7],
-                coefficients[8],
-                coefficients[9],
-            )
-            numerator = np.empty(D, np.float32)
-            denominator = np.empty(D, np.float32)
-            for b in range(task * B // tasks, (task + 1) * B // tasks):
-                for j in range(N):
-                    numerator[:] = 0
-                    denominator[:] = 0
-                    q_D = queries[b, j]
-                    for i in range(0 if see_before else j, N if see_after else j + 1):
-                        if not mask[b, i] or (i == j and not see_self):
-                            continue
-                        k_D, v_D = keys[b, i], values[b, i]
-                        for d in range(D):
-                            weight = _exp(one / (k_D[d] * q_D[d] + one) - half, c)
-                            denominator[d] += weight
-                            numerator[d] += weight * v_D[d]
+    def _forward(first, last, c, keys, queries, values, mask, see_before, see_after, see_self, out, denominators):
+        _, N, D = values.shape
+        numerator = np.empty(D, np.float32)
+        denominator = np.empty(D, np.float32)
+        for b in range(first, last):
+            for j in range(N):
+                numerator[:] = 0
+                denominator[:] = 0
+                q_D = queries[b, j]
+                for i in range(0 if see_before else j, N if see_after else j + 1):
+                    if not mask[b, i] or (i == j and not see_self):
+                        continue
+                    k_D, v_D = keys[b, i], values[b, i]
                     for d in range(D):
-                        seen = denominator[d] > 0
-                        out[b, j, d] = numerator[d] / denominator[d] if seen else np.float32(0)
-                        denominators[b, j, d] = denominator[d]
+                        weight = _exp(one / (k_D[d] * q_D[d] + one) - half, c)
+                        denominator[d] += weight
+                        numerator[d] += weight * v_D[d]
+                for d in range(D):
+                    seen = denominator[d] > 0
+                    out[b, j, d] = numerator[d] / denominator[d] if seen else np.float32(0)
+                    denominators[b, j, d] = denominator[d]
 
     @numba.njit(**options)
     def _backward(
-        tasks,
-        coefficients,
+        first,
+        last,
+        c,
         keys,
         queries,
         values,
@@ -101,45 +93,32 @@ if numba is not None:
         grad_queries,
         grad_values,
     ):
-        B, N, D = values.shape
-        for task in numba.prange(tasks):
-            c = (
-                coefficients[0],
-                coefficients[1],
-                coefficients[2],
-                coefficients[3],
-                coefficients[4],
-                coefficients[5],
-                coefficients[6],
-                coefficients[7],
-                coefficients[8],
-                coefficients[9],
-            )
-            share = np.empty(D, np.float32)
-            grad_query = np.empty(D, np.float32)
-            for b in range(task * B // tasks, (task + 1) * B // tasks):
-                for i in range(N):
-                    grad_keys[b, i, :] = 0
-                    grad_values[b, i, :] = 0
-                for j in range(N):
+        _, N, D = values.shape
+        share = np.empty(D, np.float32)
+        grad_query = np.empty(D, np.float32)
+        for b in range(first, last):
+            for i in range(N):
+                grad_keys[b, i, :] = 0
+                grad_values[b, i, :] = 0
+            for j in range(N):
+                for d in range(D):
+                    seen = denominators[b, j, d] > 0
+                    share[d] = grad[b, j, d] / denominators[b, j, d] if seen else np.float32(0)
+                    grad_query[d] = 0
+                q_D, out_D = queries[b, j], out[b, j]
+                for i in range(0 if see_before else j, N if see_after else j + 1):
+                    if not mask[b, i] or (i == j and not see_self):
+                        continue
+                    k_D, v_D, grad_key, grad_value = keys[b, i], values[b, i], grad_keys[b, i], grad_values[b, i]
                     for d in range(D):
-                        seen = denominators[b, j, d] > 0
-                        share[d] = grad[b, j, d] / denominators[b, j, d] if seen else np.float32(0)
-                        grad_query[d] = 0
-                    q_D, out_D = queries[b, j], out[b, j]
-                    for i in range(0 if see_before else j, N if see_after else j + 1):
-                        if not mask[b, i] or (i == j and not see_self):
-                            continue
-                        k_D, v_D, grad_key, grad_value = keys[b, i], values[b, i], grad_keys[b, i], grad_values[b, i]
-                        for d in range(D):
-                            t = one / (k_D[d] * q_D[d] + one) - half
-                            weight = _exp(t, c) * share[d]
-                            grad_score = weight * (v_D[d] - out_D[d]) * (one - 4 * t * t)
-                            grad_value[d] += weight
-                            grad_key[d] += grad_score
-                            grad_query[d] += grad_score
-                    for d in range(D):
-                        grad_queries[b, j, d] = grad_query[d]
+                        t = one / (k_D[d] * q_D[d] + one) - half
+                        weight = _exp(t, c) * share[d]
+                        grad_score = weight * (v_D[d] - out_D[d]) * (one - 4 * t * t)
+                        grad_value[d] += weight
+                        grad_key[d] += grad_score
+                        grad_query[d] += grad_score
+                for d in range(D):
+                    grad_queries[b, j, d] = grad_query[d]
 
 
 def available(keys: Tensor, queries: Tensor, scale: float) -> bool:
@@ -154,10 +133,35 @@ def _arguments(keys, queries, values, key_mask, direction, scale):
     exponentials = [(2 / scale * x).exp().contiguous().numpy() for x in (keys, queries)]
     mask = torch.ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool().contiguous()
     see = (direction != "backward", direction != "forward", direction == "full")
-    num_threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
-    numba.set_num_threads(num_threads)
-    tasks = min(len(values), 4 * num_threads)  # more tasks than threads, for rows of unequal work
-    return tasks, exp_coefficients(scale), *exponentials, values.contiguous().numpy(), mask.numpy(), *see
+    return exp_coefficients(scale), *exponentials, values.contiguous().numpy(), mask.numpy(), *see
+
+
+_threads: ThreadPoolExecutor | None = None
+
+
+def _forget_threads() -> None:
+    global _threads
+    _threads = None
+
+
+os.register_at_fork(after_in_child=_forget_threads)  # a forked process has none of its parent's threads
+
+
+def _over_rows(kernel, num_rows: int, work: int, *arguments) -> None:
+    """Run a kernel over all rows on as many threads as torch uses.
+
+    Threads of our own rather than numba's: its OpenMP pool and torch's take turns in resizing one another, which costs
+    more than the work.
+    """
+    global _threads
+    workers = min(torch.get_num_threads(), num_rows) if work > WORK_PER_THREAD else 1
+    bounds = [num_rows * worker // workers for worker in range(workers + 1)]
+    if _threads is None and workers > 1:
+        _threads = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="hf_blosan")
+    waiting = [_threads.submit(kernel, *rows, *arguments) for rows in zip(bounds[1:-1], bounds[2:], strict=True)]
+    kernel(bounds[0], bounds[1], *arguments)
+    for task in waiting:
+        task.result()
 
 
 def forward(
@@ -166,7 +170,8 @@ def forward(
     """Result and denominators of every query, both (B, N, D)."""
     arguments = _arguments(keys, queries, values, key_mask, direction, scale)
     out, denominators = torch.empty_like(values, memory_format=torch.contiguous_format), torch.empty(values.shape)
-    _forward(*arguments, out.numpy(), denominators.numpy())
+    work = values.numel() * values.shape[1]
+    _over_rows(_forward, len(values), work, *arguments, out.numpy(), denominators.numpy())
     return out, denominators
 
 
@@ -185,5 +190,6 @@ def backward(
     arguments = _arguments(keys, queries, values, key_mask, direction, scale)
     gradients = tuple(torch.empty(values.shape) for _ in range(3))
     saved = (out.contiguous().numpy(), denominators.contiguous().numpy(), grad.contiguous().numpy())
-    _backward(*arguments, *saved, *(gradient.numpy() for gradient in gradients))
+    work = values.numel() * values.shape[1]
+    _over_rows(_backward, len(values), work, *arguments, *saved, *(gradient.numpy() for gradient in gradients))
     return gradients

@@ -1,0 +1,187 @@
+"""From texts to padded batches of similar length."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, DatasetDict
+from torch.utils.data import Sampler
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from ..errors import InputError
+
+logger = logging.getLogger(__name__)
+
+_MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+class LengthBucketBatchSampler(Sampler[list[int]]):
+    """Batches of rows of similar length, in an order that only depends on ``seed`` and the epoch.
+
+    With ``shuffle`` the rows are shuffled, cut into pools of 50 batches, sorted by length within each pool and cut
+    into batches, whose order is shuffled again. Without it the rows are sorted by length over the whole set (equal
+    lengths in their order), which is the fastest order for evaluation. The one short batch, if any, always comes last:
+    accelerate relies on that when it deals batches out to several processes.
+
+    Args:
+        lengths: length of each row, any unit.
+        batch_size: rows per batch.
+        shuffle: whether the order changes with every epoch.
+        seed: seed of the shuffling.
+        drop_last: leave out the short batch.
+
+    Raises:
+        InputError: ``batch_size`` is below 1.
+    """
+
+    pool_batches = 50
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ):
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; use 1 or more")
+        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of that epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.lengths), self.batch_size)
+        return full + bool(rest and not self.drop_last)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        size = self.batch_size
+        if not self.shuffle:
+            order = np.argsort(self.lengths, kind="stable")
+            batches = [order[start : start + size] for start in range(0, len(order), size)]
+        else:
+            rng = np.random.default_rng((self.seed, self.epoch))
+            order = rng.permutation(len(self.lengths))
+            full = len(order) // size * size
+            pools = [
+                order[start : min(start + size * self.pool_batches, full)]
+                for start in range(0, full, size * self.pool_batches)
+            ]
+            pools = [pool[np.argsort(self.lengths[pool], kind="stable")] for pool in pools]
+            batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+            if full < len(order):
+                batches.append(order[full:])
+        for batch in batches[: len(self)]:
+            yield batch.tolist()
+
+
+def encode_dataset(
+    dataset: Dataset | DatasetDict, tokenizer: PreTrainedTokenizerBase, *, max_length: int | None = None
+) -> Dataset | DatasetDict:
+    """Token ids of every row of a loaded task.
+
+    Rows longer than ``max_length`` tokens (a pair counts both sentences) are cut, the longer sentence first, and a
+    warning says how many.
+
+    Args:
+        dataset: the result of :func:`load_task` or one of its splits.
+        tokenizer: any tokenizer that marks pairs by type ids 0 and 1.
+        max_length: tokens per row; ``None`` takes the tokenizer's own limit.
+
+    Returns:
+        The same splits with columns ``input_ids``, ``token_type_ids``, ``attention_mask``, ``labels``.
+
+    Raises:
+        InputError: ``max_length`` is below 1.
+    """
+    if isinstance(dataset, DatasetDict):
+        encoded = {s: _encode(rows, tokenizer, max_length, f"{s}: ") for s, rows in dataset.items()}
+        return DatasetDict(encoded)
+    return _encode(dataset, tokenizer, max_length, "")
+
+
+def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, prefix: str) -> Dataset:
+    limit = tokenizer.model_max_length if max_length is None else max_length
+    if limit < 1:
+        raise InputError(f"max_length is {limit}; use 1 or more tokens")
+    columns = [column for column in ("sentence1", "sentence2") if column in dataset.column_names]
+    too_long = []
+
+    def encode(rows: dict[str, list]) -> dict[str, list]:
+        texts = [rows[column] for column in columns]
+        options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
+        encoding = tokenizer(*texts, **options)
+        lengths = [len(ids) for ids in encoding["input_ids"] if len(ids) > limit]
+        if lengths:
+            too_long.extend(lengths)
+            encoding = tokenizer(*texts, truncation=True, max_length=limit, **options)
+        return {name: encoding[name] for name in _MODEL_INPUTS}
+
+    unused = [column for column in dataset.column_names if column != "label"]
+    encoded = dataset.map(
+        encode,
+        batched=True,
+        remove_columns=unused,
+        keep_in_memory=True,
+        load_from_cache_file=False,
+        desc=f"{prefix}tokens",
+    )
+    if too_long:
+        logger.warning(
+            "%s%d of %d rows are longer than %d tokens (the longest has %d) and were cut; raise max_length",
+            prefix,
+            len(too_long),
+            len(dataset),
+            limit,
+            max(too_long),
+        )
+    return encoded.rename_column("label", "labels") if "label" in encoded.column_names else encoded
+
+
+def sentence_lengths(encoded: Dataset) -> np.ndarray:
+    """Tokens of each sentence of an encoded data set: (rows, 2); the second column is 0 for single sentences.
+
+    ``sentence_lengths(encoded).max(axis=1)`` is what a row costs, since both sentences of a pair are encoded side by
+    side: the lengths to give :class:`LengthBucketBatchSampler`.
+    """
+    types = encoded[:]["token_type_ids"]
+    second = np.fromiter((sum(row) for row in types), dtype=np.int64, count=len(types))
+    total = np.fromiter((len(row) for row in types), dtype=np.int64, count=len(types))
+    return np.stack([total - second, second], axis=1)
+
+
+def length_statistics(encoded: Dataset) -> tuple[float, float]:
+    """Mean and standard deviation of the number of tokens per sentence; both sentences of a pair count.
+
+    These are what :func:`hf_blosan.functional.optimal_block_length` takes.
+    """
+    lengths = sentence_lengths(encoded)
+    lengths = lengths if lengths[:, 1].any() else lengths[:, :1]
+    return float(lengths.mean()), float(lengths.std())
+
+
+@dataclass
+class PaddingCollator(DataCollatorWithPadding):
+    """``DataCollatorWithPadding`` that also takes a batch in which no row has any token.
+
+    Such a batch becomes one masked [PAD] wide, since a batch of width zero has no ids to look up.
+    """
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        if not any(len(row["input_ids"]) for row in features):
+            blank = {"input_ids": [self.tokenizer.pad_token_id], "token_type_ids": [0], "attention_mask": [0]}
+            features = [row | blank for row in features]
+        return super().__call__(features)

@@ -1,0 +1,199 @@
+"""A generated corpus of sentence pairs in which word order alone carries the label.
+
+Sentences come from small grammars: who does what to whom ("the dog chases the man", "the man is not chased by the
+dog"), and quantifiers with the scope of negation ("not all dogs are wet", and "all dogs are not wet", which here means
+that no dog is). Labels and relatedness are computed from what the sentences mean.
+
+The pairs come in twins with different labels: their first sentences consist of the same words, and so do their second
+sentences. Whoever looks at the words and not at their order must give both the same answer, and is right about one of
+the two at best: accuracy 0.5.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, permutations, product
+
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+
+from ..errors import InputError
+
+LABELS = ("entailment", "neutral", "contradiction")
+
+_ANIMALS = {"dog": "dogs", "cat": "cats", "horse": "horses", "bird": "birds", "cow": "cows", "pig": "pigs"}
+_PERSONS = {"boy": "boys", "girl": "girls", "man": "men", "woman": "women", "child": "children", "nurse": "nurses"}
+_VERBS = {
+    "chase": ("chases", "chased"),
+    "follow": ("follows", "followed"),
+    "carry": ("carries", "carried"),
+    "pull": ("pulls", "pulled"),
+    "push": ("pushes", "pushed"),
+    "lead": ("leads", "led"),
+}
+_ADJECTIVES = ("wet", "hungry", "quiet", "tired", "young", "happy")
+_PLACES = ("", " in the park", " at night", " near the old house")
+
+_YES, _NO = frozenset({"yes"}), frozenset({"no"})
+_YES_OR_NO = _YES | _NO
+_NONE, _PART, _EVERY = frozenset({"none"}), frozenset({"part"}), frozenset({"every"})
+_ANY_SHARE = _NONE | _PART | _EVERY
+_SMALLEST, _LARGEST = 60, 10_000
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A sentence with fields for its words, and what it means: fact -> the states that fact may be in."""
+
+    text: str
+    meaning: Mapping[tuple[str, str], frozenset[str]]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two texts (with fields, until words are drawn), their label and their relatedness."""
+
+    premise: str
+    hypothesis: str
+    label: str
+    score: float
+
+
+def make_demo_corpus(seed: int = 13, size: int = 5_000) -> DatasetDict:
+    """Generate the corpus; the same arguments always give the same rows.
+
+    Args:
+        seed: seed of the draw.
+        size: number of pairs in all, 60 to 10,000, rounded down to a multiple of 6; a tenth each goes to validation
+            and test.
+
+    Returns:
+        Splits ``train``, ``validation``, ``test`` with columns ``sentence1``, ``sentence2``, ``label`` (entailment,
+        neutral, contradiction; a third each) and ``score`` (relatedness, 1 to 5). No pair occurs twice.
+
+    Raises:
+        InputError: ``size`` is out of range; the grammars do not yield many more different pairs.
+    """
+    if not _SMALLEST <= size <= _LARGEST:
+        raise InputError(f"size is {size}; the demo corpus can have {_SMALLEST} to {_LARGEST} pairs")
+    rng = random.Random(seed)
+    # Each label is in two of these three, so drawing them in turn gives every label a third of the rows.
+    label_pairs = list(combinations(LABELS, 2))
+    rounds, seen = [], set()
+    while len(rounds) < size // 6:
+        pairs = [pair for labels in label_pairs for pair in _draw_twins(rng, labels)]
+        texts = {(pair.premise, pair.hypothesis) for pair in pairs}
+        if len(texts) == len(pairs) and not texts & seen:
+            seen |= texts
+            rounds.append(pairs)
+    held_out = len(rounds) // 10
+    parts = {"train": rounds[2 * held_out :], "validation": rounds[:held_out], "test": rounds[held_out : 2 * held_out]}
+    return DatasetDict({split: _rows(part, rng) for split, part in parts.items()})
+
+
+def _rows(rounds: list[list[_Pair]], rng: random.Random) -> Dataset:
+    pairs = [pair for drawn in rounds for pair in drawn]
+    rng.shuffle(pairs)
+    columns = {
+        "sentence1": [pair.premise for pair in pairs],
+        "sentence2": [pair.hypothesis for pair in pairs],
+        "label": [LABELS.index(pair.label) for pair in pairs],
+        "score": [pair.score for pair in pairs],
+    }
+    features = {
+        "sentence1": Value("string"),
+        "sentence2": Value("string"),
+        "label": ClassLabel(names=list(LABELS)),
+        "score": Value("float32"),
+    }
+    return Dataset.from_dict(columns, features=Features(features))
+
+
+def _draw_twins(rng: random.Random, labels: tuple[str, str]) -> list[_Pair]:
+    """Two pairs of the same words, one of each label."""
+    fitting = [[group for group in _groups(grammar) if group.keys() >= set(labels)] for grammar in _GRAMMARS]
+    group = rng.choice(rng.choice([groups for groups in fitting if groups]))
+    animal, person = rng.choice(sorted(_ANIMALS)), rng.choice(sorted(_PERSONS))
+    plural = rng.choice((_ANIMALS[animal], _PERSONS[person]))
+    verb, place = rng.choice(sorted(_VERBS)), rng.choice(_PLACES)
+    words = {"animal": animal, "person": person, "plural": plural, "chase": verb, "adjective": rng.choice(_ADJECTIVES)}
+    words |= dict(zip(("chases", "chased"), _VERBS[verb], strict=True))
+    drawn = [rng.choice(group[label]) for label in labels]
+    return [
+        _Pair(pair.premise.format(**words) + place, pair.hypothesis.format(**words) + place, pair.label, pair.score)
+        for pair in drawn
+    ]
+
+
+@cache
+def _groups(grammar) -> list[dict[str, list[_Pair]]]:
+    """All pairs of forms of a grammar, by their words and then by label; only words that leave the label open."""
+    forms, unknown = grammar()
+    by_words: dict[tuple, dict[str, list[_Pair]]] = defaultdict(lambda: defaultdict(list))
+    for premise, hypothesis in product(forms, repeat=2):
+        label = _relation(premise.meaning, hypothesis.meaning, unknown)
+        score = _relatedness(premise.meaning, hypothesis.meaning, unknown)
+        words = (tuple(sorted(premise.text.split())), tuple(sorted(hypothesis.text.split())))
+        by_words[words][label].append(_Pair(premise.text, hypothesis.text, label, score))
+    return [group for group in by_words.values() if len(group) > 1]
+
+
+def _active() -> tuple[list[_Form], frozenset[str]]:
+    """Who does what to whom."""
+    return _roles(
+        "the {{{agent}}} {{chases}} the {{{patient}}}", "the {{{agent}}} does not {{chase}} the {{{patient}}}"
+    )
+
+
+def _passive() -> tuple[list[_Form], frozenset[str]]:
+    """By whom it is done."""
+    return _roles(
+        "the {{{patient}}} is {{chased}} by the {{{agent}}}", "the {{{patient}}} is not {{chased}} by the {{{agent}}}"
+    )
+
+
+def _roles(does: str, does_not: str) -> tuple[list[_Form], frozenset[str]]:
+    """Whoever chases another is not chased by it."""
+    forms = []
+    for agent, patient in permutations(("animal", "person")):
+        nouns = {"agent": agent, "patient": patient}
+        forms += [
+            _Form(does.format(**nouns), {(agent, patient): _YES, (patient, agent): _NO}),
+            _Form(does_not.format(**nouns), {(agent, patient): _NO}),
+        ]
+    return forms, _YES_OR_NO
+
+
+def _quantifiers() -> tuple[list[_Form], frozenset[str]]:
+    """How many are wet; "not" before the quantifier negates the whole clause, after it the adjective."""
+    states = {
+        "all {plural} are {adjective}": _EVERY,
+        "all {plural} are not {adjective}": _NONE,
+        "not all {plural} are {adjective}": _NONE | _PART,
+        "some {plural} are {adjective}": _PART | _EVERY,
+        "some {plural} are not {adjective}": _NONE | _PART,
+        "no {plural} are {adjective}": _NONE,
+    }
+    return [_Form(text, {("plural", "adjective"): share}) for text, share in states.items()], _ANY_SHARE
+
+
+def _relation(premise: Mapping, hypothesis: Mapping, unknown: frozenset[str]) -> str:
+    states = [(premise.get(fact, unknown), required) for fact, required in hypothesis.items()]
+    if all(possible <= required for possible, required in states):
+        return "entailment"
+    if any(possible.isdisjoint(required) for possible, required in states):
+        return "contradiction"
+    return "neutral"
+
+
+def _relatedness(premise: Mapping, hypothesis: Mapping, unknown: frozenset[str]) -> float:
+    """1 to 5: how far the two leave the same states open, averaged over the facts that either speaks of."""
+    facts = premise.keys() | hypothesis.keys()
+    states = [(premise.get(fact, unknown), hypothesis.get(fact, unknown)) for fact in facts]
+    return round(1 + 4 * sum(len(p & h) / len(p | h) for p, h in states) / len(facts), 2)
+
+
+_GRAMMARS = (_active, _passive, _quantifiers)

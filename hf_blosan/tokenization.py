@@ -1,0 +1,185 @@
+"""Word-level tokenizers made from a corpus, and subword tokenizers made ready for sentence pairs.
+
+A word-level tokenizer has [PAD] = 0 and [UNK] = 1, then the words of the training texts, most frequent first, then any
+extra words (the papers keep the remaining words of the vector file with fixed vectors). It is a plain
+``PreTrainedTokenizerFast``: all of it is in ``tokenizer.json``, and ``AutoTokenizer`` loads it without this package.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from .errors import InputError
+from .word_vectors import (
+    CoverageReport,
+    WordVectors,
+    embedding_matrix,
+    num_fixed_words,
+    num_training_words,
+    read_word_vectors,
+)
+
+__all__ = [
+    "CoverageReport",
+    "WordVectors",
+    "build_tokenizer",
+    "count_words",
+    "embedding_matrix",
+    "num_fixed_words",
+    "num_training_words",
+    "prepare_pretrained_tokenizer",
+    "read_word_vectors",
+]
+
+PAD_TOKEN, UNK_TOKEN = "[PAD]", "[UNK]"
+MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
+
+_WORD = r"[\p{L}\p{M}\p{N}_]"
+_CLITIC = rf"'(?:s|re|ve|ll|d|m|em)(?!{_WORD})"
+_TOKEN = "(?i)" + "|".join(
+    (
+        rf"{_WORD}+?(?=n't(?!{_WORD}))",  # "does" of "doesn't"
+        rf"n't(?!{_WORD})",
+        _CLITIC,
+        rf"'\d0s(?!{_WORD})",  # "'70s"
+        rf"(?<!{_WORD})(?:\p{{L}}\.){{2,}}",  # "u.s."
+        r"\d+(?:[.,:/]\d+)+",
+        rf"{_WORD}+(?:(?:[-/&.@]|(?!{_CLITIC})'){_WORD}+)*",  # words with inner hyphens, slashes, apostrophes
+        r"\.{2,}|-{2,}",
+        r"\S",
+    )
+)
+# What raw and treebank-tokenised text write differently; "does n 't" is found in customer reviews.
+_SAME_SPELLING = (
+    (Regex("[‘’]"), "'"),
+    (Regex("``|''|[“”]"), '"'),
+    (Regex(r"n ?'(?=[tT](?![\p{L}\p{N}]))"), "n'"),
+)
+_COMPOUND_SEPARATOR = "[-−—–/~\"'“’”‘°]"
+
+
+def build_tokenizer(
+    texts: Iterable[str],
+    *,
+    lower_case: bool = True,
+    split_compounds: bool = False,
+    pretokenized: bool = False,
+    min_frequency: int = 1,
+    max_vocab_size: int | None = None,
+    extra_words: Iterable[str] = (),
+    model_max_length: int = 512,
+) -> PreTrainedTokenizerFast:
+    """Make a word-level tokenizer from training texts.
+
+    Punctuation is split off and English contractions are split as in the Penn treebank ("does n't", "dog 's"), so that
+    raw and treebank-tokenised text give the same tokens. Pairs carry type ids 0 and 1.
+
+    Args:
+        texts: training texts, single sentences; for pairs give both sentences.
+        lower_case: lower-case all text.
+        split_compounds: the papers' further splitting at hyphen, dash, slash, tilde, quote, apostrophe and degree
+            sign, each kept as a token of its own. Unlike the released code it makes no empty token where a separator
+            stands at the edge of a word.
+        pretokenized: the texts are tokenised already: split on blanks only.
+        min_frequency: rarer words are left out and become [UNK].
+        max_vocab_size: keep that many training words at most, the most frequent; ``None`` keeps all.
+        extra_words: further words, placed last in their order; those already in the vocabulary are skipped.
+        model_max_length: tokens a row is cut to when truncation is asked for.
+
+    Raises:
+        InputError: the texts hold no word, or an option is below 1.
+    """
+    for name, value in (("min_frequency", min_frequency), ("max_vocab_size", max_vocab_size)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; use 1 or more")
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNK_TOKEN))
+    tokenizer.normalizer = _normalizer(lower_case, pretokenized)
+    tokenizer.pre_tokenizer = _pre_tokenizer(split_compounds, pretokenized)
+    special_tokens = [PAD_TOKEN, UNK_TOKEN]
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=2**31 if max_vocab_size is None else max_vocab_size + len(special_tokens),
+        min_frequency=min_frequency,
+        special_tokens=special_tokens,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    num_training = len(vocabulary) - len(special_tokens)
+    if not num_training:
+        raise InputError("the training texts hold no word to build a vocabulary from; check the text columns")
+    words = dict.fromkeys([word for word, _ in vocabulary])
+    words.update(dict.fromkeys(extra_words))
+    tokenizer.model = models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNK_TOKEN)
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD_TOKEN,
+        unk_token=UNK_TOKEN,
+        model_input_names=MODEL_INPUT_NAMES,
+        model_max_length=model_max_length,
+        num_training_words=num_training,
+    )
+
+
+def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Counter[str]:
+    """How often each word, as the tokenizer splits it, occurs in the texts; words it does not know are counted too."""
+    backend = tokenizer.backend_tokenizer
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    split = backend.pre_tokenizer.pre_tokenize_str
+    return Counter(word for text in texts for word, _ in split(normalize(text)))
+
+
+def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Make any fast pretrained tokenizer mark sentence pairs by type ids 0 and 1, in place.
+
+    The models of this package tell the two sentences of a pair apart by their type ids. Tokenizers of the BERT family
+    write them; those of the RoBERTa and T5 families write zeros only and get a post-processor with the same special
+    tokens in the same places and type ids 0 and 1. It is saved with the tokenizer.
+
+    Raises:
+        InputError: the tokenizer has no padding token, or is not a fast one.
+    """
+    name = tokenizer.name_or_path or type(tokenizer).__name__
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"tokenizer {name} has no padding token; choose the tokenizer of an encoder such as BERT")
+    if not tokenizer.is_fast:
+        raise InputError(f"tokenizer {name} is not a fast one; choose one that has a tokenizer.json")
+    tokenizer.model_input_names = MODEL_INPUT_NAMES
+    tokenizer.init_kwargs["model_input_names"] = MODEL_INPUT_NAMES
+    if 1 not in tokenizer("a", "b")["token_type_ids"]:
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=_template(tokenizer, tokenizer("a")),
+            pair=_template(tokenizer, tokenizer("a", "b")),
+            special_tokens=list(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)),
+        )
+    return tokenizer
+
+
+def _template(tokenizer: PreTrainedTokenizerBase, encoding) -> list[str]:
+    """Pieces of a TemplateProcessing with the special tokens where an example has them."""
+    pieces, sentence = [], 0
+    for token_id, sequence in zip(encoding["input_ids"], encoding.sequence_ids(0), strict=True):
+        if sequence is None:
+            pieces.append(f"{tokenizer.convert_ids_to_tokens(token_id)}:{sentence}")
+        else:
+            sentence = sequence
+            piece = f"${'AB'[sequence]}:{sequence}"
+            pieces += [piece] if piece not in pieces else []
+    return pieces
+
+
+def _normalizer(lower_case: bool, pretokenized: bool) -> normalizers.Normalizer:
+    steps = [] if pretokenized else [normalizers.Replace(pattern, text) for pattern, text in _SAME_SPELLING]
+    return normalizers.Sequence(([normalizers.Lowercase()] if lower_case else []) + steps)
+
+
+def _pre_tokenizer(split_compounds: bool, pretokenized: bool) -> pre_tokenizers.PreTokenizer:
+    words = pre_tokenizers.Split(Regex(_TOKEN), behavior="removed", invert=True)
+    steps = [pre_tokenizers.WhitespaceSplit() if pretokenized else words]
+    if split_compounds:
+        steps.append(pre_tokenizers.Split(Regex(_COMPOUND_SEPARATOR), behavior="isolated"))
+    return pre_tokenizers.Sequence(steps)

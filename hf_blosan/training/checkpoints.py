@@ -1,0 +1,142 @@
+"""What a run keeps on disk: the best model so far, and checkpoints from which it resumes exactly.
+
+Everything is written under a temporary name and renamed, so a run that is killed leaves no half-written file behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+from .reporting import plain, write_json
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+WEIGHTS = "model.safetensors"
+BEST_WEIGHTS = "best_model.safetensors"
+DESCRIPTION = "checkpoint.json"
+
+
+@dataclass
+class Progress:
+    """Where a run stands; part of every checkpoint.
+
+    Attributes:
+        step: optimiser updates made.
+        epoch: epochs completed.
+        batches: batches of the current epoch used (by each process).
+        best_metric, best_step: best validation metric and the update after which it was measured.
+        evaluations_since_best: evaluations since then.
+        loss_sum, loss_count: training loss since it was last logged.
+        seconds: time spent training.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batches: int = 0
+    best_metric: float | None = None
+    best_step: int = 0
+    evaluations_since_best: int = 0
+    loss_sum: float = 0.0
+    loss_count: int = 0
+    seconds: float = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for entry in fields(self):
+            setattr(self, entry.name, state[entry.name])
+
+
+def save_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: str | Path) -> None:
+    """Save model and tokenizer into `output_dir`, so that the folder holds a whole model at any time."""
+    output_dir = Path(output_dir)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".saving-") as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        # The weights last: with an old configuration beside them they could not be read.
+        for file in sorted(Path(temporary).iterdir(), key=lambda file: file.name == WEIGHTS):
+            os.replace(file, output_dir / file.name)
+
+
+def save_checkpoint(accelerator: Accelerator, output_dir: str | Path, name: str, settings: dict[str, Any]) -> Path:
+    """Write `output_dir/name` with the state of all registered objects, the best model so far and the settings."""
+    final = Path(output_dir) / name
+    temporary = final.with_name(f".{name}.tmp")
+    if accelerator.is_main_process:
+        shutil.rmtree(temporary, ignore_errors=True)
+    accelerator.wait_for_everyone()
+    accelerator.save_state(str(temporary))
+    if accelerator.is_main_process:
+        best = Path(output_dir) / WEIGHTS
+        if best.exists():
+            _link_or_copy(best, temporary / BEST_WEIGHTS)
+        write_json(temporary / DESCRIPTION, {"num_processes": accelerator.num_processes, "settings": settings})
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+    accelerator.wait_for_everyone()
+    return final
+
+
+def load_checkpoint(
+    accelerator: Accelerator,
+    checkpoint: str | Path,
+    output_dir: str | Path,
+    settings: dict[str, Any],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    """Restore what `save_checkpoint` wrote, and put the best model of that time back into `output_dir`.
+
+    Raises:
+        InputError: the folder is no checkpoint, or one of a run with other settings.
+    """
+    checkpoint = Path(checkpoint)
+    _check_settings(checkpoint, settings | {"num_processes": accelerator.num_processes})
+    accelerator.load_state(str(checkpoint))
+    best = checkpoint / BEST_WEIGHTS
+    if accelerator.is_main_process and best.exists():
+        save_pretrained(model, tokenizer, output_dir)
+        temporary = Path(output_dir) / f".{WEIGHTS}.tmp"
+        temporary.unlink(missing_ok=True)
+        _link_or_copy(best, temporary)
+        os.replace(temporary, Path(output_dir) / WEIGHTS)
+    accelerator.wait_for_everyone()
+
+
+def _check_settings(checkpoint: Path, settings: dict[str, Any]) -> None:
+    try:
+        description = json.loads((checkpoint / DESCRIPTION).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(
+            f"{checkpoint} is no checkpoint of a training run: it holds no {DESCRIPTION}. Give one of the folders "
+            "step_N or epoch_N that --checkpointing_steps wrote."
+        ) from None
+    written = description["settings"] | {"num_processes": description["num_processes"]}
+    different = [name for name in settings if plain(settings[name]) != written.get(name)]
+    if different:
+        name = different[0]
+        raise InputError(
+            f"{checkpoint} comes from a run with other settings ({', '.join(different)}): {name} was "
+            f"{written.get(name)}, now it is {settings[name]}. Resume with the options of that run."
+        )
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name, without a second copy of it where the file system can."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

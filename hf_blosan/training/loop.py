@@ -1,0 +1,234 @@
+"""The training loop: accelerate, early stopping on a validation metric, exact resume."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate.utils import set_seed
+from safetensors.torch import load_model as load_weights
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+from transformers import get_scheduler
+
+from .arguments import TRAJECTORY
+from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
+from .optim import build_optimizer, l2_penalty
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from datasets import Dataset
+    from transformers import PreTrainedModel
+
+    from .arguments import RunArguments
+    from .preparation import Preparation
+
+
+class TrainingLoop:
+    """Trains `preparation.model`; the best one on the validation data stands in `output_dir` at any time.
+
+    Args:
+        arguments: options of the run, resolved.
+        preparation: model, tokenizer, encoded data, ...
+        accelerator: made with `step_scheduler_with_optimizer=False`.
+        evaluate: measures the model it is given on the validation data; returns figures by name.
+        best_metric: name of the figure that selects the best model.
+        greater_is_better: its direction.
+        log: called with the entries of an event of the run.
+        after_epoch: called with the number of completed epochs.
+    """
+
+    def __init__(
+        self,
+        arguments: RunArguments,
+        preparation: Preparation,
+        accelerator: Accelerator,
+        *,
+        evaluate: Callable[[torch.nn.Module], dict[str, float]],
+        best_metric: str,
+        greater_is_better: bool = True,
+        log: Callable[..., None],
+        after_epoch: Callable[[int], None] = lambda epoch: None,
+    ) -> None:
+        self.arguments = arguments
+        self.accelerator = accelerator
+        self.tokenizer = preparation.tokenizer
+        self.evaluate = evaluate
+        self.best_metric = best_metric
+        self.greater_is_better = greater_is_better
+        self.log = log
+        self.after_epoch = after_epoch
+        self.progress = Progress()
+
+        self.sampler = preparation.batch_sampler(arguments)
+        loader = training_loader(preparation.data["train"], self.sampler, preparation.collate)
+        optimizer = build_optimizer(
+            preparation.model, arguments.optimizer, arguments.learning_rate, weight_decay=arguments.weight_decay
+        )
+        # The length of a process's share of the batches is known only once the loader is prepared.
+        self.loader = accelerator.prepare(loader)
+        self.updates_per_epoch = math.ceil(len(self.loader) / arguments.gradient_accumulation_steps)
+        self.total_steps = arguments.max_train_steps or arguments.num_train_epochs * self.updates_per_epoch
+        scheduler = get_scheduler(
+            arguments.lr_scheduler_type, optimizer, arguments.num_warmup_steps, num_training_steps=self.total_steps
+        )
+        self.model, self.optimizer, self.scheduler = accelerator.prepare(preparation.model, optimizer, scheduler)
+        accelerator.register_for_checkpointing(self.progress)
+        self.settings = trajectory(arguments, preparation, self.total_steps)
+
+    @property
+    def unwrapped_model(self) -> PreTrainedModel:
+        return self.accelerator.unwrap_model(self.model)
+
+    def best_model(self) -> PreTrainedModel:
+        """The model with the best weights so far, read back from `output_dir`."""
+        model = self.unwrapped_model
+        load_weights(model, Path(self.arguments.output_dir) / WEIGHTS)
+        return model
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last update is made, or the validation metric has stopped to improve."""
+        patience = self.arguments.early_stopping_patience
+        stopped = patience > 0 and self.progress.evaluations_since_best >= patience
+        return stopped or self.progress.step >= self.total_steps
+
+    def run(self) -> Progress:
+        """Train to the end, from a checkpoint if `arguments.resume_from_checkpoint` names one.
+
+        Raises:
+            InputError: there is no checkpoint at that place, or it comes from a run with other settings.
+        """
+        # Dropout starts from here, whatever making the model has drawn, and differs between processes.
+        set_seed(self.arguments.seed, device_specific=True)
+        if self.arguments.resume_from_checkpoint:
+            load_checkpoint(
+                self.accelerator,
+                self.arguments.resume_from_checkpoint,
+                self.arguments.output_dir,
+                self.settings,
+                self.unwrapped_model,
+                self.tokenizer,
+            )
+            self.log("resume", step=self.progress.step, checkpoint=str(self.arguments.resume_from_checkpoint))
+        begin = time.monotonic() - self.progress.seconds
+        bar = tqdm(
+            total=self.total_steps,
+            initial=self.progress.step,
+            desc="training",
+            disable=not self.accelerator.is_local_main_process,
+        )
+        with bar:
+            while not self.finished:
+                self._epoch(bar, begin)
+        return self.progress
+
+    def _epoch(self, bar: tqdm, begin: float) -> None:
+        """The rest of the current epoch, or as much of it as there is to train."""
+        progress, steps = self.progress, self.arguments.checkpointing_steps
+        # Under several processes accelerate's own set_epoch does not reach a custom batch sampler.
+        self.loader.set_epoch(progress.epoch)
+        self.sampler.set_epoch(progress.epoch)
+        loader = self.loader
+        if progress.batches:
+            loader = self.accelerator.skip_first_batches(self.loader, progress.batches)
+        for batch in loader:
+            updated = self._batch(batch)
+            if not updated:
+                continue
+            bar.update()
+            progress.seconds = time.monotonic() - begin
+            self._after_update(bar)
+            if steps and steps.isdecimal() and progress.step % int(steps) == 0:
+                save_checkpoint(self.accelerator, self.arguments.output_dir, f"step_{progress.step}", self.settings)
+            if self.finished:
+                break
+        loader.end()
+        if progress.batches < len(self.loader):
+            return
+        progress.epoch, progress.batches = progress.epoch + 1, 0
+        if steps == "epoch":
+            save_checkpoint(self.accelerator, self.arguments.output_dir, f"epoch_{progress.epoch - 1}", self.settings)
+        self.after_epoch(progress.epoch)
+
+    def _batch(self, batch: dict[str, torch.Tensor]) -> bool:
+        """Add the gradient of a batch; update the weights if it is the last of its group, and say so."""
+        self.model.train()
+        group = self.arguments.gradient_accumulation_steps
+        with self.accelerator.accumulate(self.model):
+            loss = self.model(**batch).loss
+            if self.arguments.l2:
+                loss = loss + l2_penalty(self.unwrapped_model, self.arguments.l2)
+            # accelerate divides by the group's nominal size; the last group of an epoch may be smaller.
+            first = self.progress.batches // group * group
+            actual = min(group, len(self.loader) - first)
+            self.accelerator.backward(loss * (group / actual) if actual < group else loss)
+            if self.accelerator.sync_gradients and self.arguments.max_grad_norm:
+                self.accelerator.clip_grad_norm_(self.model.parameters(), self.arguments.max_grad_norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.progress.batches += 1
+        self.progress.loss_sum += loss.item()
+        self.progress.loss_count += 1
+        if self.accelerator.sync_gradients:
+            self.scheduler.step()
+            self.progress.step += 1
+        return self.accelerator.sync_gradients
+
+    def _after_update(self, bar: tqdm) -> None:
+        """Log and evaluate when it is time to."""
+        progress, every = self.progress, self.arguments.eval_every
+        end_of_epoch = progress.batches == len(self.loader)
+        last = progress.step >= self.total_steps
+        if progress.step % self.arguments.logging_steps == 0 or last:
+            loss = progress.loss_sum / progress.loss_count
+            progress.loss_sum, progress.loss_count = 0.0, 0
+            bar.set_postfix(loss=f"{loss:.4f}")
+            rate = self.scheduler.get_last_lr()[0]
+            self.log("train", step=progress.step, epoch=self.epochs, loss=loss, learning_rate=rate)
+        if last or (progress.step % every == 0 if every else end_of_epoch):
+            self._validate()
+
+    def _validate(self) -> None:
+        """Measure the model; keep it if it is the best so far."""
+        progress = self.progress
+        measured = self.evaluate(self.unwrapped_model)
+        value, best = measured[self.best_metric], progress.best_metric
+        better = best is None or math.isnan(best) or (value > best if self.greater_is_better else value < best)
+        if better:
+            progress.best_metric, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
+            if self.accelerator.is_main_process:
+                save_pretrained(self.unwrapped_model, self.tokenizer, self.arguments.output_dir)
+            self.accelerator.wait_for_everyone()
+        else:
+            progress.evaluations_since_best += 1
+        self.log("validation", step=progress.step, epoch=self.epochs, best=better, **measured)
+
+    @property
+    def epochs(self) -> float:
+        """Epochs trained, with the fraction of the current one."""
+        return round(self.progress.epoch + self.progress.batches / len(self.loader), 4)
+
+
+def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[dict]], Any]) -> DataLoader:
+    """Batches of the training data.
+
+    The loader has a generator of its own: making an iterator draws from the global one otherwise, and a resumed run,
+    which makes one more, would drop other activations from there on.
+    """
+    return DataLoader(rows, batch_sampler=batch_sampler, collate_fn=collate, generator=torch.Generator())
+
+
+def trajectory(arguments: RunArguments, preparation: Preparation, total_steps: int) -> dict[str, Any]:
+    """Everything that decides how the weights move: a checkpoint can only be resumed with the same."""
+    settings = {name: getattr(arguments, name) for name in TRAJECTORY}
+    if arguments.lr_scheduler_type not in ("constant", "constant_with_warmup"):
+        settings["total_steps"] = total_steps
+    settings["task"] = preparation.task.name
+    settings["train_rows"] = len(preparation.data["train"])
+    settings["config"] = preparation.model.config.to_diff_dict()
+    return settings

@@ -1,0 +1,327 @@
+"""From options to the things a run works with: task, encoded data, tokenizer, configuration, model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from huggingface_hub.errors import StrictDataclassError
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedConfig
+
+from ..auto import ENCODERS, AutoModelForPairRegression
+from ..data import (
+    LengthBucketBatchSampler,
+    PaddingCollator,
+    custom_task,
+    encode_dataset,
+    length_statistics,
+    load_task,
+    sentence_lengths,
+)
+from ..errors import InputError
+from ..functional import optimal_block_length
+from ..overrides import parse_config_overrides
+from ..tasks import Task, get_task
+from ..tokenization import build_tokenizer, count_words, num_fixed_words, prepare_pretrained_tokenizer
+from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
+from .arguments import RunArguments
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+CONFIG_CLASSES = {config.model_type: config for config, *_ in ENCODERS}
+RECIPE_FIELDS = (
+    "hidden_size",
+    "activation",
+    "dropout",
+    "attention_dropout",
+    "classifier_size",
+    "classifier_highway",
+    "classifier_bias",
+)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a run works with.
+
+    Attributes:
+        task: the task.
+        encoder: model type, for instance `disan`.
+        tokenizer: tokenizer of the model.
+        model: the model with its head, on the CPU.
+        data: encoded splits (columns input_ids, token_type_ids, attention_mask, labels).
+        collate: pads a list of rows to a batch.
+        word_vectors: file name of the word vectors, if any, and their coverage.
+    """
+
+    task: Task
+    encoder: str
+    tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel
+    data: DatasetDict
+    collate: PaddingCollator
+    word_vectors: dict[str, Any] | None = None
+
+    def batch_sampler(self, arguments: RunArguments) -> LengthBucketBatchSampler:
+        """Training batches of rows of similar length, or of any rows with `--no_bucketing`."""
+        lengths = row_lengths(self.data["train"])
+        if not arguments.bucketing:
+            lengths = np.zeros_like(lengths)
+        return LengthBucketBatchSampler(lengths, arguments.per_device_train_batch_size, seed=arguments.seed)
+
+
+_HEAD_DECIDED = ("score_min", "score_max", "num_score_classes")
+
+
+def find_task(arguments: RunArguments) -> Task:
+    """The task of the options: one of the table, or the one that the user's own files hold."""
+    if arguments.task_name:
+        return get_task(arguments.task_name)
+    return custom_task(arguments.train_file, arguments.validation_file, arguments.test_file)
+
+
+def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]:
+    """Model type of the run, and the configuration of the saved model if it continues from one.
+
+    Raises:
+        InputError: there is no such encoder, or no model of this package at that place.
+    """
+    choices = ", ".join(CONFIG_CLASSES)
+    if arguments.encoder:
+        if arguments.encoder not in CONFIG_CLASSES:
+            raise InputError(f"unknown encoder {arguments.encoder!r}; choose one of {choices}")
+        return arguments.encoder, None
+    name = arguments.model_name_or_path
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=arguments.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise InputError(f"no saved model at {name!r}: {first_line(error)}") from error
+    if config.model_type not in CONFIG_CLASSES:
+        raise InputError(f"the model at {name!r} is a {config.model_type}; this program trains {choices}")
+    return config.model_type, config
+
+
+def prepare(
+    arguments: RunArguments, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None
+) -> Preparation:
+    """Read the data and build tokenizer and model.
+
+    Args:
+        arguments: options, resolved by the recipe of task and encoder.
+        task, encoder, saved_config: as `find_task` and `find_encoder` give them.
+
+    Raises:
+        InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
+    """
+    dataset = load_task(
+        task,
+        data_dir=arguments.data_dir,
+        seed=arguments.seed,
+        fold=arguments.fold,
+        num_folds=arguments.num_folds,
+        validation_fraction=arguments.validation_fraction,
+        max_train_samples=arguments.max_train_samples,
+        max_eval_samples=arguments.max_eval_samples,
+    )
+    overrides = parse_config_overrides(arguments.config_overrides)
+    check_overrides(overrides, encoder)
+    pretrained = arguments.tokenizer_name or arguments.model_name_or_path
+    vectors = None
+    if pretrained:
+        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code)
+    else:
+        tokenizer, vectors = make_vocabulary(arguments, task, dataset["train"], overrides.get("embedding_size"))
+    data = encode_dataset(dataset, tokenizer, max_length=arguments.max_length)
+    if saved_config is None:
+        proposed = propose_config(arguments, task, encoder, tokenizer, data["train"])
+        if vectors is not None:
+            proposed["embedding_size"] = vectors.width
+        model = make_model(task, encoder, proposed | overrides)
+    else:
+        model = load_model(arguments, task, saved_config, overrides)
+    report = None
+    if vectors is not None:
+        counts = count_words(tokenizer, texts_of(task, dataset["train"]))
+        matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
+        logger.info("%s: %s", arguments.word_vectors, coverage)
+        model.load_word_vectors(matrix)
+        report = {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
+    padding = {"padding": "max_length", "max_length": arguments.max_length} if arguments.pad_to_max_length else {}
+    return Preparation(task, encoder, tokenizer, model, data, PaddingCollator(tokenizer, **padding), report)
+
+
+def texts_of(task: Task, rows: Dataset) -> Iterator[str]:
+    """All sentences of a split."""
+    for column in task.text_columns:
+        yield from rows[column]
+
+
+def make_vocabulary(
+    arguments: RunArguments, task: Task, train: Dataset, width: int | None
+) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
+    """A word-level tokenizer from the training texts, with the word vectors of the options.
+
+    Args:
+        arguments: options of the run.
+        task: the task.
+        train: training rows with their texts.
+        width: width the word vectors must have, if the user asked for one.
+
+    Raises:
+        InputError: the texts hold no word, or the file of word vectors cannot be used.
+    """
+    options = {
+        "split_compounds": task.split_compounds,
+        "pretokenized": task.pretokenized,
+        "model_max_length": arguments.max_length,
+    }
+    tokenizer = build_tokenizer(texts_of(task, train), **options)
+    if not arguments.word_vectors:
+        return tokenizer, None
+    if arguments.vocabulary == "train":
+        return tokenizer, read_word_vectors(arguments.word_vectors, words=tokenizer.get_vocab(), width=width)
+    vectors = read_word_vectors(arguments.word_vectors, width=width)
+    return build_tokenizer(texts_of(task, train), extra_words=vectors.words, **options), vectors
+
+
+def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """A pretrained tokenizer that marks the two sentences of a pair.
+
+    Raises:
+        InputError: there is none of that name, or it cannot be made to mark pairs.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise InputError(f"no tokenizer at {name!r}: {first_line(error)}") from error
+    return prepare_pretrained_tokenizer(tokenizer)
+
+
+def propose_config(
+    arguments: RunArguments, task: Task, encoder: str, tokenizer: PreTrainedTokenizerBase, train: Dataset
+) -> dict[str, Any]:
+    """Configuration fields of a new model: those of the recipe, the task, the vocabulary and the encoded data."""
+    recipe = task.recipe(encoder)
+    known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
+    proposed = {name: getattr(recipe, name) for name in RECIPE_FIELDS if name in known}
+    trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
+    proposed |= {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "unk_token_id": tokenizer.unk_token_id,
+        "embedding_trainable": trainable,
+        "num_fixed_embeddings": num_fixed_words(tokenizer) if trainable == "train_words" else 0,
+        "num_sentences": task.num_sentences,
+    }
+    if "block_length" in known:
+        mean, deviation = length_statistics(train)
+        batch_size = arguments.per_device_train_batch_size
+        # The released scripts add 1 to the paper's length.
+        proposed["block_length"] = optimal_block_length(mean, length_std=deviation, batch_size=batch_size) + 1
+    return proposed | head_fields(task)
+
+
+def head_fields(task: Task) -> dict[str, Any]:
+    """Configuration fields that the task decides, whatever the encoder."""
+    common = {"finetuning_task": task.name}
+    if task.problem == "regression":
+        scores = {name: getattr(task, name) for name in ("score_min", "score_max", "num_score_classes")}
+        return common | scores | {"num_labels": 1, "problem_type": "regression"}
+    names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: i for i, name in enumerate(task.labels)}}
+    return common | names | {"problem_type": "single_label_classification"}
+
+
+def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
+    """Refuse configuration fields that the encoder does not have, or that data and task decide.
+
+    Raises:
+        InputError: there is one.
+    """
+    decided = {"vocab_size", "num_sentences", "num_fixed_embeddings", *_HEAD_DECIDED}
+    own = [entry.name for entry in fields(CONFIG_CLASSES[encoder])]
+    inherited = {entry.name for entry in fields(PreTrainedConfig)}
+    choices = sorted(name for name in own if name not in inherited | decided)
+    for name in overrides:
+        if name not in choices:
+            raise InputError(f"--config_overrides: {encoder} has no field {name!r}; choose of {', '.join(choices)}")
+
+
+def auto_class(task: Task) -> type:
+    """Auto class of the models with the head of the task."""
+    pairs = task.problem == "regression" and task.num_sentences == 2
+    return AutoModelForPairRegression if pairs else AutoModelForSequenceClassification
+
+
+def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
+    """A new model with random weights.
+
+    Raises:
+        InputError: a field has the wrong type, or fields do not go together.
+    """
+    try:
+        config = CONFIG_CLASSES[encoder](**config_fields)
+    except (StrictDataclassError, ValueError) as error:
+        raise InputError(f"the configuration of {encoder} is impossible: {last_line(error)}") from error
+    return auto_class(task).from_config(config)
+
+
+def load_model(
+    arguments: RunArguments, task: Task, config: PreTrainedConfig, overrides: dict[str, Any]
+) -> PreTrainedModel:
+    """A saved model, to be trained further on the task.
+
+    Raises:
+        InputError: its head is of another kind or size, or its labels have another order.
+    """
+    name = arguments.model_name_or_path
+    if config.num_sentences != task.num_sentences:
+        raise InputError(
+            f"the model at {name!r} takes {config.num_sentences} sentence(s) a row, the task {task.name} has "
+            f"{task.num_sentences}; choose another model or task"
+        )
+    saved = {label.lower(): i for label, i in config.label2id.items()}
+    wanted = {label.lower(): i for i, label in enumerate(task.labels)}
+    if saved.keys() == wanted.keys() and saved != wanted:
+        raise InputError(
+            f"the model at {name!r} has the labels of {task.name} in another order "
+            f"({', '.join(config.id2label.values())}); train a new one"
+        )
+    try:
+        for field_name, value in (head_fields(task) | overrides).items():
+            setattr(config, field_name, value)
+        config.validate()
+        return auto_class(task).from_pretrained(
+            name,
+            config=config,
+            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
+            trust_remote_code=arguments.trust_remote_code,
+        )
+    except StrictDataclassError as error:
+        raise InputError(f"the configuration of {name!r} is impossible: {last_line(error)}") from error
+    except RuntimeError as error:
+        raise InputError(
+            f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes starts those of "
+            "another size afresh"
+        ) from error
+
+
+def row_lengths(encoded: Dataset) -> np.ndarray:
+    """What each row costs, in tokens: both sentences of a pair are encoded side by side, padded to the longer."""
+    return sentence_lengths(encoded).max(axis=1)
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def last_line(error: BaseException) -> str:
+    """The sentence at the end of a validation error, which begins with the validator's name."""
+    return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ").removeprefix("TypeError: ")

@@ -1,0 +1,251 @@
+"""What a run tells the world: its log, its predictions, its figures, the record it was made by."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedConfig
+
+from ..hub.model_card import figure_table
+from .arguments import SECRETS, TRAJECTORY, RunArguments
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from transformers import PreTrainedModel
+
+    from ..tasks import Task
+    from .checkpoints import Progress
+    from .preparation import Preparation
+
+PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
+SETTINGS = (*TRAJECTORY, "num_train_epochs", "max_train_steps", "early_stopping_patience")
+
+
+class RunLog:
+    """Events of a run as JSON lines, and to the experiment trackers of the accelerator.
+
+    Args:
+        path: file to write; only the main process does.
+        accelerator: knows the main process and the trackers.
+        append: keep what the file holds (a resumed run).
+    """
+
+    def __init__(self, path: str | Path, accelerator: Accelerator, *, append: bool = False) -> None:
+        self.path = Path(path)
+        self.accelerator = accelerator
+        if accelerator.is_main_process:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not append:
+                self.path.write_text("", encoding="utf-8")
+
+    def __call__(self, event: str, *, step: int, **entries: Any) -> None:
+        """Write an event after `step` optimiser updates."""
+        if self.accelerator.is_main_process:
+            line = {"event": event, "time": round(time.time(), 3), "step": step} | entries
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain(line), ensure_ascii=False) + "\n")
+        numbers = {name: value for name, value in entries.items() if isinstance(value, (int, float))}
+        self.accelerator.log(numbers, step=step)
+
+
+def plain(content: Any) -> Any:
+    """The same in JSON's own types; NaN and infinity, which JSON has not, become null."""
+    if isinstance(content, dict):
+        return {str(key): plain(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple, set, frozenset)):
+        return [plain(value) for value in content]
+    if isinstance(content, np.generic):
+        content = content.item()
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content if isinstance(content, (str, int, float, bool, type(None))) else str(content)
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write `content` as indented JSON, atomically."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_predictions(path: str | Path, predictions: np.ndarray, labels: tuple[str, ...] = ()) -> None:
+    """Write predictions as run_glue does: a header, then the row's number and its label or score."""
+    with Path(path).open("w", encoding="utf-8") as file:
+        file.write("index\tprediction\n")
+        for row, prediction in enumerate(predictions):
+            file.write(f"{row}\t{labels[int(prediction)] if labels else f'{prediction:.4f}'}\n")
+
+
+def count_parameters(model: PreTrainedModel) -> dict[str, int]:
+    """Numbers in the model: all, those that are trained, those outside the word table (the papers' count)."""
+    everything = sum(tensor.numel() for tensor in model.state_dict().values())
+    word_table = sum(tensor.numel() for tensor in model.base_model.embeddings.state_dict().values())
+    return {
+        "total": everything,
+        "trained": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        "without_embeddings": everything - word_table,
+    }
+
+
+def command_line(argv: list[str] | None = None) -> str:
+    """The command as typed, without secrets and without the folder of the program."""
+    program, *words = sys.argv if argv is None else argv
+    shown, hide = [], False
+    for word in words:
+        name, separator, _ = word.removeprefix("--").partition("=")
+        secret = word.startswith("--") and name in SECRETS
+        shown.append("***" if hide else f"--{name}=***" if secret and separator else word)
+        hide = secret and not separator
+    return shlex.join(["python", _below_here(program), *shown])
+
+
+def _below_here(path: str) -> str:
+    relative = os.path.relpath(path)
+    return os.path.basename(path) if relative.startswith(os.pardir) else relative
+
+
+def git_commit() -> str | None:
+    """Commit of the package's working tree, with `-dirty` behind it if files differ; None outside of one."""
+    here = Path(__file__).resolve()
+    git = ["git", "-C", str(here.parent)]
+    try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], check=True, capture_output=True)
+        described = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return described.stdout.strip()
+
+
+def hardware(accelerator: Accelerator) -> dict[str, Any]:
+    """Where the run took place."""
+    device = accelerator.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "device": device.type,
+        "name": name,
+        "processes": accelerator.num_processes,
+        "threads": torch.get_num_threads(),
+        "mixed_precision": accelerator.mixed_precision,
+    }
+
+
+def data_source(arguments: RunArguments, task: Task) -> str:
+    """Where the rows came from, in words."""
+    if arguments.train_file:
+        return "own files"
+    if not task.hub and not task.local:
+        return "generated"
+    return "local files" if arguments.data_dir else "Hugging Face Hub"
+
+
+def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
+    """Splits that the data set does not have and that were taken from its training rows, and which part of them."""
+    if arguments.train_file:
+        given = task.files
+    elif not task.hub and not task.local:
+        return {}
+    else:
+        given = (task.local if arguments.data_dir else task.hub).splits
+    parts = {"validation": f"{arguments.validation_fraction:.0%} of the training rows"}
+    if arguments.num_folds:
+        parts["test"] = f"fold {arguments.fold} of {arguments.num_folds}"
+    return {split: part for split, part in parts.items() if split not in given}
+
+
+def record(
+    arguments: RunArguments,
+    preparation: Preparation,
+    accelerator: Accelerator,
+    progress: Progress,
+    figures: dict[str, float],
+    *,
+    epochs: float,
+    seconds: float,
+    command: str,
+) -> dict[str, Any]:
+    """Everything that is to be known about a finished run, as it stands in results files and model cards."""
+    task, config = preparation.task, preparation.model.config
+    own = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
+    return plain(
+        {
+            "name": f"{preparation.encoder}-{task.name}",
+            "encoder": preparation.encoder,
+            "task": {
+                "name": task.name,
+                "title": task.title,
+                "problem": task.problem,
+                "num_sentences": task.num_sentences,
+                "labels": task.labels,
+                "best_metric": task.best_metric,
+            },
+            "data": {
+                "source": data_source(arguments, task),
+                "hub_id": task.hub_id,
+                "hub_config": task.hub_config,
+                "rows": {name: len(rows) for name, rows in preparation.data.items()},
+                "held_out": held_out(arguments, task),
+            },
+            "figures": figures,
+            "command": command,
+            "commit": git_commit(),
+            "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+            "hardware": hardware(accelerator),
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "seed": arguments.seed,
+            "settings": {name: getattr(arguments, name) for name in SETTINGS},
+            "config": {name: value for name, value in config.to_dict().items() if name in own},
+            "tokenizer": Path(arguments.tokenizer_name).name if arguments.tokenizer_name else "word level",
+            "continued_from": Path(arguments.model_name_or_path).name if arguments.model_name_or_path else None,
+            "word_vectors": preparation.word_vectors,
+            "parameters": count_parameters(preparation.model),
+            "training": {
+                "steps": progress.step,
+                "epochs": epochs,
+                "best_step": progress.best_step,
+                "seconds": round(progress.seconds, 1),
+                "seconds_in_all": round(seconds, 1),
+            },
+        }
+    )
+
+
+def summary(run: dict[str, Any], output_dir: str) -> str:
+    """The end of a run for people: a table of figures, and where things are."""
+    table = figure_table(run)
+    metrics = list(dict.fromkeys(metric for row in table.values() for metric in row))
+    width = max(len(split) for split in table)
+    lines = [" " * width + "".join(f"  {metric:>12}" for metric in metrics)]
+    for split, row in table.items():
+        cells = (row.get(metric) for metric in metrics)
+        lines.append(
+            f"{split:<{width}}" + "".join(f"  {cell:>12.4f}" if cell is not None else " " * 14 for cell in cells)
+        )
+    training = run["training"]
+    return "\n".join(
+        [
+            f"{run['encoder']} on {run['task']['title']}: best model after {training['best_step']} of "
+            f"{training['steps']} updates, {training['seconds']:.0f} s of training",
+            *lines,
+            f"Model, tokenizer and card (README.md), log.jsonl and all_results.json are in {output_dir}",
+        ]
+    )

@@ -1,0 +1,160 @@
+"""A whole run, from options to a saved model with its figures and its card."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator, PartialState
+from accelerate.utils import DistributedDataParallelKwargs, set_seed
+from transformers.utils.logging import disable_progress_bar
+
+from ..errors import InputError
+from ..hub import start_upload, write_model_card
+from ..metrics import task_metrics
+from .arguments import RunArguments, parse_arguments
+from .checkpoints import save_pretrained
+from .evaluation import Evaluator
+from .loop import TrainingLoop
+from .preparation import find_encoder, find_task, prepare
+from .reporting import RunLog, command_line, record, summary, write_json, write_predictions
+
+logger = logging.getLogger(__name__)
+
+
+def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, Any]:
+    """Train a model, keep the best one on the validation data in `arguments.output_dir`, and measure it.
+
+    The folder then holds model, tokenizer, model card (README.md), `all_results.json`, `log.jsonl` and the predictions
+    on the test split.
+
+    Args:
+        arguments: options of the run; what is None takes the task's recipe for the encoder.
+        command: how to repeat the run, for its record; the command line of the process by default.
+
+    Returns:
+        The record of the run; its entry `figures` has `validation_<metric>` and `test_<metric>`.
+
+    Raises:
+        InputError: something given cannot be used.
+    """
+    begin = time.monotonic()
+    accelerator = make_accelerator(arguments)
+    set_seed(arguments.seed)
+    task = find_task(arguments)
+    encoder, saved_config = find_encoder(arguments)
+    arguments = arguments.resolved(task.recipe(encoder))
+    with accelerator.main_process_first():
+        preparation = prepare(arguments, task, encoder, saved_config)
+    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
+    upload = make_upload(arguments, accelerator)
+    start_trackers(arguments, accelerator)
+    log = RunLog(Path(arguments.output_dir) / "log.jsonl", accelerator, append=bool(arguments.resume_from_checkpoint))
+
+    loop = TrainingLoop(
+        arguments,
+        preparation,
+        accelerator,
+        evaluate=evaluator.validate,
+        best_metric=evaluator.best_metric,
+        greater_is_better=task.greater_is_better,
+        log=log,
+        after_epoch=lambda epoch: upload(f"Training in progress epoch {epoch - 1}"),
+    )
+    progress = loop.run()
+
+    model = loop.best_model()
+    figures, predictions = evaluator.measure(model)
+    log("end", step=progress.step, best_step=progress.best_step, **figures)
+    run = record(
+        arguments,
+        preparation,
+        accelerator,
+        progress,
+        figures,
+        epochs=loop.epochs,
+        seconds=time.monotonic() - begin,
+        command=command or command_line(),
+    )
+    if accelerator.is_main_process:
+        save_pretrained(model, preparation.tokenizer, arguments.output_dir)
+        write_outputs(arguments, run, predictions, task.labels)
+        upload("End of training")
+        print(summary(run, arguments.output_dir))
+    for tracker in accelerator.trackers:
+        tracker.finish()
+    accelerator.wait_for_everyone()
+    return run
+
+
+def make_accelerator(arguments: RunArguments) -> Accelerator:
+    """The accelerator of a run; the loop steps the learning-rate schedule itself, once an update.
+
+    Raises:
+        InputError: there is no experiment tracker of that name.
+    """
+    try:
+        return Accelerator(
+            cpu=arguments.cpu,
+            gradient_accumulation_steps=arguments.gradient_accumulation_steps,
+            step_scheduler_with_optimizer=False,
+            # The only buffers are word vectors that never change; sending them around at every step would be slow.
+            kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+            log_with=arguments.report_to.split(",") if arguments.with_tracking else None,
+            project_dir=arguments.output_dir,
+        )
+    except ValueError as error:
+        raise InputError(f"accelerate does not take these options: {error}") from error
+
+
+def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
+    """Hand the options of the run to the experiment trackers, if any."""
+    if not arguments.with_tracking:
+        return
+    options = {name: value for name, value in arguments.public().items() if value is not None}
+    accelerator.init_trackers("hf_blosan", config=options)
+    if not accelerator.trackers and accelerator.is_main_process:
+        logger.warning("--with_tracking: no experiment tracker is installed, only log.jsonl is written")
+
+
+def make_upload(arguments: RunArguments, accelerator: Accelerator) -> Callable[[str], None]:
+    """A function that uploads the output folder with a message, or does nothing without `--push_to_hub`."""
+    if arguments.push_to_hub and accelerator.is_main_process:
+        return start_upload(arguments.output_dir, arguments.hub_model_id, arguments.hub_token)
+    return lambda message: None
+
+
+def write_outputs(arguments: RunArguments, run: dict[str, Any], predictions: Any, labels: tuple[str, ...]) -> None:
+    """Write figures, predictions, card and record of a finished run."""
+    output_dir = Path(arguments.output_dir)
+    training = run["training"]
+    entries = {name: training[name] for name in ("epochs", "steps", "best_step", "seconds")}
+    write_json(output_dir / "all_results.json", run["figures"] | entries)
+    if predictions is not None:
+        write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions, labels)
+    write_model_card(output_dir, run, location=arguments.hub_model_id if arguments.push_to_hub else None)
+    if arguments.results_file:
+        write_json(arguments.results_file, run)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command `run_glue_style.py`; bad input is one sentence on standard error and exit code 2."""
+    rank = int(os.environ.get("RANK", 0))
+    logging.basicConfig(
+        format="%(levelname)s %(name)s: %(message)s", level=logging.INFO if rank == 0 else logging.ERROR, force=True
+    )
+    for noisy in ("httpx", "datasets", "evaluate", "accelerate"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    disable_progress_bar()  # of saving and loading, which is done in a moment
+    try:
+        train(parse_arguments(argv))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    PartialState().destroy_process_group()
+    return 0

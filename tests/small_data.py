@@ -1,0 +1,84 @@
+"""Small data sets, word vectors and options for tests that train."""
+
+import json
+import random
+from pathlib import Path
+
+from hf_blosan.training import RunArguments
+
+TINY = "hidden_size=8,embedding_size=6,classifier_size=8,dropout=0.3"
+WORDS = {
+    "animal": "cat dog horse cow".split(),
+    "colour": "red green blue grey".split(),
+    "number": "one two six".split(),
+}
+FILLER = "the a of in on with and some very old".split()
+
+
+def sentence(rng: random.Random, kind: str, length: int) -> str:
+    """A sentence whose kind shows in one of its words."""
+    words = [rng.choice(FILLER) for _ in range(length - 1)]
+    words.insert(rng.randrange(length), rng.choice(WORDS[kind]))
+    return " ".join(words)
+
+
+def write_rows(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def question_rows(count: int, seed: int = 0) -> list[dict]:
+    """Single sentences with a label, of 1 to 12 words."""
+    rng = random.Random(seed)
+    kinds = [list(WORDS)[i % len(WORDS)] for i in range(count)]
+    return [{"text": sentence(rng, kind, rng.randint(1, 12)), "label": kind} for kind in kinds]
+
+
+def pair_rows(count: int, seed: int = 0) -> list[dict]:
+    """Pairs with a score from 1 to 5: high for two sentences of one kind."""
+    rng, rows = random.Random(seed), []
+    for _ in range(count):
+        first, second = rng.choice(list(WORDS)), rng.choice(list(WORDS))
+        score = round(rng.uniform(4, 5) if first == second else rng.uniform(1, 3), 2)
+        texts = [sentence(rng, kind, rng.randint(2, 8)) for kind in (first, second)]
+        rows.append({"sentence1": texts[0], "sentence2": texts[1], "score": score})
+    return rows
+
+
+def write_splits(folder: Path, make_rows, train: int = 56, evaluation: int = 21) -> dict[str, str]:
+    """Three files of own data, as options of a run."""
+    counts = {"train": train, "validation": evaluation, "test": evaluation}
+    return {
+        f"{split}_file": str(write_rows(folder / f"{split}.jsonl", make_rows(count, seed)))
+        for seed, (split, count) in enumerate(counts.items())
+    }
+
+
+def write_vectors(path: Path, words: list[str], width: int = 6, seed: int = 0) -> Path:
+    rng = random.Random(seed)
+    lines = [" ".join([word, *(f"{rng.uniform(-1, 1):.4f}" for _ in range(width))]) for word in words]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def options(output_dir: Path, data: dict[str, str], **changes) -> RunArguments:
+    """A run of a second: a tiny DiSAN with dropout, 7 batches an epoch."""
+    defaults = {
+        "encoder": "disan",
+        "config_overrides": TINY,
+        "optimizer": "adam",
+        "learning_rate": 0.01,
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 8,
+        "num_train_epochs": 2,
+        "logging_steps": 1,
+        "cpu": True,
+        "output_dir": str(output_dir),
+    }
+    return RunArguments(**(defaults | data | changes))
+
+
+def read_log(output_dir: Path, event: str) -> list[dict]:
+    lines = (Path(output_dir) / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [entry for entry in map(json.loads, lines) if entry["event"] == event]

@@ -1,0 +1,224 @@
+"""The operators: against their equations written out, against float64, at the edges."""
+
+import math
+
+import pytest
+import torch
+
+from hf_blosan import functional as F
+from hf_blosan.models import fused_blosan
+
+DIRECTIONS = F.DIRECTIONS
+
+
+def visible(query, key, direction):
+    return {"forward": key < query, "backward": key > query, "diagonal": key != query, "full": True}[direction]
+
+
+def textbook_directional(keys, queries, values, direction, mask, scale=5.0):
+    """DiSAN Eq. 15-18, one number at a time."""
+    out = torch.zeros_like(values)
+    B, N, D = values.shape
+    for b in range(B):
+        for j in range(N):
+            seen = [i for i in range(N) if mask[b, i] and visible(j, i, direction)]
+            for d in range(D):
+                weights = [math.exp(scale * math.tanh((keys[b, i, d] + queries[b, j, d]) / scale)) for i in seen]
+                if seen:
+                    out[b, j, d] = sum(w * values[b, i, d] for w, i in zip(weights, seen, strict=True)) / sum(weights)
+    return out
+
+
+def random_inputs(B, N, D, spread=1.0, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    keys, queries, values = (torch.randn(B, N, D, generator=generator, dtype=dtype) for _ in range(3))
+    mask = torch.rand(B, N, generator=generator) > 0.3
+    mask[0] = False  # a row of padding only
+    return keys * spread, queries * spread, values, mask
+
+
+@pytest.mark.parametrize("implementation", ["eager", "fused"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_directional_attention_is_the_equation(direction, implementation):
+    keys, queries, values, mask = random_inputs(3, 5, 2)
+    out = F.directional_attention(
+        keys, queries, values, direction=direction, key_mask=mask, implementation=implementation
+    )
+    torch.testing.assert_close(out, textbook_directional(keys, queries, values, direction, mask), rtol=0, atol=1e-12)
+    assert (out[0] == 0).all()
+
+
+def results(implementation, dtype, inputs, direction, mask):
+    """Output and gradients of a random projection of it."""
+    leaves = [x.to(dtype).clone().requires_grad_() for x in inputs]
+    out = F.directional_attention(*leaves, direction=direction, key_mask=mask, implementation=implementation)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(dtype)
+    (out * weights).sum().backward()
+    return [out.detach(), *(leaf.grad for leaf in leaves)]
+
+
+SHAPES = [
+    (2, 1, 300, 1.0),
+    (3, 2, 40, 1.0),
+    (2, 63, 60, 1.0),
+    (2, 100, 30, 0.05),
+    (3, 33, 64, 8.0),
+    (2, 17, 32, 150.0),
+]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("shape", SHAPES, ids=[f"B{b}-N{n}-D{d}-spread{s}" for b, n, d, s in SHAPES])
+def test_fused_is_as_exact_as_float32_allows(shape, direction):
+    """Error against float64 within 4 roundings of the inputs' range; and the float64 form equals the equation."""
+    B, N, D, spread = shape
+    *inputs, mask = random_inputs(B, N, D, spread)
+    truth = results("eager", torch.float64, inputs, direction, mask)
+    for got, expected in zip(results("fused", torch.float64, inputs, direction, mask), truth, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+    rounding = torch.finfo(torch.float32).eps * max(1.0, inputs[0].abs().max().item() + inputs[1].abs().max().item())
+    for got, expected in zip(results("fused", torch.float32, inputs, direction, mask), truth, strict=True):
+        assert (got - expected).abs().max() <= 4 * rounding * max(1.0, expected.abs().max().item())
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_fused_without_numba(direction, monkeypatch):
+    """The chunked form, several chunks of it, against the kernel's answer and the equation."""
+    monkeypatch.setattr(fused_blosan, "cpu_kernel_available", lambda *_: False)
+    monkeypatch.setattr(fused_blosan, "CHUNK_ELEMENTS", 500)
+    *inputs, mask = random_inputs(2, 23, 6)
+    got = results("fused", torch.float32, inputs, direction, mask)
+    for actual, expected in zip(got, results("eager", torch.float64, inputs, direction, mask), strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_fused_gradients_and_registration(direction):
+    keys, queries, values, mask = random_inputs(2, 4, 2)
+    leaves = [x.requires_grad_() for x in (keys, queries, values)]
+    assert torch.autograd.gradcheck(
+        lambda *x: F.directional_attention(*x, direction=direction, key_mask=mask, implementation="fused"), leaves
+    )
+    arguments = (*(x.detach().float().requires_grad_() for x in leaves), mask, direction, 5.0)
+    torch.library.opcheck(fused_blosan._fused, arguments)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "fused"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_directional_attention_keeps_the_dtype(dtype, implementation):
+    *inputs, mask = random_inputs(2, 6, 4)
+    expected = F.directional_attention(*inputs, direction="forward", key_mask=mask, implementation="eager")
+    inputs = [x.to(dtype).requires_grad_() for x in inputs]
+    out = F.directional_attention(*inputs, direction="forward", key_mask=mask, implementation=implementation)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=20 * torch.finfo(dtype).eps)
+    out.sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in inputs)
+
+
+def test_unknown_names_are_refused():
+    x = torch.zeros(1, 2, 3)
+    for implementation in ("eager", "fused"):
+        with pytest.raises(ValueError, match="'sideways'; choose one of forward, backward, diagonal, full"):
+            F.directional_attention(x, x, x, direction="sideways", implementation=implementation)
+    with pytest.raises(ValueError, match="'warp'; choose one of auto, eager, fused"):
+        F.directional_attention(x, x, x, direction="full", implementation="warp")
+    with pytest.raises(ValueError, match="'softmax'; choose one of sigmoid, exp"):
+        F.tensorized_attention(*[x[None]] * 4, directions="full", score_function="softmax")
+    with pytest.raises(ValueError, match="2 directions for 1 heads"):
+        F.tensorized_attention(*[x[None]] * 4, directions=["full", "full"])
+
+
+def textbook_tensorized(q, k, v, scores, directions, mask, f, include_self):
+    """MTSA Eq. 8-12 with the (B, H, N, N, D) tensor of weights."""
+    B, H, N, D = q.shape
+    token = (q @ k.transpose(-1, -2) / math.sqrt(D))[..., None]
+    token = token if f == "exp" else token.sigmoid().log()
+    allowed = torch.zeros(B, H, N, N, dtype=torch.bool)
+    for h, direction in enumerate(directions):
+        for i in range(N):
+            for j in range(N):
+                allowed[:, h, i, j] = mask[:, j] & (visible(i, j, direction) or (include_self and i == j))
+    logits = (token + scores[:, :, None]).masked_fill(~allowed[..., None], -math.inf)
+    weights = torch.softmax(logits, dim=3).nan_to_num(0.0)
+    return (weights * v[:, :, None]).sum(3), weights
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("score_function", ["sigmoid", "exp"])
+def test_tensorized_attention_is_the_equation(score_function, include_self):
+    generator = torch.Generator().manual_seed(1)
+    q, k, v, scores = (torch.randn(3, 4, 6, 5, generator=generator, dtype=torch.float64) for _ in range(4))
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
+    options = {"directions": list(DIRECTIONS), "key_mask": mask, "score_function": score_function}
+    options["include_self"] = include_self
+    expected, weights = textbook_tensorized(q, k, v, scores, DIRECTIONS, mask, score_function, include_self)
+    torch.testing.assert_close(F.tensorized_attention(q, k, v, scores, **options), expected)
+    torch.testing.assert_close(F.tensorized_attention_weights(q, k, scores, **options), weights)
+    assert (F.tensorized_attention(q, k, v, scores, **options)[2] == 0).all()
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_tensorized_attention_with_large_source_scores(direction):
+    """Scores of +-80: a query that sees only the low ones must not come out as 0."""
+    generator = torch.Generator().manual_seed(2)
+    q, k, v = (torch.randn(2, 1, 40, 8, generator=generator) for _ in range(3))
+    scores = torch.empty(2, 1, 40, 8).uniform_(-80, 80, generator=generator)
+    scores[:, :, ::7], scores[:, :, 3::7] = -80.0, 80.0
+    leaves = [x.requires_grad_() for x in (q, k, v, scores)]
+    out = F.tensorized_attention(*leaves, directions=direction)
+    exact = F.tensorized_attention(*(x.detach().double() for x in leaves), directions=direction)
+    torch.testing.assert_close(out.double(), exact, rtol=1e-4, atol=1e-4)
+    out.sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in leaves)
+
+
+def test_tensorized_attention_dropout_leaves_the_denominator_whole():
+    torch.manual_seed(0)
+    q, k, scores = (torch.randn(1, 1, 50, 4) for _ in range(3))
+    v = torch.ones(1, 1, 50, 4)
+    options = {"directions": "full"}
+    dropped = torch.stack([F.tensorized_attention(q, k, v, scores, dropout=0.3, **options) for _ in range(400)])
+    assert (F.tensorized_attention(q, k, v, scores, **options) - 1).abs().max() < 1e-5
+    assert (dropped.mean(0) - 1).abs().max() < 0.1 and dropped.std() > 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_source2token_attention(dtype):
+    generator = torch.Generator().manual_seed(3)
+    scores, values = (torch.randn(3, 4, 5, generator=generator, dtype=torch.float64) for _ in range(2))
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]]).bool()
+    pooled = F.source2token_attention(scores.to(dtype), values.to(dtype), mask=mask)
+    assert pooled.dtype == dtype
+    for b, length in ((0, 4), (1, 2)):
+        expected = (torch.softmax(scores[b, :length], 0) * values[b, :length]).sum(0)
+        torch.testing.assert_close(pooled[b].double(), expected, rtol=0, atol=10 * torch.finfo(dtype).eps)
+    assert (pooled[2] == 0).all()
+    mean = F.source2token_attention(scores, values, mask=mask, empty_rows="mean")
+    torch.testing.assert_close(mean[2], values[2].mean(0))
+
+
+def test_additive_attention_has_one_weight_a_token():
+    generator = torch.Generator().manual_seed(4)
+    scores, values = torch.randn(2, 4, generator=generator), torch.randn(2, 4, 5, generator=generator)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0]]).bool()
+    pooled = F.additive_attention(scores, values, mask=mask)
+    torch.testing.assert_close(pooled[0], torch.softmax(scores[0], 0) @ values[0])
+    torch.testing.assert_close(pooled[1], values[1, 0])
+
+
+def test_optimal_block_length():
+    assert [F.optimal_block_length(n) for n in (0, 1, 4, 14, 32, 108, 109)] == [1, 2, 2, 4, 4, 6, 7]
+    spread = (2 * (20 + 6 * math.sqrt(2 * math.log(64)))) ** (1 / 3)
+    assert F.optimal_block_length(20, length_std=6, batch_size=64) == math.ceil(spread) == 5
+    assert F.optimal_block_length(20, length_std=6, batch_size=1) == F.optimal_block_length(20)
+    with pytest.raises(ValueError, match="batch_size=0"):
+        F.optimal_block_length(20, batch_size=0)
+
+
+def test_spread_scores():
+    spread = F.spread_scores(torch.tensor([1.0, 3.6, 5.0, 7.0]), score_min=1, score_max=5, num_classes=5)
+    expected = torch.tensor([[1, 0, 0, 0, 0], [0, 0, 0.4, 0.6, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0, 1]])
+    torch.testing.assert_close(spread, expected)
+    spread = F.spread_scores(torch.tensor([2.5]), score_min=0, score_max=5, num_classes=3)
+    torch.testing.assert_close(spread, torch.tensor([[0.0, 1.0, 0.0]]))

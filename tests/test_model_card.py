@@ -1,0 +1,165 @@
+"""Model cards from recorded runs."""
+
+import copy
+import json
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hf_blosan.errors import InputError
+from hf_blosan.hub import make_model_card, write_model_card
+from hf_blosan.hub.model_card import figure_table, main
+
+RUN = {
+    "name": "biblosan-sick_relatedness",
+    "encoder": "biblosan",
+    "task": {
+        "name": "sick_relatedness",
+        "title": "SICK relatedness",
+        "problem": "regression",
+        "num_sentences": 2,
+        "labels": [],
+        "best_metric": "pearson",
+    },
+    "data": {
+        "source": "local files",
+        "hub_id": "RobZamp/sick",
+        "hub_config": "default",
+        "rows": {"train": 4439, "validation": 495, "test": 4906},
+        "held_out": {},
+    },
+    "figures": {
+        "validation_pearson": 0.87654321,
+        "validation_mse": 0.31,
+        "test_pearson": 0.86912345,
+        "test_spearmanr": None,
+        "test_mse": 0.33,
+    },
+    "command": "python run_glue_style.py --task_name sick_relatedness --encoder biblosan --output_dir out/sick",
+    "commit": "0123456789abcdef0123456789abcdef01234567",
+    "versions": {"python": "3.11.7", "torch": "2.13.0"},
+    "hardware": {"device": "cpu", "name": "x86_64", "processes": 1, "threads": 2, "mixed_precision": "no"},
+    "date": "2026-01-31",
+    "seed": 7,
+    "settings": {"optimizer": "adam", "learning_rate": 0.001, "max_grad_norm": None},
+    "config": {"vocab_size": 2000, "hidden_size": 480, "block_length": 5, "score_min": 1.0, "score_max": 5.0},
+    "tokenizer": "word level",
+    "continued_from": None,
+    "word_vectors": {
+        "file": "minilm.static.300d.txt.gz",
+        "width": 300,
+        "coverage": {
+            "training_words": 2160,
+            "with_vector": 2158,
+            "without_vector": 2,
+            "type_coverage": 0.999,
+            "token_coverage": 0.9995,
+            "fixed_words": 47842,
+            "examples": [],
+        },
+    },
+    "parameters": {"total": 17000000, "trained": 2600000, "without_embeddings": 2456789},
+    "training": {"steps": 1400, "epochs": 10.0, "best_step": 980, "seconds": 512.3, "seconds_in_all": 530.0},
+}
+
+
+def changed(**entries) -> dict:
+    return copy.deepcopy(RUN) | entries
+
+
+def test_metadata_is_a_model_index():
+    card = ModelCard(make_model_card(RUN).content)  # read back from the text
+    data = card.data.to_dict()
+    assert data["pipeline_tag"] == "text-classification" and data["library_name"] == "transformers"
+    assert data["datasets"] == "RobZamp/sick" and "biblosan" in data["tags"]
+    assert data["metrics"] == ["pearsonr", "mse"]
+    found = {(r.dataset_split, r.metric_type): r.metric_value for r in card.data.eval_results}
+    assert found == {
+        ("validation", "pearsonr"): 0.8765,
+        ("validation", "mse"): 0.31,
+        ("test", "pearsonr"): 0.8691,
+        ("test", "mse"): 0.33,
+    }
+    assert {(r.dataset_type, r.dataset_config) for r in card.data.eval_results} == {("RobZamp/sick", "default")}
+    assert card.data.model_name == "biblosan-sick_relatedness"
+
+
+def test_text_says_how_it_was_made():
+    text = make_model_card(RUN, location="me/sick").content
+    for part in (
+        "# Bi-BloSAN for SICK relatedness",
+        "(a score from 1.0 to 5.0)",
+        "https://arxiv.org/abs/1804.00857",
+        "| test | 4,906 | 0.8691 | 0.3300 |",
+        'pipeline("text-classification", model="me/sick")',
+        '"text_pair"',
+        "local files; rows: train 4,439, validation 495, test 4,906.",
+        "`minilm.static.300d.txt.gz` (width 300), which has 2,158 of the 2,160 training words",
+        "published figures use GloVe 6B instead",
+        "2,456,789 without word embeddings",
+        "10.0 epochs, 1400 updates, 512 s on 2 CPU threads",
+        "commit `0123456789abcdef0123456789abcdef01234567`",
+        RUN["command"],
+        "| block_length | 5 |",
+        "(update 980 of 1400)",
+    ):
+        assert part in text, part
+    assert "max_grad_norm" not in text and "\n\n\n" not in text and "classes:" not in text
+
+
+def test_classification_of_single_sentences():
+    task = RUN["task"] | {"num_sentences": 1, "labels": ["negative", "positive"], "title": "customer reviews"}
+    data = RUN["data"] | {"hub_id": None, "held_out": {"test": "fold 0 of 10"}}
+    text = make_model_card(
+        changed(task=task, data=data, word_vectors=None, commit=None, encoder="own", continued_from="base")
+    ).content
+    assert "(2 classes: negative, positive)" in text and 'classify("Who wrote Hamlet?")' in text
+    assert "the test split is fold 0 of 10, held out with seed 7" in text
+    assert "word level tokenizer, 2,000 entries; their vectors start at random." in text
+    assert "own sentence encoder, trained further from `base`" in text
+    assert "commit" not in text and "arxiv" not in text and "score_min" not in text
+    assert "datasets" not in ModelCard(text).data.to_dict()
+
+
+def test_matched_and_mismatched_splits():
+    figures = {"validation_matched_accuracy": 0.7, "validation_mismatched_accuracy": 0.71}
+    rows = {"train": 100, "validation": 20, "validation_mismatched": 30}
+    assert figure_table(changed(figures=figures)) == {
+        "validation_matched": {"accuracy": 0.7},
+        "validation_mismatched": {"accuracy": 0.71},
+    }
+    text = make_model_card(changed(figures=figures, data=RUN["data"] | {"rows": rows})).content
+    assert "| validation_matched | 20 | 0.7000 |" in text and "| validation_mismatched | 30 | 0.7100 |" in text
+
+
+def test_incomplete_record_is_refused():
+    run = changed()
+    del run["parameters"]
+    with pytest.raises(InputError, match="parameters"):
+        make_model_card(run)
+    with pytest.raises(InputError, match="'accuracy' is no figure of a split"):
+        make_model_card(changed(figures={"accuracy": 1.0}))
+
+
+def test_written_card_names_its_folder(tmp_path):
+    path = write_model_card(tmp_path / "out", RUN)
+    assert path == tmp_path / "out" / "README.md"
+    assert f'model="{tmp_path / "out"}"' in path.read_text()
+
+
+def test_command_renders_cards(tmp_path, capsys):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(RUN))
+    arguments = [str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--output_dir", str(tmp_path / "cards")]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines() == [str(tmp_path / "cards" / f"{name}.md") for name in ("a", "b")]
+    assert ModelCard.load(tmp_path / "cards" / "a.md").data.model_name == "biblosan-sick_relatedness"
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}"])
+def test_command_refuses_what_is_no_record(tmp_path, capsys, content):
+    path = tmp_path / "run.json"
+    if content is not None:
+        path.write_text(content)
+    assert main([str(path), "--output_dir", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {path}")

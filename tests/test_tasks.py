@@ -1,0 +1,97 @@
+"""The table of tasks and settings."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hf_blosan.data.demo_corpus import LABELS
+from hf_blosan.errors import InputError
+from hf_blosan.metrics import task_metrics
+from hf_blosan.recipes import Recipe
+from hf_blosan.tasks import TASKS, get_task
+
+ENCODERS = ("disan", "biblosan", "mtsa")
+EXPECTED = set(
+    "trec trec_fine cr mpqa subj mr sst2 sst5 sick_relatedness sick_entailment snli multinli cola mnli mrpc qnli qqp "
+    "rte glue_sst2 stsb wnli demo demo_relatedness".split()
+)
+
+
+def test_every_task_is_there():
+    assert set(TASKS) == EXPECTED
+    assert all(task.name == name for name, task in TASKS.items())
+
+
+def test_unknown_task_names_the_choices():
+    with pytest.raises(InputError, match="unknown task 'sst'; choose one of cola, cr, demo"):
+        get_task("sst")
+    assert get_task("trec") is TASKS["trec"]
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_tasks_are_consistent(task):
+    assert len(set(task.labels)) == len(task.labels)
+    for source in filter(None, (task.local, task.hub)):
+        assert len(source.text_columns) == task.num_sentences
+        assert "train" in source.splits
+        assert source.label_order is None or set(source.label_order) == set(task.labels)
+        assert set(task.evaluation_splits) - {"validation"} <= set(source.splits)
+    assert (task.hub is None) == task.generated
+    if task.problem == "regression":
+        assert task.labels == () and task.num_labels == 1
+        assert task.score_min < task.score_max and task.num_score_classes >= 2
+        assert task.model_class == "AutoModelForPairRegression"
+        values = [task.score_min, task.score_max, task.score_max]
+    else:
+        assert task.num_labels == len(task.labels) >= 2
+        assert task.score_min is task.score_max is task.num_score_classes is None
+        assert task.model_class == "AutoModelForSequenceClassification"
+        values = [0, 1, 1]
+    results = task_metrics(task).compute(predictions=values, references=values)
+    assert task.best_metric in results
+    assert not any(math.isnan(value) for value in results.values())
+    for encoder in ENCODERS:
+        recipe = task.recipe(encoder)
+        assert 0 <= recipe.dropout < 1 and 0 <= recipe.attention_dropout < 1
+
+
+def test_label_orders():
+    assert TASKS["trec"].labels == ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")
+    assert len(TASKS["trec_fine"].labels) == 50
+    assert TASKS["demo"].labels == LABELS == TASKS["snli"].labels
+    # Local files and the Hub number the two classes the other way round.
+    assert TASKS["subj"].labels == TASKS["subj"].hub.label_order[::-1]
+
+
+def test_mnli_has_two_development_splits():
+    assert TASKS["mnli"].evaluation_splits == ("validation", "validation_mismatched")
+    assert (TASKS["mnli"].hub_id, TASKS["mnli"].hub_config) == ("nyu-mll/glue", "mnli")
+
+
+@pytest.mark.parametrize(
+    ("task", "encoder", "expected"),
+    [
+        ("snli", "disan", {"batch_size": 64, "dropout": 0.25, "l2": 5e-5, "activation": "elu", "hidden_size": 600}),
+        ("snli", "biblosan", {"hidden_size": 480, "classifier_size": 240, "classifier_highway": True}),
+        ("snli", "mtsa", {"batch_size": 128, "eval_batch_size": 160, "dropout": 0.35, "classifier_highway": True}),
+        ("sst5", "disan", {"origin": "DiSAN SST-5", "dropout": 0.3, "l2": 1e-4, "classifier_bias": False}),
+        ("trec", "biblosan", {"optimizer": "adadelta", "learning_rate": 0.5, "batch_size": 32, "dropout": 0.35}),
+        ("trec", "mtsa", {"dropout": 0.5, "l2": 5e-5, "activation": "relu"}),
+        ("cr", "biblosan", {"optimizer": "adam", "learning_rate": 0.001, "batch_size": 32, "dropout": 0.4}),
+        ("cr", "mtsa", {"dropout": 0.525, "attention_dropout": 0.19, "batch_size": 64}),
+        ("mpqa", "mtsa", {"dropout": 0.45, "attention_dropout": 0.0}),
+        ("sick_relatedness", "disan", {"origin": "Bi-BloSAN SICK", "batch_size": 32, "classifier_bias": True}),
+        ("rte", "mtsa", {"origin": "MTSA SNLI"}),
+    ],
+)
+def test_recorded_settings(task, encoder, expected):
+    recipe = TASKS[task].recipe(encoder)
+    assert isinstance(recipe, Recipe)
+    assert {name: getattr(recipe, name) for name in expected} == expected
+
+
+def test_unknown_encoder_names_the_choices():
+    with pytest.raises(InputError, match="encoder 'bert'; choose one of biblosan, disan, mtsa"):
+        TASKS["trec"].recipe("bert")

@@ -1,0 +1,506 @@
+"""The training loop and the steps around it, on tiny models and data made here."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_data import options, pair_rows, question_rows, read_log, write_rows, write_splits, write_vectors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast, pipeline
+
+import hf_blosan
+from hf_blosan.errors import InputError
+from hf_blosan.functional import optimal_block_length
+from hf_blosan.training import loop as loop_module
+from hf_blosan.training import run as run_module
+from hf_blosan.training import train
+from hf_blosan.training.checkpoints import save_pretrained
+from hf_blosan.training.evaluation import Evaluator
+from hf_blosan.training.preparation import find_encoder, find_task, prepare
+from hf_blosan.training.reporting import command_line, count_parameters, held_out, plain, write_json
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny tensors: more threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory):
+    return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    return write_splits(tmp_path_factory.mktemp("pairs"), pair_rows)
+
+
+def prepared(arguments):
+    task = find_task(arguments)
+    encoder, saved_config = find_encoder(arguments)
+    arguments = arguments.resolved(task.recipe(encoder))
+    return arguments, prepare(arguments, task, encoder, saved_config)
+
+
+def assert_same_state(first: Path, second: Path):
+    """Weights and optimiser of two checkpoints are bit-equal."""
+    weights, others = load_file(first / "model.safetensors"), load_file(second / "model.safetensors")
+    assert weights.keys() == others.keys()
+    for name in weights:
+        assert torch.equal(weights[name], others[name]), name
+    states = [torch.load(folder / "optimizer.bin", weights_only=True)["state"] for folder in (first, second)]
+    assert states[0].keys() == states[1].keys()
+    for index, state in states[0].items():
+        for name, value in state.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(states[1][index][name])), (index, name)
+
+
+class TestRun:
+    def test_learns_and_writes_everything(self, tmp_path, questions):
+        output = tmp_path / "out"
+        record_file = tmp_path / "results" / "run.json"
+        arguments = options(output, questions, num_train_epochs=12, learning_rate=0.03, results_file=str(record_file))
+        run = train(arguments, command="python run_glue_style.py --task_name custom")
+        figures = run["figures"]
+        assert figures.keys() == {"validation_accuracy", "test_accuracy"}
+        assert figures["test_accuracy"] > 0.6  # chance is 1/3
+        results = json.loads((output / "all_results.json").read_text())
+        assert results["test_accuracy"] == figures["test_accuracy"]
+        assert json.loads(record_file.read_text()) == run
+        assert run["command"] == "python run_glue_style.py --task_name custom"
+        assert run["data"]["rows"] == {"train": 56, "validation": 21, "test": 21}
+        assert not list(output.glob(".*"))  # nothing temporary is left
+
+        predictions = (output / "predict_results_custom.txt").read_text().splitlines()
+        assert predictions[0] == "index\tprediction" and len(predictions) == 22
+        labels = [row["label"] for row in question_rows(21, seed=2)]
+        right = [line.split("\t")[1] == label for line, label in zip(predictions[1:], labels, strict=True)]
+        assert np.mean(right) == pytest.approx(figures["test_accuracy"])
+
+        texts = [row["text"] for row in question_rows(21, seed=2)]
+        classify = pipeline("text-classification", model=str(output))
+        assert [entry["label"] for entry in classify(texts)] == [line.split("\t")[1] for line in predictions[1:]]
+
+    @pytest.mark.parametrize("encoder", ["biblosan", "mtsa"])
+    def test_pair_regression(self, tmp_path, pairs, encoder):
+        run = train(options(tmp_path, pairs, encoder=encoder, num_train_epochs=1))
+        assert {name.split("_", 1)[1] for name in run["figures"]} == {"pearson", "spearmanr", "mse"}
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+        assert type(model).__name__.endswith("ForPairRegression")
+        score = pipeline("text-classification", model=str(tmp_path))({"text": "a red cat", "text_pair": "a dog"})
+        assert 1 <= score["score"] <= 5
+        assert run["parameters"] == count_parameters(model)
+
+    def test_two_validation_splits(self, tmp_path):
+        rows = [
+            {"sentence1": "a cat", "sentence2": "a dog", "label": label}
+            for label in ("entailment", "neutral", "contradiction")
+        ]
+        for split in ("train", "validation_matched", "validation_mismatched"):
+            write_rows(tmp_path / "mnli" / f"{split}.jsonl", rows * 8)
+        run = train(
+            options(tmp_path / "out", {}, task_name="mnli", data_dir=str(tmp_path), num_folds=4, num_train_epochs=1)
+        )
+        assert run["figures"].keys() == {
+            "validation_matched_accuracy",
+            "validation_mismatched_accuracy",
+            "test_accuracy",
+        }
+        assert run["data"]["held_out"] == {"test": "fold 0 of 4"}
+        assert run["data"]["rows"]["validation_mismatched"] == 24
+
+    def test_without_test_split(self, tmp_path, questions):
+        data = {name: path for name, path in questions.items() if name != "test_file"}
+        run = train(options(tmp_path, data, num_folds=0, max_train_steps=1))
+        assert run["figures"].keys() == {"validation_accuracy"}
+        assert not list(tmp_path.glob("predict_results_*"))
+
+    def test_same_seed_same_model(self, tmp_path, questions):
+        for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+            train(options(tmp_path / name, questions, seed=seed, max_train_steps=3))
+        weights = {name: load_file(tmp_path / name / "model.safetensors") for name in "abc"}
+        assert all(torch.equal(weights["a"][name], weights["b"][name]) for name in weights["a"])
+        key = "model.context.layers.0.directions.0.dense_map.weight"
+        assert not torch.equal(weights["a"][key], weights["c"][key])
+
+    def test_uploads_after_every_epoch(self, tmp_path, questions, monkeypatch):
+        calls = []
+
+        class RecordingApi:
+            def __init__(self, token=None):
+                calls.append(("token", token))
+
+            def create_repo(self, name, exist_ok):
+                calls.append(("create", name))
+                return type("Repo", (), {"repo_id": f"me/{name}"})()
+
+            def upload_folder(self, *, repo_id, folder_path, commit_message, ignore_patterns):
+                present = {path.name for path in Path(folder_path).iterdir()}
+                calls.append((repo_id, commit_message, "README.md" in present, "step_*" in ignore_patterns))
+
+        monkeypatch.setattr("hf_blosan.hub.upload.HfApi", RecordingApi)
+        train(options(tmp_path, questions, push_to_hub=True, hub_model_id="tiny", hub_token="secret"))
+        assert calls == [
+            ("token", "secret"),
+            ("create", "tiny"),
+            ("me/tiny", "Training in progress epoch 0", False, True),
+            ("me/tiny", "Training in progress epoch 1", False, True),
+            ("me/tiny", "End of training", True, True),
+        ]
+        assert "step_*" in (tmp_path / ".gitignore").read_text().splitlines()
+        assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("*.md"))
+
+
+class TestResume:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"checkpointing_steps": "5"},  # in the middle of the first epoch of 7 batches
+            {"checkpointing_steps": "7"},  # at its end
+            {"checkpointing_steps": "5", "gradient_accumulation_steps": 2, "num_train_epochs": 3},
+            {"checkpointing_steps": "4", "lr_scheduler_type": "linear", "eval_every": 3, "bucketing": False},
+            {"checkpointing_steps": "epoch"},
+        ],
+        ids=["middle", "end of epoch", "accumulation", "schedule", "epoch"],
+    )
+    def test_is_exact(self, tmp_path, questions, changes):
+        """A run resumed from its first checkpoint ends as the uninterrupted one, with dropout on."""
+        whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+        expected = train(options(whole, questions, **changes))
+        checkpoints = sorted(whole.glob("*_*/checkpoint.json"), key=lambda path: int(path.parent.name.split("_")[1]))
+        first, last = checkpoints[0].parent, checkpoints[-1].parent
+        assert first != last
+        run = train(options(resumed, questions, resume_from_checkpoint=str(first), **changes))
+        assert run["figures"] == expected["figures"]
+        assert_same_state(last, resumed / last.name)
+        for name, tensor in load_file(whole / "model.safetensors").items():
+            assert torch.equal(tensor, load_file(resumed / "model.safetensors")[name]), name
+        step = read_log(resumed, "resume")[0]["step"]
+        ignored = ("time",)
+        logs = [
+            [{k: v for k, v in entry.items() if k not in ignored} for entry in read_log(folder, event)]
+            for event in ("train", "validation")
+            for folder in (whole, resumed)
+        ]
+        for uninterrupted, continued in (logs[:2], logs[2:]):
+            assert [entry for entry in uninterrupted if entry["step"] > step] == continued
+
+    def test_dropout_is_on_and_random_state_matters(self, tmp_path, questions):
+        """The test above would not notice a lost random state if dropout had no effect."""
+        changes = {"checkpointing_steps": "5", "max_train_steps": 10}
+        train(options(tmp_path / "whole", questions, **changes))
+        (tmp_path / "whole" / "step_5" / "random_states_0.pkl").unlink()
+        checkpoint = str(tmp_path / "whole" / "step_5")
+        train(options(tmp_path / "resumed", questions, resume_from_checkpoint=checkpoint, **changes))
+        with pytest.raises(AssertionError):
+            assert_same_state(tmp_path / "whole" / "step_10", tmp_path / "resumed" / "step_10")
+
+    def test_remembers_the_best_model(self, tmp_path, questions, monkeypatch):
+        """The best model of before the interruption is the result if nothing better comes after it."""
+        values = iter([0.9, 0.1, 0.2, 0.1, 0.2])
+        monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": next(values)})
+        changes = {"checkpointing_steps": "epoch", "early_stopping_patience": 2}
+        train(options(tmp_path / "whole", questions, num_train_epochs=2, **changes))
+        best = load_file(tmp_path / "whole" / "epoch_0" / "model.safetensors")
+        run = train(
+            options(
+                tmp_path / "resumed",
+                questions,
+                num_train_epochs=9,
+                resume_from_checkpoint=str(tmp_path / "whole" / "epoch_1"),
+                **changes,
+            )
+        )
+        # One evaluation without progress before the checkpoint, one after it.
+        assert len(read_log(tmp_path / "resumed", "validation")) == 1
+        assert run["training"]["best_step"] == 7
+        kept = load_file(tmp_path / "resumed" / "model.safetensors")
+        assert all(torch.equal(best[name], kept[name]) for name in kept)
+
+    def test_refuses_what_is_no_checkpoint(self, tmp_path, questions):
+        for folder in (tmp_path / "missing", tmp_path):
+            with pytest.raises(InputError, match="no checkpoint of a training run"):
+                train(options(tmp_path / "out", questions, resume_from_checkpoint=str(folder)))
+
+    def test_refuses_other_settings(self, tmp_path, questions):
+        train(options(tmp_path, questions, checkpointing_steps="1", max_train_steps=1))
+        with pytest.raises(InputError, match="learning_rate was 0.01, now it is 0.02"):
+            train(options(tmp_path, questions, learning_rate=0.02, resume_from_checkpoint=str(tmp_path / "step_1")))
+
+
+class TestLoop:
+    def test_stops_early_and_keeps_the_best(self, tmp_path, questions, monkeypatch):
+        values = iter([0.2, math.nan, 0.5, 0.4, 0.5, 0.9])
+        monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": next(values)})
+        arguments = options(
+            tmp_path, questions, eval_every=2, early_stopping_patience=2, checkpointing_steps="2", num_train_epochs=9
+        )
+        run = train(arguments)
+        events = read_log(tmp_path, "validation")
+        assert [entry["step"] for entry in events] == [2, 4, 6, 8, 10]
+        assert [entry["best"] for entry in events] == [True, False, True, False, False]
+        assert events[1]["validation_accuracy"] is None  # NaN is no JSON
+        assert run["training"]["best_step"] == 6 and run["training"]["steps"] == 10
+        best = load_file(tmp_path / "step_6" / "model.safetensors")
+        assert all(torch.equal(best[name], value) for name, value in load_file(tmp_path / "model.safetensors").items())
+
+    def test_first_number_beats_an_undefined_metric(self, tmp_path, questions, monkeypatch):
+        values = iter([math.nan, 0.1])
+        monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": next(values)})
+        assert train(options(tmp_path, questions))["training"]["best_step"] == 14
+
+    def test_patience_zero_never_stops(self, tmp_path, questions):
+        run = train(options(tmp_path, questions, learning_rate=1e-12, num_train_epochs=4, early_stopping_patience=0))
+        assert run["training"]["steps"] == 28 and run["training"]["epochs"] == 4
+
+    @pytest.mark.parametrize("rows", [8, 4], ids=["whole group", "short group"])
+    def test_accumulated_batches_are_one_batch(self, tmp_path, rows, monkeypatch):
+        """One update of 8 rows, or of two batches of 4; an incomplete group at the end of an epoch counts in full."""
+        monkeypatch.setattr(
+            loop_module, "build_optimizer", lambda model, *_, **__: torch.optim.SGD(model.parameters(), lr=1.0)
+        )
+        data = write_splits(tmp_path / "data", question_rows, train=rows)
+        common = {"max_train_steps": 1, "l2": 0.02, "config_overrides": "hidden_size=8,embedding_size=6,dropout=0"}
+        train(options(tmp_path / "one", data, per_device_train_batch_size=8, **common))
+        split = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+        train(options(tmp_path / "two", data, **split, **common))
+        train(options(tmp_path / "start", data, max_grad_norm=1e-30, **common))
+        one, two, start = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two", "start"))
+        for name in one:
+            torch.testing.assert_close(one[name], two[name], rtol=1e-5, atol=1e-7)
+        assert (one["classifier.hidden.weight"] - start["classifier.hidden.weight"]).abs().max() > 1e-3
+
+    def test_l2_term_is_in_the_loss(self, tmp_path, questions, monkeypatch):
+        """One step of gradient descent: the L2 term moves a matrix by lr * factor * matrix more."""
+        monkeypatch.setattr(
+            loop_module, "build_optimizer", lambda model, *_, **__: torch.optim.SGD(model.parameters(), lr=0.1)
+        )
+        common = {"max_train_steps": 1, "config_overrides": "hidden_size=8,embedding_size=6,dropout=0"}
+        for name, changes in {
+            "without": {"l2": 0.0},
+            "with": {"l2": 0.5},
+            "start": {"l2": 0.0, "max_grad_norm": 1e-30},
+        }.items():
+            train(options(tmp_path / name, questions, **common, **changes))
+        key = "classifier.hidden.weight"
+        without, with_l2, start = (
+            load_file(tmp_path / n / "model.safetensors")[key] for n in ("without", "with", "start")
+        )
+        torch.testing.assert_close(without - with_l2, 0.1 * 0.5 * start, rtol=1e-3, atol=1e-6)
+
+    def test_gradient_is_clipped(self, tmp_path, questions, monkeypatch):
+        monkeypatch.setattr(
+            loop_module, "build_optimizer", lambda model, *_, **__: torch.optim.SGD(model.parameters(), lr=1.0)
+        )
+        for name, norm in (("small", 0.01), ("start", 1e-30)):
+            train(options(tmp_path / name, questions, max_train_steps=1, max_grad_norm=norm, l2=0.0))
+        small, start = (load_file(tmp_path / name / "model.safetensors") for name in ("small", "start"))
+        moved = sum((small[name] - start[name]).square().sum() for name in small) ** 0.5
+        assert moved == pytest.approx(0.01, rel=1e-3)
+
+    def test_predictions_are_in_the_order_of_the_data(self, tmp_path, questions):
+        arguments, preparation = prepared(options(tmp_path, questions))
+        accelerator = run_module.make_accelerator(arguments)
+        evaluator = Evaluator(preparation, 8, accelerator, metrics=None)
+        split = evaluator.splits[-1]
+        predicted = evaluator.predict(preparation.model, split)
+        rows = preparation.data["test"]
+        names = ("input_ids", "token_type_ids", "attention_mask")
+        with torch.no_grad():
+            alone = [
+                preparation.model(**{name: torch.tensor([row[name]]) for name in names}).logits.argmax()
+                for row in rows
+            ]
+        assert predicted.tolist() == [int(label) for label in alone]
+        assert split.order.tolist() != list(range(len(rows)))
+
+    def test_half_written_model_leaves_the_old_one(self, tmp_path, questions):
+        _, preparation = prepared(options(tmp_path, questions))
+        save_pretrained(preparation.model, preparation.tokenizer, tmp_path)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+        class Broken:
+            def save_pretrained(self, folder):
+                raise OSError("disk full")
+
+        with torch.no_grad():
+            preparation.model.classifier.output.weight.add_(1)
+        with pytest.raises(OSError, match="disk full"):
+            save_pretrained(preparation.model, Broken(), tmp_path)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+class TestPreparation:
+    def test_recipe_fills_what_is_not_given(self, tmp_path, questions):
+        arguments, preparation = prepared(
+            options(tmp_path, questions, encoder="mtsa", config_overrides=None, optimizer=None, learning_rate=None)
+        )
+        assert (arguments.optimizer, arguments.learning_rate, arguments.l2) == ("adadelta", 0.5, 1e-4)
+        config = preparation.model.config
+        assert (config.hidden_size, config.dropout, config.classifier_bias) == (600, 0.3, False)
+        assert (config.num_sentences, config.num_labels, config.finetuning_task) == (1, 3, "custom")
+
+    def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
+        arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))
+        assert arguments.learning_rate == 1e-3
+
+    def test_block_length_follows_the_data(self, tmp_path, questions):
+        rows = [json.loads(line) for line in Path(questions["train_file"]).read_text().splitlines()]
+        lengths = np.array([len(row["text"].split()) for row in rows])
+        _, preparation = prepared(options(tmp_path, questions, encoder="biblosan"))
+        expected = optimal_block_length(lengths.mean(), length_std=lengths.std(), batch_size=8) + 1
+        assert preparation.model.config.block_length == expected
+        overrides = "hidden_size=8,block_length=2"
+        _, preparation = prepared(options(tmp_path, questions, encoder="biblosan", config_overrides=overrides))
+        assert preparation.model.config.block_length == 2
+
+    def test_word_vectors_start_the_embedding(self, tmp_path, questions):
+        path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "red"])
+        cat = torch.tensor([float(number) for number in path.read_text().splitlines()[0].split()[1:]])
+        _, preparation = prepared(options(tmp_path, questions, word_vectors=str(path)))
+        config, tokenizer = preparation.model.config, preparation.tokenizer
+        assert (config.num_fixed_embeddings, config.embedding_trainable) == (1, "train_words")
+        assert tokenizer.convert_tokens_to_ids("unseen") == config.vocab_size - 1
+        vectors = preparation.model.model.embeddings(torch.tensor([[tokenizer.convert_tokens_to_ids("cat"), 1]]))
+        torch.testing.assert_close(vectors[0, 0], cat)
+        assert not vectors[0, 1].any()
+        coverage = preparation.word_vectors["coverage"]
+        assert preparation.word_vectors["file"] == "vectors.txt" and coverage["with_vector"] == 2
+
+        _, preparation = prepared(options(tmp_path, questions, word_vectors=str(path), vocabulary="train"))
+        assert preparation.model.config.num_fixed_embeddings == 0
+        assert "unseen" not in preparation.tokenizer.get_vocab()
+
+        arguments = options(tmp_path, questions, word_vectors=str(path), config_overrides="embedding_size=7")
+        with pytest.raises(InputError, match="vectors.txt, line 1"):
+            prepared(arguments)
+
+    def test_word_vectors_give_the_width(self, tmp_path, questions):
+        path = write_vectors(tmp_path / "vectors.txt", ["cat"], width=5)
+        arguments = options(tmp_path, questions, word_vectors=str(path), config_overrides="hidden_size=8")
+        assert prepared(arguments)[1].model.config.embedding_size == 5
+
+    @pytest.mark.parametrize("marks_pairs", [True, False])
+    def test_pretrained_tokenizer(self, tmp_path, pairs, marks_pairs):
+        """Subword tokenizers with special tokens of their own; one that does not mark pairs is made to."""
+        vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "c": 4, "##a": 5, "##t": 6, "red": 7, "one": 8}
+        backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        backend.pre_tokenizer = pre_tokenizers.Whitespace()
+        second = 1 if marks_pairs else 0
+        backend.post_processor = processors.TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0",
+            pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
+            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        )
+        special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+        PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(tmp_path / "tokenizer")
+        run = train(options(tmp_path / "out", pairs, tokenizer_name=str(tmp_path / "tokenizer"), max_train_steps=2))
+        assert run["tokenizer"] == "tokenizer" and run["config"]["embedding_trainable"] == "all"
+        saved = AutoTokenizer.from_pretrained(tmp_path / "out")
+        encoded = saved("cat red", "one")
+        assert saved.convert_ids_to_tokens(encoded["input_ids"]) == "[CLS] c ##a ##t red [SEP] one [SEP]".split()
+        assert encoded["token_type_ids"] == [0] * 6 + [1] * 2
+
+    def test_tokenizer_without_padding_is_refused(self, tmp_path, pairs):
+        backend = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
+        PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "tokenizer")
+        with pytest.raises(InputError, match="no padding token"):
+            prepared(options(tmp_path, pairs, tokenizer_name=str(tmp_path / "tokenizer")))
+
+    def test_continues_from_a_saved_model(self, tmp_path, questions):
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        changes = {"encoder": None, "model_name_or_path": str(tmp_path / "first"), "config_overrides": "dropout=0.5"}
+        _, preparation = prepared(options(tmp_path / "second", questions, **changes))
+        assert preparation.encoder == "disan" and preparation.model.config.dropout == 0.5
+        saved = load_file(tmp_path / "first" / "model.safetensors")
+        assert all(torch.equal(value, preparation.model.state_dict()[name]) for name, value in saved.items())
+        run = train(options(tmp_path / "second", questions, max_train_steps=1, **changes))
+        assert run["continued_from"] == "first" and run["encoder"] == "disan"
+
+    def test_refuses_a_model_that_does_not_fit(self, tmp_path, questions, pairs):
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        with pytest.raises(InputError, match=r"takes 1 sentence\(s\) a row"):
+            prepared(options(tmp_path, pairs, **changes))
+        two = [{"text": "a cat", "label": "yes"}, {"text": "a dog", "label": "no"}]
+        other = {"train_file": str(write_rows(tmp_path / "two.jsonl", two * 12))}
+        with pytest.raises(InputError, match="ignore_mismatched_sizes"):
+            prepared(options(tmp_path, other, **changes))
+        _, preparation = prepared(options(tmp_path, other, ignore_mismatched_sizes=True, **changes))
+        assert preparation.model.config.num_labels == 2
+        config = json.loads((tmp_path / "first" / "config.json").read_text())
+        config["id2label"] = {"0": "number", "1": "animal", "2": "colour"}
+        config["label2id"] = {"number": 0, "animal": 1, "colour": 2}
+        (tmp_path / "first" / "config.json").write_text(json.dumps(config))
+        with pytest.raises(InputError, match="in another order"):
+            prepared(options(tmp_path, questions, **changes))
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"encoder": "lstm"}, "unknown encoder 'lstm'; choose one of disan, biblosan, mtsa"),
+            ({"encoder": None, "model_name_or_path": "no/such/place"}, "no saved model at 'no/such/place'"),
+            ({"config_overrides": "hidden=8"}, "disan has no field 'hidden'; choose of .*hidden_size"),
+            ({"config_overrides": "vocab_size=8"}, "disan has no field 'vocab_size'"),
+            ({"config_overrides": "hidden_size=7"}, "hidden_size=7 does not divide into 2 directions"),
+            ({"config_overrides": "hidden_size=wide"}, "hidden_size"),
+            ({"tokenizer_name": "no/such/tokenizer"}, "no tokenizer at 'no/such/tokenizer'"),
+        ],
+    )
+    def test_refuses_in_a_sentence(self, tmp_path, questions, changes, message, monkeypatch):
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        with pytest.raises(InputError, match=message) as caught:
+            prepared(options(tmp_path, questions, **changes))
+        assert "\n" not in str(caught.value)
+
+
+class TestReporting:
+    def test_plain_has_json_types_only(self):
+        content = {"a": np.float32(0.5), "b": (1, math.nan), "c": Path("x"), 3: np.int64(4), "d": math.inf}
+        assert plain(content) == {"a": 0.5, "b": [1, None], "c": "x", "3": 4, "d": None}
+
+    def test_json_is_replaced_whole(self, tmp_path, monkeypatch):
+        path = tmp_path / "folder" / "results.json"
+        write_json(path, {"a": 1})
+        monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            write_json(path, {"a": 2})
+        assert json.loads(path.read_text()) == {"a": 1}
+
+    def test_command_has_no_secrets_and_no_machine_path(self):
+        argv = ["/somewhere/else/run_glue_style.py", "--hub_token", "abc", "--hub_token=def", "--a", "b c"]
+        assert command_line(argv) == "python run_glue_style.py --hub_token '***' '--hub_token=***' --a 'b c'"
+
+    def test_counts_parameters(self, tmp_path, questions):
+        path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "unheard"])
+        _, preparation = prepared(options(tmp_path, questions, word_vectors=str(path)))
+        model = preparation.model
+        inner = sum(p.numel() for n, p in model.named_parameters() if "embeddings" not in n)
+        table = model.config.vocab_size * 6
+        assert count_parameters(model) == {
+            "total": inner + table,
+            "trained": inner + table - 2 * 6,
+            "without_embeddings": inner,
+        }
+
+    def test_names_what_was_held_out(self, tmp_path):
+        arguments = options(tmp_path, {"task_name": "cr", "data_dir": "data", "fold": 3})
+        assert held_out(arguments, find_task(arguments)) == {
+            "validation": "10% of the training rows",
+            "test": "fold 3 of 10",
+        }
+        arguments = options(tmp_path, {"task_name": "sst2", "data_dir": "data"})
+        assert held_out(arguments, find_task(arguments)) == {}
+
+
+def test_optimizers_import_without_the_extra():
+    assert callable(hf_blosan.training.build_optimizer) and callable(hf_blosan.training.l2_penalty)
