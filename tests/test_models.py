@@ -103,7 +103,6 @@ def test_maps_reproduce_the_attention(model_type):
     seen = {}
     layer = model.context.layers[0]
     if model_type == "mtsa":
-        modules, attended = [layer.attention], None
         layer.attention.value_map.register_forward_hook(lambda m, i, o: seen.__setitem__("values", o))
         layer.attention.gate.register_forward_hook(lambda m, i, o: seen.__setitem__("inputs", i[0]))
         maps = model(**sentences(7, 4), output_attentions=True).attentions[0]
@@ -115,7 +114,7 @@ def test_maps_reproduce_the_attention(model_type):
         module.register_forward_hook(lambda m, i, o, position=position: seen.__setitem__(position, (i[0], o[0])))
     maps = model(**sentences(7, 4), output_attentions=True).attentions[0]
     for position, (values, attended) in seen.items():
-        weights = maps[:, position].flatten(0, -5) if model_type == "disan" else maps[:, position].flatten(0, 1)
+        weights = maps[:, position] if model_type == "disan" else maps[:, position].flatten(0, 1)
         torch.testing.assert_close(torch.einsum("bijd,bjd->bid", weights, values), attended)
 
 

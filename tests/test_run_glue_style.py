@@ -128,7 +128,7 @@ class TestBadInput:
             ("--task_name demo --output_dir o", "No model: give --encoder"),
             ("--task_name demo --encoder disan", "No --output_dir"),
             ("--task_name demo --encoder disan --model_name_or_path m --output_dir o", "exclude each other"),
-            ("--task_name demo --train_file f.csv --encoder disan --output_dir o", "exclude each other"),
+            ("--task_name demo --train_file f.csv --encoder disan --output_dir o --cpu", "f.csv does not exist"),
             (
                 "--task_name demo --encoder disan --output_dir o --learning_rate 0",
                 "--learning_rate is 0.0; it must be",

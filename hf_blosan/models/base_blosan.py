@@ -162,6 +162,20 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 module.weight[module.padding_idx].zero_()
 
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        """As in transformers; the weights are then moved to aligned memory.
+
+        They are read in place from the file, where they lie at any multiple of 4 bytes. Vector instructions group
+        sums differently there, and a loaded model would differ from the saved one in the last bit.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
+                tensor.data = tensor.data.clone()
+        return loaded
+
     def load_word_vectors(self, matrix) -> None:
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
         self.base_model.embeddings.load_vectors(matrix)

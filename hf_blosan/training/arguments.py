@@ -46,9 +46,12 @@ class RunArguments:
 
     # Data
     task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.")
-    train_file: str | None = option("Own training data (csv, tsv, json or jsonl) instead of a task's.")
-    validation_file: str | None = option("Own validation data; without it a seeded part of the training data.")
-    test_file: str | None = option("Own test data; without it a seeded fold of the training data.")
+    train_file: str | None = option(
+        "Training data (csv, tsv, json or jsonl): with --task_name in place of the task's own, without it a task of "
+        "one's own (columns sentence1, sentence2 or text, and label or score)."
+    )
+    validation_file: str | None = option("Validation data; a seeded part of the training data where there is none.")
+    test_file: str | None = option("Test data; a seeded fold of the training data where there is none.")
     data_dir: str | None = option("Folder with local files DIR/<task>/<split>.jsonl.gz; without it the Hub data set.")
     max_length: int = option("Tokens a row is cut to (both sentences of a pair together).", 256)
     pad_to_max_length: bool = option("Pad every batch to max_length instead of its longest row.", False)
@@ -124,8 +127,6 @@ class RunArguments:
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
-        if self.task_name and self.train_file:
-            raise InputError("--task_name and --train_file exclude each other: a task brings its own data.")
         if not self.task_name and not self.train_file:
             raise InputError("Nothing to train on: give --task_name, or --train_file with your own data.")
         if not self.encoder and not self.model_name_or_path:

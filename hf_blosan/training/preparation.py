@@ -78,7 +78,7 @@ class Preparation:
         return LengthBucketBatchSampler(lengths, arguments.per_device_train_batch_size, seed=arguments.seed)
 
 
-_HEAD_DECIDED = ("score_min", "score_max", "num_score_classes")
+DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
 
 
 def find_task(arguments: RunArguments) -> Task:
@@ -124,6 +124,9 @@ def prepare(
     dataset = load_task(
         task,
         data_dir=arguments.data_dir,
+        train_file=arguments.train_file,
+        validation_file=arguments.validation_file,
+        test_file=arguments.test_file,
         seed=arguments.seed,
         fold=arguments.fold,
         num_folds=arguments.num_folds,
@@ -240,15 +243,14 @@ def head_fields(task: Task) -> dict[str, Any]:
 
 
 def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
-    """Refuse configuration fields that the encoder does not have, or that data and task decide.
+    """Refuse configuration fields that the encoder does not have, or that the data decide.
 
     Raises:
         InputError: there is one.
     """
-    decided = {"vocab_size", "num_sentences", "num_fixed_embeddings", *_HEAD_DECIDED}
     own = [entry.name for entry in fields(CONFIG_CLASSES[encoder])]
     inherited = {entry.name for entry in fields(PreTrainedConfig)}
-    choices = sorted(name for name in own if name not in inherited | decided)
+    choices = sorted(name for name in own if name not in inherited | set(DECIDED_BY_DATA))
     for name in overrides:
         if name not in choices:
             raise InputError(f"--config_overrides: {encoder} has no field {name!r}; choose of {', '.join(choices)}")

@@ -151,21 +151,19 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
 
 def data_source(arguments: RunArguments, task: Task) -> str:
     """Where the rows came from, in words."""
-    if arguments.train_file:
+    if task.files:
         return "own files"
-    if not task.hub and not task.local:
+    if task.generated:
         return "generated"
-    return "local files" if arguments.data_dir else "Hugging Face Hub"
+    return "local files" if arguments.data_dir or arguments.train_file else "Hugging Face Hub"
 
 
 def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
     """Splits that the data set does not have and that were taken from its training rows, and which part of them."""
-    if arguments.train_file:
-        given = task.files
-    elif not task.hub and not task.local:
-        return {}
-    else:
-        given = (task.local if arguments.data_dir else task.hub).splits
+    source = task.local if arguments.data_dir or task.generated else task.hub
+    given = {split for split in ("validation", "test") if getattr(arguments, f"{split}_file")}
+    if source and not task.files and (arguments.data_dir or task.generated or not arguments.train_file):
+        given |= set(source.splits)
     parts = {"validation": f"{arguments.validation_fraction:.0%} of the training rows"}
     if arguments.num_folds:
         parts["test"] = f"fold {arguments.fold} of {arguments.num_folds}"
