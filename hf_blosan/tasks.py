@@ -108,12 +108,6 @@ class Task:
         """Dataset configuration on the Hub, ``None`` where there is none."""
         return self.hub.config if self.hub else None
 
-    @property
-    def model_class(self) -> str:
-        """Name of the Auto class whose models carry the head of this task."""
-        pairs = self.problem == "regression" and self.num_sentences == 2
-        return "AutoModelForPairRegression" if pairs else "AutoModelForSequenceClassification"
-
     def recipe(self, encoder: str) -> Recipe:
         """Settings the given encoder is trained with on this task.
 

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 from hf_blosan.training import RunArguments
+from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
 
 TINY = "hidden_size=8,embedding_size=6,classifier_size=8,dropout=0.3"
 WORDS = {
@@ -82,3 +83,11 @@ def options(output_dir: Path, data: dict[str, str], **changes) -> RunArguments:
 def read_log(output_dir: Path, event: str) -> list[dict]:
     lines = (Path(output_dir) / "log.jsonl").read_text(encoding="utf-8").splitlines()
     return [entry for entry in map(json.loads, lines) if entry["event"] == event]
+
+
+def prepared(arguments: RunArguments) -> tuple[RunArguments, Preparation]:
+    """What a run does before it trains."""
+    task = find_task(arguments)
+    encoder, saved_config = find_encoder(arguments)
+    arguments = arguments.resolved(task.recipe(encoder))
+    return arguments, prepare(arguments, task, encoder, saved_config)

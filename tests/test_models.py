@@ -320,6 +320,19 @@ def test_bfloat16(model_type):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+@every_encoder
+@every_formulation
+def test_autocast(model_type, formulation):
+    fields = {"formulation": formulation, "classifier_highway": True}
+    model = make(AutoModelForSequenceClassification, model_type, **fields)
+    batch = sentences(6, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(**batch, labels=torch.tensor([0, 1]))
+    torch.testing.assert_close(rough.logits.float(), model(**batch).logits, rtol=0, atol=0.05)
+    rough.loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
 def test_released_bi_blosan_depends_on_padding():
     """The authors' behaviour is there to be had, and ours differs from it where they differ from themselves."""
     batch = sentences(11, 4)

@@ -7,21 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file
-from small_data import options, pair_rows, question_rows, read_log, write_rows, write_splits, write_vectors
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast, pipeline
+from small_data import options, pair_rows, prepared, question_rows, read_log, write_rows, write_splits
+from transformers import AutoModelForSequenceClassification, pipeline
 
 import hf_blosan
 from hf_blosan.errors import InputError
-from hf_blosan.functional import optimal_block_length
 from hf_blosan.training import loop as loop_module
 from hf_blosan.training import run as run_module
 from hf_blosan.training import train
 from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluation import Evaluator
-from hf_blosan.training.preparation import find_encoder, find_task, prepare
-from hf_blosan.training.reporting import command_line, count_parameters, held_out, plain, write_json
+from hf_blosan.training.reporting import count_parameters
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +39,6 @@ def questions(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
     return write_splits(tmp_path_factory.mktemp("pairs"), pair_rows)
-
-
-def prepared(arguments):
-    task = find_task(arguments)
-    encoder, saved_config = find_encoder(arguments)
-    arguments = arguments.resolved(task.recipe(encoder))
-    return arguments, prepare(arguments, task, encoder, saved_config)
 
 
 def assert_same_state(first: Path, second: Path):
@@ -157,6 +148,19 @@ class TestRun:
         ]
         assert "step_*" in (tmp_path / ".gitignore").read_text().splitlines()
         assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("*.md"))
+
+    def test_refused_repository_is_known_before_training(self, tmp_path, questions, monkeypatch):
+        class RefusingApi:
+            def __init__(self, token=None):
+                self.token = token
+
+            def create_repo(self, name, exist_ok):
+                raise HFValidationError(f"bad name {name}\nmore about it")
+
+        monkeypatch.setattr("hf_blosan.hub.upload.HfApi", RefusingApi)
+        with pytest.raises(InputError, match=r"the repository 'a--b' \(bad name a--b\)"):
+            train(options(tmp_path, questions, push_to_hub=True, hub_model_id="a--b"))
+        assert not (tmp_path / "model.safetensors").exists()
 
 
 class TestResume:
@@ -336,170 +340,6 @@ class TestLoop:
         with pytest.raises(OSError, match="disk full"):
             save_pretrained(preparation.model, Broken(), tmp_path)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-class TestPreparation:
-    def test_recipe_fills_what_is_not_given(self, tmp_path, questions):
-        arguments, preparation = prepared(
-            options(tmp_path, questions, encoder="mtsa", config_overrides=None, optimizer=None, learning_rate=None)
-        )
-        assert (arguments.optimizer, arguments.learning_rate, arguments.l2) == ("adadelta", 0.5, 1e-4)
-        config = preparation.model.config
-        assert (config.hidden_size, config.dropout, config.classifier_bias) == (600, 0.3, False)
-        assert (config.num_sentences, config.num_labels, config.finetuning_task) == (1, 3, "custom")
-
-    def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
-        arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))
-        assert arguments.learning_rate == 1e-3
-
-    def test_block_length_follows_the_data(self, tmp_path, questions):
-        rows = [json.loads(line) for line in Path(questions["train_file"]).read_text().splitlines()]
-        lengths = np.array([len(row["text"].split()) for row in rows])
-        _, preparation = prepared(options(tmp_path, questions, encoder="biblosan"))
-        expected = optimal_block_length(lengths.mean(), length_std=lengths.std(), batch_size=8) + 1
-        assert preparation.model.config.block_length == expected
-        overrides = "hidden_size=8,block_length=2"
-        _, preparation = prepared(options(tmp_path, questions, encoder="biblosan", config_overrides=overrides))
-        assert preparation.model.config.block_length == 2
-
-    def test_word_vectors_start_the_embedding(self, tmp_path, questions):
-        path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "red"])
-        cat = torch.tensor([float(number) for number in path.read_text().splitlines()[0].split()[1:]])
-        _, preparation = prepared(options(tmp_path, questions, word_vectors=str(path)))
-        config, tokenizer = preparation.model.config, preparation.tokenizer
-        assert (config.num_fixed_embeddings, config.embedding_trainable) == (1, "train_words")
-        assert tokenizer.convert_tokens_to_ids("unseen") == config.vocab_size - 1
-        vectors = preparation.model.model.embeddings(torch.tensor([[tokenizer.convert_tokens_to_ids("cat"), 1]]))
-        torch.testing.assert_close(vectors[0, 0], cat)
-        assert not vectors[0, 1].any()
-        coverage = preparation.word_vectors["coverage"]
-        assert preparation.word_vectors["file"] == "vectors.txt" and coverage["with_vector"] == 2
-
-        _, preparation = prepared(options(tmp_path, questions, word_vectors=str(path), vocabulary="train"))
-        assert preparation.model.config.num_fixed_embeddings == 0
-        assert "unseen" not in preparation.tokenizer.get_vocab()
-
-        arguments = options(tmp_path, questions, word_vectors=str(path), config_overrides="embedding_size=7")
-        with pytest.raises(InputError, match="vectors.txt, line 1"):
-            prepared(arguments)
-
-    def test_word_vectors_give_the_width(self, tmp_path, questions):
-        path = write_vectors(tmp_path / "vectors.txt", ["cat"], width=5)
-        arguments = options(tmp_path, questions, word_vectors=str(path), config_overrides="hidden_size=8")
-        assert prepared(arguments)[1].model.config.embedding_size == 5
-
-    @pytest.mark.parametrize("marks_pairs", [True, False])
-    def test_pretrained_tokenizer(self, tmp_path, pairs, marks_pairs):
-        """Subword tokenizers with special tokens of their own; one that does not mark pairs is made to."""
-        vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "c": 4, "##a": 5, "##t": 6, "red": 7, "one": 8}
-        backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-        backend.pre_tokenizer = pre_tokenizers.Whitespace()
-        second = 1 if marks_pairs else 0
-        backend.post_processor = processors.TemplateProcessing(
-            single="[CLS]:0 $A:0 [SEP]:0",
-            pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
-            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-        )
-        special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-        PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(tmp_path / "tokenizer")
-        run = train(options(tmp_path / "out", pairs, tokenizer_name=str(tmp_path / "tokenizer"), max_train_steps=2))
-        assert run["tokenizer"] == "tokenizer" and run["config"]["embedding_trainable"] == "all"
-        saved = AutoTokenizer.from_pretrained(tmp_path / "out")
-        encoded = saved("cat red", "one")
-        assert saved.convert_ids_to_tokens(encoded["input_ids"]) == "[CLS] c ##a ##t red [SEP] one [SEP]".split()
-        assert encoded["token_type_ids"] == [0] * 6 + [1] * 2
-
-    def test_tokenizer_without_padding_is_refused(self, tmp_path, pairs):
-        backend = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
-        PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(tmp_path / "tokenizer")
-        with pytest.raises(InputError, match="no padding token"):
-            prepared(options(tmp_path, pairs, tokenizer_name=str(tmp_path / "tokenizer")))
-
-    def test_continues_from_a_saved_model(self, tmp_path, questions):
-        train(options(tmp_path / "first", questions, max_train_steps=1))
-        changes = {"encoder": None, "model_name_or_path": str(tmp_path / "first"), "config_overrides": "dropout=0.5"}
-        _, preparation = prepared(options(tmp_path / "second", questions, **changes))
-        assert preparation.encoder == "disan" and preparation.model.config.dropout == 0.5
-        saved = load_file(tmp_path / "first" / "model.safetensors")
-        assert all(torch.equal(value, preparation.model.state_dict()[name]) for name, value in saved.items())
-        run = train(options(tmp_path / "second", questions, max_train_steps=1, **changes))
-        assert run["continued_from"] == "first" and run["encoder"] == "disan"
-
-    def test_refuses_a_model_that_does_not_fit(self, tmp_path, questions, pairs):
-        train(options(tmp_path / "first", questions, max_train_steps=1))
-        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
-        with pytest.raises(InputError, match=r"takes 1 sentence\(s\) a row"):
-            prepared(options(tmp_path, pairs, **changes))
-        two = [{"text": "a cat", "label": "yes"}, {"text": "a dog", "label": "no"}]
-        other = {"train_file": str(write_rows(tmp_path / "two.jsonl", two * 12))}
-        with pytest.raises(InputError, match="ignore_mismatched_sizes"):
-            prepared(options(tmp_path, other, **changes))
-        _, preparation = prepared(options(tmp_path, other, ignore_mismatched_sizes=True, **changes))
-        assert preparation.model.config.num_labels == 2
-        config = json.loads((tmp_path / "first" / "config.json").read_text())
-        config["id2label"] = {"0": "number", "1": "animal", "2": "colour"}
-        config["label2id"] = {"number": 0, "animal": 1, "colour": 2}
-        (tmp_path / "first" / "config.json").write_text(json.dumps(config))
-        with pytest.raises(InputError, match="in another order"):
-            prepared(options(tmp_path, questions, **changes))
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"encoder": "lstm"}, "unknown encoder 'lstm'; choose one of disan, biblosan, mtsa"),
-            ({"encoder": None, "model_name_or_path": "no/such/place"}, "no saved model at 'no/such/place'"),
-            ({"config_overrides": "hidden=8"}, "disan has no field 'hidden'; choose of .*hidden_size"),
-            ({"config_overrides": "vocab_size=8"}, "disan has no field 'vocab_size'"),
-            ({"config_overrides": "hidden_size=7"}, "hidden_size=7 does not divide into 2 directions"),
-            ({"config_overrides": "hidden_size=wide"}, "hidden_size"),
-            ({"tokenizer_name": "no/such/tokenizer"}, "no tokenizer at 'no/such/tokenizer'"),
-        ],
-    )
-    def test_refuses_in_a_sentence(self, tmp_path, questions, changes, message, monkeypatch):
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        with pytest.raises(InputError, match=message) as caught:
-            prepared(options(tmp_path, questions, **changes))
-        assert "\n" not in str(caught.value)
-
-
-class TestReporting:
-    def test_plain_has_json_types_only(self):
-        content = {"a": np.float32(0.5), "b": (1, math.nan), "c": Path("x"), 3: np.int64(4), "d": math.inf}
-        assert plain(content) == {"a": 0.5, "b": [1, None], "c": "x", "3": 4, "d": None}
-
-    def test_json_is_replaced_whole(self, tmp_path, monkeypatch):
-        path = tmp_path / "folder" / "results.json"
-        write_json(path, {"a": 1})
-        monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
-        with pytest.raises(OSError, match="killed"):
-            write_json(path, {"a": 2})
-        assert json.loads(path.read_text()) == {"a": 1}
-
-    def test_command_has_no_secrets_and_no_machine_path(self):
-        argv = ["/somewhere/else/run_glue_style.py", "--hub_token", "abc", "--hub_token=def", "--a", "b c"]
-        assert command_line(argv) == "python run_glue_style.py --hub_token '***' '--hub_token=***' --a 'b c'"
-
-    def test_counts_parameters(self, tmp_path, questions):
-        path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "unheard"])
-        _, preparation = prepared(options(tmp_path, questions, word_vectors=str(path)))
-        model = preparation.model
-        inner = sum(p.numel() for n, p in model.named_parameters() if "embeddings" not in n)
-        table = model.config.vocab_size * 6
-        assert count_parameters(model) == {
-            "total": inner + table,
-            "trained": inner + table - 2 * 6,
-            "without_embeddings": inner,
-        }
-
-    def test_names_what_was_held_out(self, tmp_path):
-        arguments = options(tmp_path, {"task_name": "cr", "data_dir": "data", "fold": 3})
-        assert held_out(arguments, find_task(arguments)) == {
-            "validation": "10% of the training rows",
-            "test": "fold 3 of 10",
-        }
-        arguments = options(tmp_path, {"task_name": "sst2", "data_dir": "data"})
-        assert held_out(arguments, find_task(arguments)) == {}
 
 
 def test_optimizers_import_without_the_extra():

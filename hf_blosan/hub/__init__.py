@@ -1,6 +1,14 @@
 """Model cards, and the way to the Hugging Face Hub."""
 
-from .model_card import make_model_card, write_model_card
-from .upload import start_upload
+from importlib import import_module
+
+_LAZY = {"make_model_card": "model_card", "start_upload": "upload", "write_model_card": "model_card"}
 
 __all__ = ["make_model_card", "start_upload", "write_model_card"]
+
+
+def __getattr__(name: str):
+    # Imported when asked for: `python -m hf_blosan.hub.model_card` would import the module twice otherwise.
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)

@@ -198,7 +198,8 @@ def words_sentence(run: dict[str, Any]) -> str:
 def hardware_sentence(hardware: dict[str, Any]) -> str:
     if hardware["device"] != "cpu":
         return f"{hardware['processes']} x {hardware['name']}"
-    return f"{hardware['processes'] * hardware['threads']} CPU threads ({hardware['name']})"
+    threads = hardware["processes"] * hardware["threads"]
+    return f"{threads} CPU thread{'s' if threads > 1 else ''} ({hardware['name']})"
 
 
 def main(argv: list[str] | None = None) -> int:

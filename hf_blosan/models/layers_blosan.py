@@ -37,6 +37,11 @@ class AttentionMaps(NamedTuple):
     gates: tuple[Tensor, ...]
 
 
+def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
+    """gate * first + (1 - gate) * second; unlike torch.lerp it takes the mixed dtypes of autocast."""
+    return second + gate * (first - second)
+
+
 class Dense(nn.Linear):
     """act(W dropout(x) + b): the authors' dense layers drop their input."""
 
@@ -79,7 +84,7 @@ class Highway(nn.Module):
         self.gate = Dense(size, size, dropout=dropout)
 
     def forward(self, z: Tensor) -> Tensor:
-        return torch.lerp(z, self.map(z), torch.sigmoid(self.gate(z)))
+        return mix(self.map(z), z, torch.sigmoid(self.gate(z)))
 
 
 class Source2Token(nn.Module):
@@ -132,7 +137,7 @@ class FusionGate(nn.Module):
 
     def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         gate = torch.sigmoid(self.first(first) + self.second(second) + self.bias)
-        return torch.lerp(second, first, gate), gate
+        return mix(first, second, gate), gate
 
 
 class FeatureAttention(nn.Module):
@@ -267,7 +272,7 @@ class MaskedBlockSelfAttention(nn.Module):
         inputs = torch.cat([mapped_BMRD, local_XRD.unflatten(0, (B, M)), global_BMRD], dim=-1)
         candidate_BMRD, gate_BMRD = self.fusion(inputs).chunk(2, dim=-1)
         gate_BMRD = torch.sigmoid(gate_BMRD)
-        fused_BMRD = torch.lerp(mapped_BMRD, ACTIVATIONS[self.activation](candidate_BMRD), gate_BMRD)
+        fused_BMRD = mix(ACTIVATIONS[self.activation](candidate_BMRD), mapped_BMRD, gate_BMRD)
         fused_BND = fused_BMRD.flatten(1, 2)[:, :length]
         if not output_attentions:
             return fused_BND, None
@@ -346,7 +351,7 @@ class TensorizedSelfAttention(nn.Module):
         gate_BHND = None
         if self.gate is not None:
             gate_BHND = torch.sigmoid(self.gate(torch.cat([v_BHND, attended_BHND], dim=-1)))
-            attended_BHND = torch.lerp(attended_BHND, v_BHND, gate_BHND)
+            attended_BHND = mix(v_BHND, attended_BHND, gate_BHND)
         fused_BND = attended_BHND.transpose(1, 2).flatten(2)
         if self.output_layer is not None:
             fused_BND = self.output_layer(fused_BND)

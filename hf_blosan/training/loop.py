@@ -18,6 +18,7 @@ from transformers import get_scheduler
 from .arguments import TRAJECTORY
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .optim import build_optimizer, l2_penalty
+from .reporting import own_fields
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -230,5 +231,5 @@ def trajectory(arguments: RunArguments, preparation: Preparation, total_steps: i
         settings["total_steps"] = total_steps
     settings["task"] = preparation.task.name
     settings["train_rows"] = len(preparation.data["train"])
-    settings["config"] = preparation.model.config.to_diff_dict()
-    return settings
+    config = own_fields(preparation.model.config)
+    return settings | {f"config.{name}": value for name, value in config.items()}

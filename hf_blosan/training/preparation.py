@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONFIG_CLASSES = {config.model_type: config for config, *_ in ENCODERS}
+SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 RECIPE_FIELDS = (
     "hidden_size",
     "activation",
@@ -236,7 +237,7 @@ def head_fields(task: Task) -> dict[str, Any]:
     """Configuration fields that the task decides, whatever the encoder."""
     common = {"finetuning_task": task.name}
     if task.problem == "regression":
-        scores = {name: getattr(task, name) for name in ("score_min", "score_max", "num_score_classes")}
+        scores = {name: getattr(task, name) for name in SCORE_FIELDS}
         return common | scores | {"num_labels": 1, "problem_type": "regression"}
     names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: i for i, name in enumerate(task.labels)}}
     return common | names | {"problem_type": "single_label_classification"}

@@ -91,6 +91,12 @@ def write_predictions(path: str | Path, predictions: np.ndarray, labels: tuple[s
             file.write(f"{row}\t{labels[int(prediction)] if labels else f'{prediction:.4f}'}\n")
 
 
+def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
+    """Fields of a configuration that its class adds to those of every transformers model."""
+    names = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
+    return {name: value for name, value in config.to_dict().items() if name in names}
+
+
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
     """Numbers in the model: all, those that are trained, those outside the word table (the papers' count)."""
     everything = sum(tensor.numel() for tensor in model.state_dict().values())
@@ -182,8 +188,7 @@ def record(
     command: str,
 ) -> dict[str, Any]:
     """Everything that is to be known about a finished run, as it stands in results files and model cards."""
-    task, config = preparation.task, preparation.model.config
-    own = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
+    task = preparation.task
     return plain(
         {
             "name": f"{preparation.encoder}-{task.name}",
@@ -211,7 +216,7 @@ def record(
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
-            "config": {name: value for name, value in config.to_dict().items() if name in own},
+            "config": own_fields(preparation.model.config),
             "tokenizer": Path(arguments.tokenizer_name).name if arguments.tokenizer_name else "word level",
             "continued_from": Path(arguments.model_name_or_path).name if arguments.model_name_or_path else None,
             "word_vectors": preparation.word_vectors,
