@@ -13,16 +13,18 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, HfArgumentParser
 
 from .auto import AutoModelForPairRegression
 from .errors import InputError
-from .overrides import parse_config_overrides
+from .overrides import check_field_names, parse_config_overrides
 
 # What optimisers and TensorFlow itself leave in a checkpoint beside the weights.
 BOOKKEEPING = re.compile(r"(^|/)(global_step|beta[12]_power)$|/(Adadelta|Adam)(_\d+)?$|/ExponentialMovingAverage$")
@@ -131,7 +133,8 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
             "check the model type and the configuration"
         )
     # Values computed in one product with queries and keys have no bias in the authors' code.
-    missing = sorted(t for t in set(targets) - set(sources) if not t.endswith("value_map.bias"))
+    optional = "value_map.bias" if any("/qkv_combine/" in name for name in variables) else ()
+    missing = sorted(target for target in set(targets) - set(sources) if not target.endswith(optional))
     if missing:
         raise InputError(f"variables are missing for {', '.join(missing)}; the file holds only part of the model")
     return {target: _assemble(target, leaves, targets[target].shape) for target, leaves in sources.items()}
@@ -206,17 +209,20 @@ def read_arrays(path: str | Path) -> dict[str, Tensor]:
     """Named arrays of a .npz or .safetensors file.
 
     Raises:
-        InputError: no such file, or another kind of file.
+        InputError: no such file, another kind of file, or a broken one.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"weights file {path} does not exist; give a .npz or .safetensors file of named arrays")
-    if path.suffix == ".npz":
-        with np.load(path) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    if path.suffix == ".safetensors":
-        with safe_open(path, framework="pt") as arrays:
-            return {name: arrays.get_tensor(name) for name in arrays.keys()}
+    try:
+        if path.suffix == ".npz":
+            with np.load(path) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as arrays:
+                return {name: arrays.get_tensor(name) for name in arrays.keys()}
+    except (OSError, ValueError, BadZipFile, SafetensorError) as error:
+        raise InputError(f"weights file {path} cannot be read ({error}); export it again") from error
     raise InputError(f"weights file {path} ends in {path.suffix!r}; give a .npz or .safetensors file of named arrays")
 
 
@@ -228,6 +234,7 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
     """
     if model_type not in CONTEXTS:
         raise InputError(f"model type {model_type!r} is unknown; choose one of {', '.join(CONTEXTS)}")
+    check_field_names(overrides, type(AutoConfig.for_model(model_type)))
     shapes: dict[str, list[torch.Size]] = defaultdict(list)
     for name, array in _separate_products(variables).items():
         target, _ = _target_of(name, model_rules(model_type))
@@ -267,7 +274,10 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
         head = AutoModelForSequenceClassification
     else:
         head = AutoModel
-    return AutoConfig.for_model(model_type, **(config | overrides)), head
+    try:
+        return AutoConfig.for_model(model_type, **(config | overrides)), head
+    except StrictDataclassError as error:
+        raise InputError(f"the configuration is impossible: {str(error).splitlines()[-1].strip()}") from error
 
 
 def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):

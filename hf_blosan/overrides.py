@@ -1,6 +1,10 @@
 """Configuration fields from a command line."""
 
+from collections.abc import Iterable
+from dataclasses import fields
+
 import yaml
+from transformers import PreTrainedConfig
 
 from .errors import InputError
 
@@ -21,4 +25,28 @@ def parse_config_overrides(text: str | None) -> dict:
         overrides = {text: None}
     if any(value is None and f"{name}=" not in text.replace(" ", "") for name, value in overrides.items()):
         raise InputError(f'config_overrides {text!r} cannot be read; write them as "dropout=0.3,hidden_size=480"')
-    return overrides
+    return {name: _number(value) for name, value in overrides.items()}
+
+
+def _number(value):
+    """YAML takes 1e-3, without a point, for text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def check_field_names(names: Iterable[str], config_class: type, *, decided: Iterable[str] = ()) -> None:
+    """Refuse names that are no fields of a configuration of ours, or that are not for the user to decide.
+
+    Raises:
+        InputError: there is one; the choices are named.
+    """
+    inherited = {entry.name for entry in fields(PreTrainedConfig)}
+    own = {entry.name for entry in fields(config_class)}
+    choices = sorted(own - inherited - set(decided))
+    for name in names:
+        if name not in choices:
+            raise InputError(
+                f"--config_overrides: {config_class.model_type} has no field {name!r}; choose of {', '.join(choices)}"
+            )

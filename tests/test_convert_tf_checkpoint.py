@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from hf_blosan.convert_tf_checkpoint import convert_model, main, read_arrays
 from hf_blosan.errors import InputError
+from hf_blosan.overrides import parse_config_overrides
 
 GOLDEN = Path(__file__).parent / "golden"
 FORWARD = "disan/sent_enc/DiSAN/ct_attn/dir_attn_fw"
@@ -61,10 +62,21 @@ def test_missing_surplus_and_misshapen_variables_are_named():
         convert_model("disan", arrays | {"disan/mystery/W": arrays[name]})
     with pytest.raises(InputError, match=r"query_map.weight has shape \(12, 12\), .* give \(11, 12\)"):
         convert_model("disan", arrays | {name: arrays[name][:, :-1]})
+    arrays = variables("task_snli_mtsa")
+    without_bias = {name: array for name, array in arrays.items() if "v_transform/bias" not in name}
+    with pytest.raises(InputError, match="missing for .*value_map.bias"):
+        convert_model("mtsa", without_bias)
     with pytest.raises(InputError, match="is this a mtsa model"):
         convert_model("mtsa", {"emb_mat": torch.zeros(3, 4)})
     with pytest.raises(InputError, match="'bert' is unknown; choose one of disan, biblosan, mtsa"):
         convert_model("bert", arrays)
+
+
+def test_overrides_are_read_as_yaml():
+    text = "dropout=0.3,initializer_range=1e-3,directions=[diagonal,full],fusion_gate=false,activation=relu"
+    expected = {"dropout": 0.3, "initializer_range": 0.001, "directions": ["diagonal", "full"]}
+    assert parse_config_overrides(text) == expected | {"fusion_gate": False, "activation": "relu"}
+    assert parse_config_overrides(None) == {}
 
 
 def test_command(tmp_path):
@@ -83,12 +95,18 @@ def test_command(tmp_path):
 
 def test_command_errors_are_sentences(tmp_path, capsys):
     save_file({"emb_mat": torch.zeros(3, 4)}, tmp_path / "part.safetensors")
-    (tmp_path / "weights.pkl").write_bytes(b"")
+    for name in ("weights.pkl", "broken.npz", "broken.safetensors"):
+        (tmp_path / name).write_bytes(b"no arrays")
+    save_file(variables(), tmp_path / "whole.safetensors")
     for weights, overrides, message in (
         ("absent.npz", "", "does not exist"),
         ("weights.pkl", "", "ends in '.pkl'; give a .npz or .safetensors"),
         ("part.safetensors", "", "no variable for model.pooler.hidden.weight"),
         ("part.safetensors", "activation", "cannot be read; write them as"),
+        ("broken.npz", "", "cannot be read"),
+        ("broken.safetensors", "", "cannot be read"),
+        ("whole.safetensors", "activaton=relu", "disan has no field 'activaton'; choose of activation,"),
+        ("whole.safetensors", "activation=rellu", "expected one of"),
     ):
         arguments = [
             "--weights",

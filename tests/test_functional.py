@@ -103,6 +103,38 @@ def test_fused_gradients_and_registration(direction):
     torch.library.opcheck(fused_blosan._fused, arguments)
 
 
+def test_registration_covers_inputs_that_are_not_contiguous():
+    keys, queries, values, mask = (x.float() if x.is_floating_point() else x for x in random_inputs(2, 4, 4))
+    values = values.transpose(1, 2)
+    compiled = torch.compile(F.directional_attention, backend="aot_eager", fullgraph=True)
+    options = {"direction": "forward", "key_mask": mask}
+    torch.testing.assert_close(
+        compiled(keys, queries, values, **options), F.directional_attention(keys, queries, values, **options)
+    )
+
+
+@pytest.mark.parametrize("implementation", ["eager", "fused"])
+def test_nan_is_not_hidden(implementation):
+    keys, queries, values, _ = (x.float() for x in random_inputs(1, 4, 3))
+    queries[0, 2, 1] = torch.nan
+    out = F.directional_attention(keys, queries, values, direction="full", implementation=implementation)
+    assert out.isnan().nonzero().tolist() == [[0, 2, 1]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_operators_are_shielded_from_autocast(dtype, monkeypatch):
+    """Scores 60 apart: exp(30) is no number of float16."""
+    monkeypatch.setattr(fused_blosan, "cpu_kernel_available", lambda *_: False)
+    generator = torch.Generator().manual_seed(5)
+    q, k, v, scores = (torch.randn(2, 2, 6, 4, generator=generator) for _ in range(4))
+    with torch.autocast("cpu", dtype):
+        tensorized = F.tensorized_attention(q, k, v, 15 * scores, directions="forward")
+        directional = F.directional_attention(q[0], 9 * k[0], v[0], direction="full")
+    expected = F.tensorized_attention(q, k, v, 15 * scores, directions="forward")
+    torch.testing.assert_close(tensorized, expected)
+    torch.testing.assert_close(directional, F.directional_attention(q[0], 9 * k[0], v[0], direction="full"))
+
+
 @pytest.mark.parametrize("implementation", ["eager", "fused"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_directional_attention_keeps_the_dtype(dtype, implementation):

@@ -110,7 +110,8 @@ def build_tensorized(options, in_features, weights):
     )
     if options["accelerate"] and options["apply_act_for_v"]:
         activation = ACTIVATIONS[options["activation_func_name"]]
-        module.value_map.activation = lambda v: activation(activation(v))  # the authors' "accelerate" applies it twice
+        # The authors' "accelerate" applies the activation twice.
+        module.value_map.register_forward_hook(lambda _, inputs, output: activation(output))
     rules = {f"[^/]+/{tail}": name for tail, name in tf.TENSORIZED.items()}
     if not options["add_layer_for_multi"]:  # the one layer is called by either name
         rules = {pattern: name.replace("scores.1", "scores.0") for pattern, name in rules.items()}

@@ -1,5 +1,6 @@
 """What every encoder and head must do, run for each of them."""
 
+import pickle
 import subprocess
 import sys
 
@@ -53,6 +54,34 @@ def test_padding_and_neighbours_change_nothing(model_type, formulation):
         torch.testing.assert_close(alone.pooler_output[0], together.pooler_output[row], rtol=0, atol=1e-6)
         tokens = together.last_hidden_state[row, :length]
         torch.testing.assert_close(alone.last_hidden_state[0], tokens, rtol=0, atol=1e-6)
+
+
+@every_encoder
+@every_formulation
+def test_padding_on_the_left_changes_nothing(model_type, formulation):
+    model = make(AutoModel, model_type, formulation=formulation)
+    ids = sentences(9)["input_ids"]
+    mask = torch.ones_like(ids)
+    left = {"input_ids": torch.nn.functional.pad(ids, (4, 3)), "attention_mask": torch.nn.functional.pad(mask, (4, 3))}
+    plain, padded = model(ids), model(**left)
+    torch.testing.assert_close(padded.pooler_output, plain.pooler_output, rtol=0, atol=1e-6)
+    torch.testing.assert_close(padded.last_hidden_state[:, 4:-3], plain.last_hidden_state, rtol=0, atol=1e-6)
+
+
+@every_encoder
+def test_models_can_be_pickled(model_type):
+    model = make(AutoModelForSequenceClassification, model_type)
+    batch = sentences(6, 4)
+    assert torch.equal(pickle.loads(pickle.dumps(model))(**batch).logits, model(**batch).logits)
+
+
+@every_encoder
+@pytest.mark.parametrize("num_sentences", [1, 2])
+def test_compiles_as_one_graph(model_type, num_sentences):
+    model = make(AutoModelForSequenceClassification, model_type, num_sentences=num_sentences)
+    batch = pairs((6, 4), (2, 9))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits)
 
 
 @every_encoder
@@ -259,7 +288,7 @@ def test_initialisation(model_type):
             assert 0.95 * bound < parameter.abs().max() <= bound, name
 
 
-def test_embeddings_layout():
+def test_embeddings_layout(tmp_path):
     """[PAD] and [UNK] zero, training words trained, further words as given and without gradient."""
     fields = {"embedding_trainable": "train_words", "num_fixed_embeddings": 20}
     model = make(AutoModel, "disan", **fields)
@@ -278,6 +307,8 @@ def test_embeddings_layout():
     frozen = make(AutoModel, "disan", embedding_trainable="none")
     frozen(ids).pooler_output.sum().backward()
     assert frozen.get_input_embeddings().weight.grad is None
+    frozen.save_pretrained(tmp_path)
+    assert not AutoModel.from_pretrained(tmp_path).get_input_embeddings().weight.requires_grad
 
 
 def test_resize_token_embeddings():
@@ -368,6 +399,12 @@ def test_released_bi_blosan_depends_on_padding():
 def test_impossible_configurations_are_refused(model_type, fields, message):
     with pytest.raises(StrictDataclassError, match=message):
         AutoConfig.for_model(model_type, **fields)
+
+
+def test_pair_regression_leaves_the_callers_configuration_alone():
+    config = AutoConfig.for_model("disan", num_sentences=2, num_labels=3, **SMALL)
+    assert AutoModelForPairRegression.from_config(config).config.num_labels == 1
+    assert config.num_labels == 3 and config.problem_type is None
 
 
 def test_pair_regression_needs_pairs():

@@ -143,6 +143,21 @@ class TestPreparation:
         with pytest.raises(InputError, match="in another order"):
             prepared(options(tmp_path, questions, **changes))
 
+    def test_a_head_of_another_kind_is_not_trained_in_silence(self, tmp_path, pairs):
+        """Scores and classes of pairs: the encoder fits both tasks, the head does not."""
+        train(options(tmp_path / "scores", pairs, max_train_steps=1))
+        rows = [{"sentence1": "a cat", "sentence2": f"the {x}", "label": x} for x in ("dog", "cat", "cow")] * 12
+        classes = {"train_file": str(write_rows(tmp_path / "classes.jsonl", rows))}
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "scores")}
+        with pytest.raises(InputError, match="is a DiSANForPairRegression, .* needs a DiSANForSequenceClassification"):
+            prepared(options(tmp_path, classes, **changes))
+        _, preparation = prepared(options(tmp_path, classes, ignore_mismatched_sizes=True, **changes))
+        model = preparation.model
+        assert type(model).__name__ == "DiSANForSequenceClassification" and model.config.num_labels == 3
+        saved = load_file(tmp_path / "scores" / "model.safetensors")
+        kept = {name: value for name, value in model.state_dict().items() if name.startswith("model.")}
+        assert kept and all(torch.equal(saved[name], value) for name, value in kept.items())
+
     @pytest.mark.parametrize(
         ("changes", "message"),
         [

@@ -239,6 +239,18 @@ class TestResume:
         with pytest.raises(InputError, match="learning_rate was 0.01, now it is 0.02"):
             train(options(tmp_path, questions, learning_rate=0.02, resume_from_checkpoint=str(tmp_path / "step_1")))
 
+    def test_refuses_other_data(self, tmp_path, questions):
+        """As many rows, but of another fold or another file: what was trained on would be tested on."""
+        own = {"train_file": questions["train_file"], "num_folds": 5}
+        train(options(tmp_path, own, checkpointing_steps="1", max_train_steps=1))
+        resume = {"resume_from_checkpoint": str(tmp_path / "step_1")}
+        with pytest.raises(InputError, match="fold was 0, now it is 1"):
+            train(options(tmp_path, own, fold=1, **resume))
+        rows = [json.loads(line) for line in Path(questions["train_file"]).read_text().splitlines()]
+        other = own | {"train_file": str(write_rows(tmp_path / "other.jsonl", rows[::-1]))}
+        with pytest.raises(InputError, match="train_data was"):
+            train(options(tmp_path, other, **resume))
+
 
 class TestLoop:
     def test_stops_early_and_keeps_the_best(self, tmp_path, questions, monkeypatch):

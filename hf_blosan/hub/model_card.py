@@ -95,7 +95,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
             dataset_type=data["hub_id"] or task["name"],
             dataset_name=task["title"],
             dataset_config=data["hub_config"],
-            dataset_split=split,
+            dataset_split="train" if split in data["held_out"] else split,
             metric_type=HUB_METRICS.get(metric, metric),
             metric_name=f"{split} {metric}",
             metric_value=round(value, 4),

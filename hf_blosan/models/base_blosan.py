@@ -48,17 +48,20 @@ class WordEmbeddings(nn.Module):
         padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
         self.word_embeddings = nn.Embedding(num_trained, config.embedding_size, padding_idx=padding_idx)
         self.frozen = config.embedding_trainable == "none"
-        self.word_embeddings.weight.requires_grad_(not self.frozen)
+        self.freeze()
         # A buffer (saved with the model), because from_pretrained makes every parameter trainable again.
         self.register_buffer("fixed_embeddings", torch.zeros(config.num_fixed_embeddings, config.embedding_size))
         special = (config.pad_token_id, config.unk_token_id)
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
 
+    def freeze(self) -> None:
+        """Take the table out of training if the configuration says so."""
+        if self.frozen:
+            self.word_embeddings.weight.requires_grad_(False)
+
     def forward(self, input_ids: Tensor) -> Tensor:
         num_trained = self.word_embeddings.num_embeddings
         vectors_BNE = self.word_embeddings(input_ids.clamp(max=num_trained - 1))
-        if self.frozen:
-            vectors_BNE = vectors_BNE.detach()
         if len(self.fixed_embeddings):
             is_fixed_BN1 = (input_ids >= num_trained)[..., None]
             fixed_BNE = nn.functional.embedding((input_ids - num_trained).clamp(min=0), self.fixed_embeddings)
@@ -174,6 +177,7 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
+        model.base_model.embeddings.freeze()  # loading makes every parameter trainable
         return loaded
 
     def load_word_vectors(self, matrix) -> None:
@@ -279,6 +283,16 @@ def prepare_inputs(
     return inputs, attention_mask.bool()
 
 
+def real_tokens_first(mask_BN: Tensor) -> Tensor:
+    """The order of positions (B, N) in which real tokens come first, each kind in its own order."""
+    return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
+
+
+def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
+    """Tokens of each row in another order."""
+    return tokens_BND.gather(1, order_BN[..., None].expand(-1, -1, tokens_BND.shape[-1]))
+
+
 def split_pairs(inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None) -> tuple[Tensor, Tensor]:
     """One row per pair -> one row per sentence: (B, N, ...) -> (2B, N', ...), all first sentences before all second.
 
@@ -296,7 +310,7 @@ def split_pairs(inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None) 
     if token_type_ids.shape[1] == 0:  # a batch of pairs of empty texts
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
-    order_2BN = torch.argsort((~mask_2BN).to(torch.uint8), dim=1, stable=True)
+    order_2BN = real_tokens_first(mask_2BN)
     if not torch.compiler.is_compiling():
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)

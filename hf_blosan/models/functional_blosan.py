@@ -11,6 +11,7 @@ float32 and float64 are computed as they come, bfloat16 and float16 in float32 a
 (the first token under the forward mask, any token of an empty sentence) yields exactly 0 and finite gradients.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -24,8 +25,25 @@ SCORE_FUNCTIONS = ("sigmoid", "exp")
 MASKED = -1e30
 
 
+def full_precision(operator):
+    """Shield an operator from autocast: its exponentials reach further than float16, its sums than bfloat16."""
+
+    @functools.wraps(operator)
+    def shielded(first: Tensor, *args, **kwargs):
+        with torch.autocast(first.device.type, enabled=False):
+            return operator(first, *args, **kwargs)
+
+    return shielded
+
+
 def order_mask(
-    length: int, direction: str, *, include_self: bool = False, device: torch.device | None = None
+    length: int,
+    direction: str,
+    *,
+    include_self: bool = False,
+    device: torch.device | None = None,
+    queries: slice = slice(None),
+    keys: slice = slice(None),
 ) -> Tensor:
     """Which keys a query may see by word order (DiSAN Eq. 16-17), as booleans of shape (N queries, N keys).
 
@@ -35,12 +53,13 @@ def order_mask(
             query itself, ``"full"`` every key.
         include_self: let a query see itself too (it always does under ``"full"``).
         device: where to build the mask.
+        queries, keys: build these rows and columns only.
 
     Raises:
         ValueError: unknown direction.
     """
     positions = torch.arange(length, device=device)
-    query, key = positions[:, None], positions[None, :]
+    query, key = positions[queries, None], positions[None, keys]
     if direction == "forward":
         visible = key < query
     elif direction == "backward":
@@ -48,12 +67,13 @@ def order_mask(
     elif direction == "diagonal":
         visible = key != query
     elif direction == "full":
-        visible = torch.ones(length, length, dtype=torch.bool, device=device)
+        visible = torch.ones_like(key == query)
     else:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
     return visible | (key == query) if include_self else visible
 
 
+@full_precision
 def directional_attention_weights(
     keys: Tensor,
     queries: Tensor,
@@ -76,6 +96,7 @@ def directional_attention_weights(
     return _divide(weights_BNND, weights_BNND.sum(2, keepdim=True))
 
 
+@full_precision
 def directional_attention(
     keys: Tensor,
     queries: Tensor,
@@ -102,7 +123,7 @@ def directional_attention(
         ValueError: unknown direction.
     """
     weights_BNND = directional_attention_weights(keys, queries, direction=direction, key_mask=key_mask, scale=scale)
-    return torch.einsum("bijd,bjd->bid", weights_BNND, values.to(weights_BNND.dtype)).to(values.dtype)
+    return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
 
 
 def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
@@ -181,6 +202,7 @@ def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
     return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
 
 
+@full_precision
 def tensorized_attention(
     q: Tensor,
     k: Tensor,
@@ -228,6 +250,7 @@ def tensorized_attention(
     return _divide(numerator_BHND, denominator_BHND).to(v.dtype)
 
 
+@full_precision
 def tensorized_attention_weights(
     q: Tensor,
     k: Tensor,

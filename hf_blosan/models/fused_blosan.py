@@ -43,6 +43,7 @@ def directional_attention(
         key_mask: (B, N), true at real tokens; all tokens are real by default.
         scale: the constant c that bounds the scores; 5 in all three papers.
         implementation: ``"auto"``, ``"eager"`` or ``"fused"``; they differ in speed and memory, not in the function.
+            Second derivatives exist for ``"eager"`` only.
 
     Returns:
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
@@ -57,7 +58,7 @@ def directional_attention(
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
     low = values.dtype in (torch.bfloat16, torch.float16)
-    inputs = [x.float() if low else x.to(values.dtype) for x in (keys, queries, values)]
+    inputs = [(x.float() if low else x.to(values.dtype)).contiguous() for x in (keys, queries, values)]
     return _fused(*inputs, key_mask, direction, scale)[0].to(values.dtype)
 
 
@@ -73,8 +74,8 @@ def _fused(
         weights = _weights(keys, queries, key_mask, direction, scale, rows, columns)[0]
         total = weights.sum(2)
         denominators[:, rows] = total
-        numerator = torch.einsum("bijd,bjd->bid", weights, values[:, columns])
-        out[:, rows] = numerator / torch.where(total > 0, total, 1.0)
+        weights *= values[:, None, columns]
+        out[:, rows] = weights.sum(2) / torch.where(total > 0, total, 1.0)
     return out, denominators
 
 
@@ -118,7 +119,7 @@ def _chunks(values: Tensor, direction: str):
 def _weights(keys, queries, key_mask, direction, scale, rows, columns) -> tuple[Tensor, Tensor]:
     """exp(c tanh) of some queries and keys, 0 where not visible, and the tanh."""
     tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / scale)
-    visible = order_mask(keys.shape[1], direction, device=keys.device)[rows, columns][None]
+    visible = order_mask(keys.shape[1], direction, device=keys.device, queries=rows, keys=columns)[None]
     if key_mask is not None:
         visible = visible & key_mask[:, None, columns].bool()
     return torch.where(visible[..., None], (scale * tanh).exp(), 0.0), tanh

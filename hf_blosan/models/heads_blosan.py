@@ -1,5 +1,6 @@
 """Heads on a sentence encoder, written once for every model: sequence classification and pair regression."""
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -159,6 +160,7 @@ class PairRegressionMixin(SentenceHeadMixin):
             raise ValueError(
                 f"pair regression compares two sentences; set num_sentences=2, not {config.num_sentences}"
             )
+        config = copy.deepcopy(config)
         config.num_labels, config.problem_type = 1, "regression"
         super().__init__(config)
 

@@ -34,9 +34,16 @@ def exp_coefficients(scale: float) -> tuple[np.float32, ...]:
 if numba is not None:
     half, one = np.float32(0.5), np.float32(1)
     # Without nnan and ninf: exp(2 k / c) may overflow to infinity, and 1 / (1 + inf) = 0 is then the right answer.
-    options = {"fastmath": {"contract", "reassoc", "arcp", "nsz"}, "nogil": True, "cache": True}
+    FASTMATH = {"contract", "reassoc", "arcp", "nsz"}
 
-    @numba.njit(fastmath=options["fastmath"], inline="always")
+    def compiled(function):
+        """Machine code on the first call, kept on disk for the next process where there is a place to write."""
+        try:
+            return numba.njit(fastmath=FASTMATH, nogil=True, cache=True)(function)
+        except RuntimeError:  # "no locator available": nowhere to keep it
+            return numba.njit(fastmath=FASTMATH, nogil=True)(function)
+
+    @numba.njit(fastmath=FASTMATH, inline="always")
     def _exp(t, c):
         y = c[9]
         y = y * t + c[8]
@@ -51,7 +58,7 @@ if numba is not None:
         y = y * y
         return y * y
 
-    @numba.njit(**options)
+    @compiled
     def _forward(first, last, c, keys, queries, values, mask, see_before, see_after, see_self, out, denominators):
         _, N, D = values.shape
         numerator = np.empty(D, np.float32)
@@ -74,7 +81,7 @@ if numba is not None:
                     out[b, j, d] = numerator[d] / denominator[d] if seen else np.float32(0)
                     denominators[b, j, d] = denominator[d]
 
-    @numba.njit(**options)
+    @compiled
     def _backward(
         first,
         last,
@@ -126,7 +133,9 @@ def available(keys: Tensor, queries: Tensor, scale: float) -> bool:
     exp(2 k / c), exp(2 q / c) within float32."""
     if numba is None or keys.device.type != "cpu" or keys.dtype != torch.float32 or scale > MAX_SCALE:
         return False
-    return keys.numel() == 0 or bool(max(keys.abs().max(), queries.abs().max()) <= MAX_EXPONENT * scale / 2)
+    limit = MAX_EXPONENT * scale / 2
+    # False for NaN too: the kernel would turn it into "sees no key".
+    return keys.numel() == 0 or bool((keys.abs().max() <= limit) & (queries.abs().max() <= limit))
 
 
 def _arguments(keys, queries, values, key_mask, direction, scale):
@@ -144,7 +153,8 @@ def _forget_threads() -> None:
     _threads = None
 
 
-os.register_at_fork(after_in_child=_forget_threads)  # a forked process has none of its parent's threads
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)  # a forked process has none of its parent's threads
 
 
 def _over_rows(kernel, num_rows: int, work: int, *arguments) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .functional_blosan import (
-    additive_attention,
     directional_attention_weights,
     source2token_attention,
     source2token_weights,
@@ -60,7 +59,7 @@ class HeadDense(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_heads, in_features, out_features))
         self.bias = nn.Parameter(torch.empty(num_heads, out_features)) if bias else None
-        self.activation, self.dropout = ACTIVATIONS[activation], dropout
+        self.activation, self.dropout = activation, dropout
 
     def forward(self, x: Tensor) -> Tensor:
         num_heads, _, out_features = self.weight.shape
@@ -72,7 +71,7 @@ class HeadDense(nn.Module):
             y = y.unflatten(-1, (num_heads, out_features)).transpose(1, 2)
         else:
             y = x @ self.weight
-        return self.activation(y if self.bias is None else y + self.bias[:, None])
+        return ACTIVATIONS[self.activation](y if self.bias is None else y + self.bias[:, None])
 
 
 class Highway(nn.Module):
@@ -87,6 +86,13 @@ class Highway(nn.Module):
         return mix(self.map(z), z, torch.sigmoid(self.gate(z)))
 
 
+def pool(scores, tokens_BND: Tensor, mask_BN: Tensor, empty_rows: str, output_attentions: bool):
+    """The operator, and its weights if asked for."""
+    options = {"mask": mask_BN, "empty_rows": empty_rows}
+    pooled_BD = source2token_attention(scores, tokens_BND, **options)
+    return pooled_BD, source2token_weights(scores, **options) if output_attentions else None
+
+
 class Source2Token(nn.Module):
     """Source2token pooling (DiSAN Eq. 12-14), (B, N, D) -> (B, D): scores W2 act(W1 x + b1) + b2."""
 
@@ -98,9 +104,7 @@ class Source2Token(nn.Module):
 
     def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
         scores_BND = self.scores(self.hidden(tokens_BND))
-        pooled_BD = source2token_attention(scores_BND, tokens_BND, mask=mask_BN, empty_rows=self.empty_rows)
-        weights = source2token_weights(scores_BND, mask=mask_BN, empty_rows=self.empty_rows)
-        return pooled_BD, weights if output_attentions else None
+        return pool(scores_BND, tokens_BND, mask_BN, self.empty_rows, output_attentions)
 
 
 class AdditivePooling(nn.Module):
@@ -113,10 +117,8 @@ class AdditivePooling(nn.Module):
         self.empty_rows = empty_rows
 
     def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
-        scores_BN = self.scores(self.hidden(tokens_BND)).squeeze(-1)
-        pooled_BD = additive_attention(scores_BN, tokens_BND, mask=mask_BN, empty_rows=self.empty_rows)
-        weights = source2token_weights(scores_BN[..., None], mask=mask_BN, empty_rows=self.empty_rows)
-        return pooled_BD, weights if output_attentions else None
+        scores_BN1 = self.scores(self.hidden(tokens_BND))
+        return pool(scores_BN1, tokens_BND, mask_BN, self.empty_rows, output_attentions)
 
 
 POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}
@@ -240,8 +242,8 @@ class MaskedBlockSelfAttention(nn.Module):
         self.block_length, self.mask_padding_blocks = block_length, mask_padding_blocks
         self.activation = activation
         self.dense_map = Dense(in_features, size, activation=activation, dropout=dropout)
-        self.block_attention = FeatureAttention(size, direction=direction, joint=True, dropout=dropout)
         options = {"direction": direction, "dropout": dropout}
+        self.block_attention = FeatureAttention(size, joint=formulation == "released", **options)
         if formulation == "released":
             self.block_pooling = Dense(size, size, dropout=dropout)
             self.global_attention = DirectionalSelfAttention(size, size, activation=activation, **options)
@@ -318,9 +320,13 @@ class TensorizedSelfAttention(nn.Module):
         if input_size is not None:
             self.input_layer = Dense(in_features, input_size, activation=activation, dropout=dropout)
             in_features = input_size
-        # The stacked setting of the authors ("input") computes queries, keys and values in one product without biases.
         self.value_map = HeadDense(
-            num_heads, in_features, D, activation=activation if value_activation else "linear", dropout=dropout
+            num_heads,
+            in_features,
+            D,
+            bias=scores_from != "keys",  # Eq. 7 as printed has none
+            activation=activation if value_activation else "linear",
+            dropout=dropout,
         )
         query_size = D if scores_from == "values" else in_features
         score_size = in_features if scores_from == "input" else D

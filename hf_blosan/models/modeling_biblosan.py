@@ -3,7 +3,14 @@
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_directions
+from .base_blosan import (
+    ContextFusion,
+    SentenceEncoderModel,
+    SentenceEncoderPreTrainedModel,
+    fuse_directions,
+    real_tokens_first,
+    reorder,
+)
 from .configuration_biblosan import BiBloSANConfig
 from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
 from .layers_blosan import MaskedBlockSelfAttention
@@ -30,7 +37,11 @@ class BiBloSANLayer(GradientCheckpointingLayer):
         )
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions)
+        # Blocks are counted from the first real token, wherever the padding is.
+        order_BN = real_tokens_first(mask_BN)
+        hidden_BNE, mask_BN = reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN)
+        tokens_BNH, maps = fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions)
+        return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps
 
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):

@@ -31,8 +31,11 @@ TRAJECTORY = (
     "max_length",
     "pad_to_max_length",
     "seed",
+    "fold",
+    "num_folds",
+    "validation_fraction",
 )
-"""Options that decide how the weights move: a checkpoint can only be resumed with the same."""
+"""Options that decide how the weights move and what is tested: a checkpoint can only be resumed with the same."""
 
 
 def option(text: str, default: Any = None) -> Any:

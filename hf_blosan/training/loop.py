@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from accelerate.utils import set_seed
 from safetensors.torch import load_model as load_weights
@@ -224,6 +226,12 @@ def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[d
     return DataLoader(rows, batch_sampler=batch_sampler, collate_fn=collate, generator=torch.Generator())
 
 
+def fingerprint(rows: Dataset) -> str:
+    """The same for the same encoded rows in the same order."""
+    columns = (np.concatenate([np.asarray(row) for row in rows[:]["input_ids"]]), np.asarray(rows[:]["labels"]))
+    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()[:16]
+
+
 def trajectory(arguments: RunArguments, preparation: Preparation, total_steps: int) -> dict[str, Any]:
     """Everything that decides how the weights move: a checkpoint can only be resumed with the same."""
     settings = {name: getattr(arguments, name) for name in TRAJECTORY}
@@ -231,5 +239,6 @@ def trajectory(arguments: RunArguments, preparation: Preparation, total_steps: i
         settings["total_steps"] = total_steps
     settings["task"] = preparation.task.name
     settings["train_rows"] = len(preparation.data["train"])
+    settings["train_data"] = fingerprint(preparation.data["train"])
     config = own_fields(preparation.model.config)
     return settings | {f"config.{name}": value for name, value in config.items()}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedConfig
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
 
-from ..auto import ENCODERS, AutoModelForPairRegression
+from ..auto import ENCODERS
 from ..data import (
     LengthBucketBatchSampler,
     PaddingCollator,
@@ -24,7 +24,7 @@ from ..data import (
 )
 from ..errors import InputError
 from ..functional import optimal_block_length
-from ..overrides import parse_config_overrides
+from ..overrides import check_field_names, parse_config_overrides
 from ..tasks import Task, get_task
 from ..tokenization import build_tokenizer, count_words, num_fixed_words, prepare_pretrained_tokenizer
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
@@ -145,7 +145,8 @@ def prepare(
         tokenizer, vectors = make_vocabulary(arguments, task, dataset["train"], overrides.get("embedding_size"))
     data = encode_dataset(dataset, tokenizer, max_length=arguments.max_length)
     if saved_config is None:
-        proposed = propose_config(arguments, task, encoder, tokenizer, data["train"])
+        formulation = overrides.get("formulation", "released")
+        proposed = propose_config(arguments, task, encoder, tokenizer, data["train"], formulation)
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
         model = make_model(task, encoder, proposed | overrides)
@@ -210,7 +211,12 @@ def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedToke
 
 
 def propose_config(
-    arguments: RunArguments, task: Task, encoder: str, tokenizer: PreTrainedTokenizerBase, train: Dataset
+    arguments: RunArguments,
+    task: Task,
+    encoder: str,
+    tokenizer: PreTrainedTokenizerBase,
+    train: Dataset,
+    formulation: str = "released",
 ) -> dict[str, Any]:
     """Configuration fields of a new model: those of the recipe, the task, the vocabulary and the encoded data."""
     recipe = task.recipe(encoder)
@@ -228,8 +234,9 @@ def propose_config(
     if "block_length" in known:
         mean, deviation = length_statistics(train)
         batch_size = arguments.per_device_train_batch_size
-        # The released scripts add 1 to the paper's length.
-        proposed["block_length"] = optimal_block_length(mean, length_std=deviation, batch_size=batch_size) + 1
+        proposed["block_length"] = optimal_block_length(mean, length_std=deviation, batch_size=batch_size)
+        if formulation == "released":
+            proposed["block_length"] += 1  # as in the released scripts
     return proposed | head_fields(task)
 
 
@@ -249,18 +256,13 @@ def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
     Raises:
         InputError: there is one.
     """
-    own = [entry.name for entry in fields(CONFIG_CLASSES[encoder])]
-    inherited = {entry.name for entry in fields(PreTrainedConfig)}
-    choices = sorted(name for name in own if name not in inherited | set(DECIDED_BY_DATA))
-    for name in overrides:
-        if name not in choices:
-            raise InputError(f"--config_overrides: {encoder} has no field {name!r}; choose of {', '.join(choices)}")
+    check_field_names(overrides, CONFIG_CLASSES[encoder], decided=DECIDED_BY_DATA)
 
 
-def auto_class(task: Task) -> type:
-    """Auto class of the models with the head of the task."""
-    pairs = task.problem == "regression" and task.num_sentences == 2
-    return AutoModelForPairRegression if pairs else AutoModelForSequenceClassification
+def model_class(task: Task, encoder: str) -> type:
+    """The class of the encoder's models with the head of the task."""
+    _, _, classifier, regressor = next(entry for entry in ENCODERS if entry[0].model_type == encoder)
+    return regressor if task.problem == "regression" and task.num_sentences == 2 else classifier
 
 
 def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
@@ -273,7 +275,7 @@ def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTr
         config = CONFIG_CLASSES[encoder](**config_fields)
     except (StrictDataclassError, ValueError) as error:
         raise InputError(f"the configuration of {encoder} is impossible: {last_line(error)}") from error
-    return auto_class(task).from_config(config)
+    return model_class(task, encoder)(config)
 
 
 def load_model(
@@ -297,15 +299,20 @@ def load_model(
             f"the model at {name!r} has the labels of {task.name} in another order "
             f"({', '.join(config.id2label.values())}); train a new one"
         )
+    wanted_class = model_class(task, config.model_type)
+    if config.architectures and wanted_class.__name__ not in config.architectures:
+        if not arguments.ignore_mismatched_sizes:
+            raise InputError(
+                f"the model at {name!r} is a {', '.join(config.architectures)}, the task {task.name} needs a "
+                f"{wanted_class.__name__}; --ignore_mismatched_sizes puts a new head on its encoder"
+            )
+        overrides = {"architectures": [wanted_class.__name__]} | overrides
     try:
         for field_name, value in (head_fields(task) | overrides).items():
             setattr(config, field_name, value)
         config.validate()
-        return auto_class(task).from_pretrained(
-            name,
-            config=config,
-            ignore_mismatched_sizes=arguments.ignore_mismatched_sizes,
-            trust_remote_code=arguments.trust_remote_code,
+        return wanted_class.from_pretrained(
+            name, config=config, ignore_mismatched_sizes=arguments.ignore_mismatched_sizes
         )
     except StrictDataclassError as error:
         raise InputError(f"the configuration of {name!r} is impossible: {last_line(error)}") from error

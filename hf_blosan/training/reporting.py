@@ -203,8 +203,8 @@ def record(
             },
             "data": {
                 "source": data_source(arguments, task),
-                "hub_id": task.hub_id,
-                "hub_config": task.hub_config,
+                "hub_id": None if arguments.train_file else task.hub_id,
+                "hub_config": None if arguments.train_file else task.hub_config,
                 "rows": {name: len(rows) for name, rows in preparation.data.items()},
                 "held_out": held_out(arguments, task),
             },
