@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_blosan import functional as F
-from hf_blosan.models import fused_blosan
+from hf_blosan.models import fused_blosan, kernels_cpu_blosan
 
 DIRECTIONS = F.DIRECTIONS
 
@@ -101,6 +101,15 @@ def test_fused_gradients_and_registration(direction):
     )
     arguments = (*(x.detach().float().requires_grad_() for x in leaves), mask, direction, 5.0)
     torch.library.opcheck(fused_blosan._fused, arguments)
+
+
+def test_kernel_on_several_threads_gives_the_same(monkeypatch):
+    *inputs, mask = random_inputs(5, 40, 30)
+    alone = results("fused", torch.float32, inputs, "backward", mask)
+    monkeypatch.setattr(kernels_cpu_blosan, "WORK_PER_THREAD", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for got, expected in zip(results("fused", torch.float32, inputs, "backward", mask), alone, strict=True):
+        assert torch.equal(got, expected)
 
 
 def test_registration_covers_inputs_that_are_not_contiguous():

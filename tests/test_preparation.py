@@ -19,15 +19,6 @@ from hf_blosan.training.preparation import find_task
 from hf_blosan.training.reporting import command_line, count_parameters, held_out, plain, write_json
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny tensors: more threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory):
     return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
