@@ -382,7 +382,7 @@ def encode_apart(model, tensors):
     With unmasked padding blocks (the authors' Bi-BloSAN) a sentence's vector depends on how far its batch is padded.
     """
 
-    def encode(*_, return_dict=True, **options):
+    def encode(*_, **options):
         outputs = [model.model(tensors[f"input/sent{i}_token"].long(), **options) for i in (1, 2)]
         return [output.pooler_output for output in outputs], outputs[0]
 

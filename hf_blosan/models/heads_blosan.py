@@ -69,7 +69,10 @@ class PairScorer(nn.Module):
 
 
 class SentenceHeadMixin:
-    """Encode one sentence or a pair a row, then ask ``self.classifier``. ``encoder_class`` names the encoder."""
+    """Encode one sentence or a pair a row, and answer with ``self.classifier``.
+
+    A model names its ``encoder_class``; a kind of head its ``classifier_class`` and how it ``answers``.
+    """
 
     encoder_class: type
     classifier_class: type
@@ -80,39 +83,9 @@ class SentenceHeadMixin:
         self.classifier = self.classifier_class(config)
         self.post_init()
 
-    def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, **options):
-        """Sentence vectors, (B, H) each, and the encoder's output."""
-        if self.config.num_sentences == 1:
-            encoded: SentenceEncoderOutput = self.model(
-                input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **options
-            )
-            return [encoded.pooler_output], encoded
-        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
-        inputs, mask = split_pairs(inputs, mask_BN, token_type_ids)
-        name = "input_ids" if inputs_embeds is None else "inputs_embeds"
-        encoded = self.model(**{name: inputs}, attention_mask=mask, **options)
-        return list(encoded.pooler_output.chunk(2)), encoded
-
-    def _respond(self, loss, logits, encoded, return_dict):
-        output = SentenceClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-            gates=encoded.gates,
-            pooler_attentions=encoded.pooler_attentions,
-        )
-        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
-
-
-class SequenceClassificationMixin(SentenceHeadMixin):
-    """Classify one sentence or a pair: [u; v; u - v; u * v] (DiSAN section 4.1)."""
-
-    classifier_class = SentenceClassifier
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.loss_type = "ForSequenceClassification"
+    def answers(self, sentences: list[Tensor], labels: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        """Loss (``None`` without labels) and logits (B, num_labels) for one or two sentence vectors (B, H) a row."""
+        raise TypeError(f"{type(self).__name__} is no whole head; use a class such as DiSANForSequenceClassification")
 
     def forward(
         self,
@@ -131,26 +104,61 @@ class SequenceClassificationMixin(SentenceHeadMixin):
         Args:
             input_ids, attention_mask, inputs_embeds: as in the encoder's forward.
             token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; needed if ``config.num_sentences`` is 2.
-            labels: (B,) class ids, or scores if ``config.problem_type`` is regression.
+            labels: (B,) class ids; scores if ``config.problem_type`` is regression.
+            output_attentions, output_hidden_states, return_dict: as in the encoder's forward.
 
         Raises:
             ValueError: a pair without token_type_ids.
         """
         options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        sentences, encoded = self._encode(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, return_dict=True, **options
+        sentences, encoded = self._encode(input_ids, attention_mask, token_type_ids, inputs_embeds, **options)
+        loss, logits = self.answers(sentences, labels)
+        output = SentenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+            gates=encoded.gates,
+            pooler_attentions=encoded.pooler_attentions,
         )
+        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+
+    def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, **options):
+        """Sentence vectors, (B, H) each, and the encoder's output."""
+        options["return_dict"] = True
+        if self.config.num_sentences == 1:
+            encoded: SentenceEncoderOutput = self.model(
+                input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **options
+            )
+            return [encoded.pooler_output], encoded
+        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
+        inputs, mask = split_pairs(inputs, mask_BN, token_type_ids)
+        name = "input_ids" if inputs_embeds is None else "inputs_embeds"
+        encoded = self.model(**{name: inputs}, attention_mask=mask, **options)
+        return list(encoded.pooler_output.chunk(2)), encoded
+
+
+class SequenceClassificationMixin(SentenceHeadMixin):
+    """Classify one sentence or a pair: [u; v; u - v; u * v] (DiSAN section 4.1)."""
+
+    classifier_class = SentenceClassifier
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.loss_type = "ForSequenceClassification"
+
+    def answers(self, sentences, labels):
         logits = self.classifier(sentences)
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits.float(), config=self.config)
-        return self._respond(loss, logits, encoded, return_dict)
+        if labels is None:
+            return None, logits
+        return self.loss_function(labels=labels, pooled_logits=logits.float(), config=self.config), logits
 
 
 class PairRegressionMixin(SentenceHeadMixin):
     """Score a pair, as for SICK relatedness: softmax over score classes, KL loss, expected score (Tai et al. 2015).
 
-    To other tools this is a regression model with one label; ``logits`` (B, 1) are the predicted scores.
+    To other tools this is a regression model with one label; ``logits`` (B, 1) are the predicted scores, within
+    ``score_min`` and ``score_max``.
     """
 
     classifier_class = PairScorer
@@ -164,48 +172,16 @@ class PairRegressionMixin(SentenceHeadMixin):
         config.num_labels, config.problem_type = 1, "regression"
         super().__init__(config)
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        **kwargs,
-    ) -> SentenceClassifierOutput | tuple:
-        """Predicted scores (B, 1) within [score_min, score_max], and the KL loss if ``labels`` are given.
-
-        Args:
-            input_ids, attention_mask, inputs_embeds: as in the encoder's forward.
-            token_type_ids: (B, N), 0 and 1 for the two sentences.
-            labels: (B,) scores.
-
-        Raises:
-            ValueError: no token_type_ids.
-        """
-        config = self.config
-        options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        sentences, encoded = self._encode(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, return_dict=True, **options
-        )
+    def answers(self, sentences, labels):
+        scale = {"score_min": self.config.score_min, "score_max": self.config.score_max}
+        num_classes = self.config.num_score_classes
         predicted_BK = F.softmax(self.classifier(sentences).float(), dim=-1)
-        classes_K = torch.linspace(
-            config.score_min, config.score_max, config.num_score_classes, device=predicted_BK.device
-        ).to(predicted_BK.dtype)
+        classes_K = torch.linspace(*scale.values(), num_classes, device=predicted_BK.device)
         scores_B1 = (predicted_BK * classes_K).sum(-1, keepdim=True)
-        loss = None
-        if labels is not None:
-            target_BK = spread_scores(
-                labels.view(-1).to(predicted_BK.dtype),
-                score_min=config.score_min,
-                score_max=config.score_max,
-                num_classes=config.num_score_classes,
-            )
-            loss = kl_divergence(target_BK, predicted_BK)
-        return self._respond(loss, scores_B1, encoded, return_dict)
+        if labels is None:
+            return None, scores_B1
+        target_BK = spread_scores(labels.view(-1).float(), num_classes=num_classes, **scale)
+        return kl_divergence(target_BK, predicted_BK), scores_B1
 
 
 def kl_divergence(target_BK: Tensor, predicted_BK: Tensor) -> Tensor:
