@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test demo lint format clean
+.PHONY: test demo benchmark lint format clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,6 +19,10 @@ test: lint
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
+
+benchmark: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.run --shapes targets --output benchmarks/reports/cpu_targets.json
+	$(BIN)/python -m benchmarks.report benchmarks/reports/cpu_targets.json
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
 from .models.functional_blosan import (
     DIRECTIONS,
+    IMPLEMENTATIONS,
     SCORE_FUNCTIONS,
     additive_attention,
     directional_attention_weights,
@@ -10,10 +11,10 @@ from .models.functional_blosan import (
     source2token_attention,
     source2token_weights,
     spread_scores,
-    tensorized_attention,
     tensorized_attention_weights,
 )
-from .models.fused_blosan import IMPLEMENTATIONS, directional_attention
+from .models.fused_blosan import directional_attention
+from .models.fused_tensorized_blosan import tensorized_attention
 
 __all__ = [
     "DIRECTIONS",

@@ -18,7 +18,7 @@ FILES = sorted(path for path in BUNDLE.glob("*.py") if path.name != "__init__.py
 CORE = {"torch", "transformers", "safetensors", "tokenizers", "numpy", "huggingface_hub"} | set(
     sys.stdlib_module_names
 )
-OPTIONAL = {"numba", "triton"}
+OPTIONAL = {"numba", "llvmlite", "triton"}  # llvmlite is part of numba
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -99,7 +99,7 @@ def test_fused_gradients_and_registration(direction):
     assert torch.autograd.gradcheck(
         lambda *x: F.directional_attention(*x, direction=direction, key_mask=mask, implementation="fused"), leaves
     )
-    arguments = (*(x.detach().float().requires_grad_() for x in leaves), mask, direction, 5.0)
+    arguments = (*(x.detach().float().requires_grad_() for x in leaves), mask, direction, 5.0, None, "fused")
     torch.library.opcheck(fused_blosan._fused, arguments)
 
 

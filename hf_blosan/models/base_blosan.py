@@ -9,6 +9,7 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from .configuration_blosan import SentenceEncoderConfig
+from .functional_blosan import IMPLEMENTATIONS
 from .layers_blosan import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
 
 
@@ -180,6 +181,24 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
         model.base_model.embeddings.freeze()  # loading makes every parameter trainable
         return loaded
 
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
+            raise ValueError(
+                f"attn_implementation is {requested_attention!r}; choose one of {', '.join(IMPLEMENTATIONS)}"
+            )
+        return requested_attention or "auto"
+
+    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False):
+        """How attention is computed from now on: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
+
+        They differ in speed and memory, not in the function; see ``fused_blosan`` and ``fused_tensorized_blosan``.
+
+        Raises:
+            ValueError: another name.
+        """
+        super().set_attn_implementation(attn_implementation, allow_all_kernels)
+        self.base_model.spread_attn_implementation()
+
     def load_word_vectors(self, matrix) -> None:
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
         self.base_model.embeddings.load_vectors(matrix)
@@ -201,7 +220,14 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         self.embeddings = WordEmbeddings(config)
         self.context = self.make_context(config)
         self.pooler = POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
+        self.spread_attn_implementation()
         self.post_init()
+
+    def spread_attn_implementation(self) -> None:
+        """Tell the operators what the configuration says; they know no configuration."""
+        for module in self.modules():
+            if hasattr(module, "implementation"):
+                module.implementation = self.config._attn_implementation
 
     @staticmethod
     def make_context(config: SentenceEncoderConfig) -> ContextFusion:

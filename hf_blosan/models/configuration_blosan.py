@@ -67,6 +67,18 @@ class SentenceEncoderConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
 
+    # PreTrainedConfig grants attention weights to attn_implementation="eager" alone; here every implementation has them.
+    @property
+    def output_attentions(self):
+        return self._output_attentions
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool):
+        self._output_attentions = value
+
+    def validate_output_attentions(self):
+        pass
+
     def validate_sizes(self):
         for name in ("vocab_size", "embedding_size", "hidden_size", "classifier_size"):
             if getattr(self, name) < 1:

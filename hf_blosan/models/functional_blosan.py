@@ -20,6 +20,8 @@ from torch import Tensor
 
 DIRECTIONS = ("forward", "backward", "diagonal", "full")
 SCORE_FUNCTIONS = ("sigmoid", "exp")
+# What fused_blosan and fused_tensorized_blosan can be asked for.
+IMPLEMENTATIONS = ("auto", "eager", "fused", "linear")
 
 # The authors' "minus infinity". Finite, so that a row without any key gives a uniform softmax and not NaN.
 MASKED = -1e30
@@ -41,6 +43,7 @@ def order_mask(
     direction: str,
     *,
     include_self: bool = False,
+    window: int | None = None,
     device: torch.device | None = None,
     queries: slice = slice(None),
     keys: slice = slice(None),
@@ -52,6 +55,7 @@ def order_mask(
         direction: ``"forward"`` keys before the query, ``"backward"`` keys after it, ``"diagonal"`` every key but the
             query itself, ``"full"`` every key.
         include_self: let a query see itself too (it always does under ``"full"``).
+        window: see only keys at most that many tokens away; any distance by default.
         device: where to build the mask.
         queries, keys: build these rows and columns only.
 
@@ -70,7 +74,8 @@ def order_mask(
         visible = torch.ones_like(key == query)
     else:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
-    return visible | (key == query) if include_self else visible
+    visible = visible | (key == query) if include_self else visible
+    return visible if window is None else visible & ((key - query).abs() <= window)
 
 
 @full_precision
@@ -81,6 +86,7 @@ def directional_attention_weights(
     direction: str,
     key_mask: Tensor | None = None,
     scale: float = 5.0,
+    window: int | None = None,
 ) -> Tensor:
     """Feature-wise attention weights of DiSAN Eq. 15-18, shape (B, N queries, N keys, D).
 
@@ -89,7 +95,7 @@ def directional_attention_weights(
     """
     keys_BND, queries_BND = _upcast(keys, queries)
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
-    visible_NN = order_mask(keys.shape[1], direction, device=keys.device)
+    visible_NN = order_mask(keys.shape[1], direction, window=window, device=keys.device)
     visible_BNN = visible_NN[None] if key_mask is None else visible_NN & key_mask[:, None].bool()
     # |score| <= c: exp cannot overflow, so no maximum is subtracted and the sum of nothing is an honest 0.
     weights_BNND = torch.where(visible_BNN[..., None], scores_BNND.exp(), 0.0)
@@ -105,6 +111,7 @@ def directional_attention(
     direction: str,
     key_mask: Tensor | None = None,
     scale: float = 5.0,
+    window: int | None = None,
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j) / c)) * x_i.
 
@@ -115,6 +122,7 @@ def directional_attention(
         direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see :func:`order_mask`.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
         scale: the constant c that bounds the scores; 5 in all three papers.
+        window: let a query see only keys at most that many tokens away; any distance by default.
 
     Returns:
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
@@ -122,7 +130,9 @@ def directional_attention(
     Raises:
         ValueError: unknown direction.
     """
-    weights_BNND = directional_attention_weights(keys, queries, direction=direction, key_mask=key_mask, scale=scale)
+    weights_BNND = directional_attention_weights(
+        keys, queries, direction=direction, key_mask=key_mask, scale=scale, window=window
+    )
     return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
 
 

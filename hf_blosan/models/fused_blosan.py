@@ -1,23 +1,28 @@
-"""The operators in fast forms, with the signatures of functional_blosan and an ``implementation``.
+"""Directional attention in fast forms, with the signature of functional_blosan and an ``implementation``.
 
-``directional_attention``
-    ``"eager"``  the equation with its (B, N, N, D) tensor; what everything is tested against.
-    ``"fused"``  the same in O(N D) memory: nothing of size N^2 is stored, the backward pass computes scores again. On
-                 the CPU in float32 a numba kernel (extra ``fast``); elsewhere, and without numba, some queries at a
-                 time.
-    ``"auto"``   the fastest that is at hand.
+``"eager"``   the equation with its (B, N, N, D) tensor; what everything is tested against.
+``"fused"``   the same in O(N D) memory: nothing of size N^2 is stored, the backward pass computes scores again. In
+              float32 a numba kernel on the CPU (extra ``fast``) and a Triton kernel on CUDA; elsewhere, and without
+              them, some queries at a time.
+``"linear"``  O(N D) time too: near keys one by one, far keys together through the expansion of ``far_field_blosan``,
+              exact to float32. Feature blocks whose scores reach further than the expansion are computed as "fused",
+              and so is all that is not float32 in the end (float64 inputs).
+``"auto"``    the fastest that is at hand: on the CPU "linear" from the lengths in ``kernels_cpu_blosan.CROSSOVERS`` on
+              and "fused" below; on CUDA "linear" from ``kernels_cuda_blosan.CROSSOVER`` tokens on.
 """
 
 import torch
 from torch import Tensor
 
-from .functional_blosan import DIRECTIONS, order_mask
+from .far_field_blosan import directional_attention_gradients, directional_attention_sums
+from .functional_blosan import DIRECTIONS, IMPLEMENTATIONS, order_mask
 from .functional_blosan import directional_attention as directional_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .kernels_cpu_blosan import backward as cpu_backward
 from .kernels_cpu_blosan import forward as cpu_forward
-
-IMPLEMENTATIONS = ("auto", "eager", "fused")
+from .kernels_cuda_blosan import available as cuda_kernel_available
+from .kernels_cuda_blosan import backward as cuda_backward
+from .kernels_cuda_blosan import forward as cuda_forward
 
 # Elements of a (B, queries, N, D) tensor that are worked on at a time where there is no kernel.
 CHUNK_ELEMENTS = 1 << 21
@@ -31,6 +36,7 @@ def directional_attention(
     direction: str,
     key_mask: Tensor | None = None,
     scale: float = 5.0,
+    window: int | None = None,
     implementation: str = "auto",
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j) / c)) * x_i.
@@ -42,36 +48,54 @@ def directional_attention(
         direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see ``order_mask``.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
         scale: the constant c that bounds the scores; 5 in all three papers.
-        implementation: ``"auto"``, ``"eager"`` or ``"fused"``; they differ in speed and memory, not in the function.
-            Second derivatives exist for ``"eager"`` only.
+        window: let a query see only keys at most that many tokens away; any distance by default.
+        implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``; they differ in speed and memory, not in
+            the function. Second derivatives exist for ``"eager"`` only.
 
     Returns:
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or implementation.
+        ValueError: unknown direction or implementation, or a window below 0.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
-    if implementation == "eager":
-        return directional_attention_eager(keys, queries, values, direction=direction, key_mask=key_mask, scale=scale)
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
+    if window is not None and window < 0:
+        raise ValueError(f"window is {window}; give the number of tokens a query sees on each side, 0 or more")
+    options = {"direction": direction, "key_mask": key_mask, "scale": scale, "window": window}
+    if implementation == "eager":
+        return directional_attention_eager(keys, queries, values, **options)
     low = values.dtype in (torch.bfloat16, torch.float16)
     inputs = [(x.float() if low else x.to(values.dtype)).contiguous() for x in (keys, queries, values)]
-    return _fused(*inputs, key_mask, direction, scale)[0].to(values.dtype)
+    return _fused(*inputs, **options, implementation=implementation)[0].to(values.dtype)
 
 
 @torch.library.custom_op("hf_blosan::directional_attention", mutates_args=())
 def _fused(
-    keys: Tensor, queries: Tensor, values: Tensor, key_mask: Tensor | None, direction: str, scale: float
+    keys: Tensor,
+    queries: Tensor,
+    values: Tensor,
+    key_mask: Tensor | None,
+    direction: str,
+    scale: float,
+    window: int | None,
+    implementation: str,
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators, both (B, N, D)."""
-    if cpu_kernel_available(keys, queries, scale):
-        return cpu_forward(keys, queries, values, key_mask, direction, scale)
+    arguments = (keys, queries, values, key_mask, direction, scale, window, implementation)
+    if cpu_kernel_available(values, scale):
+        return cpu_forward(*arguments)
+    if cuda_kernel_available(values, scale):
+        return cuda_forward(*arguments)
+    if implementation == "linear" and values.device.type == "cpu" and values.dtype == torch.float32:
+        sums = directional_attention_sums(*arguments[:-1])
+        if sums is not None:
+            return sums[0] / torch.where(sums[1] > 0, sums[1], 1.0), sums[1]
     out, denominators = torch.empty_like(values), torch.empty_like(values)
-    for rows, columns in _chunks(values, direction):
-        weights = _weights(keys, queries, key_mask, direction, scale, rows, columns)[0]
+    for rows, columns in _chunks(values, direction, window):
+        weights = _weights(keys, queries, key_mask, direction, scale, window, rows, columns)[0]
         total = weights.sum(2)
         denominators[:, rows] = total
         weights *= values[:, None, columns]
@@ -90,13 +114,22 @@ def _fused_backward(
     denominators: Tensor,
     direction: str,
     scale: float,
+    window: int | None,
+    implementation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if cpu_kernel_available(keys, queries, scale):
-        return cpu_backward(grad, keys, queries, values, key_mask, out, denominators, direction, scale)
+    arguments = (grad, keys, queries, values, key_mask, out, denominators, direction, scale, window, implementation)
+    if cpu_kernel_available(values, scale):
+        return cpu_backward(*arguments)
+    if cuda_kernel_available(values, scale):
+        return cuda_backward(*arguments)
+    if implementation == "linear" and values.device.type == "cpu" and values.dtype == torch.float32:
+        gradients = directional_attention_gradients(*arguments[:-1])
+        if gradients is not None:
+            return gradients
     grad_keys, grad_queries, grad_values = (torch.zeros_like(values) for _ in range(3))
     share = grad / torch.where(denominators > 0, denominators, 1.0)
-    for rows, columns in _chunks(values, direction):
-        weights, tanh = _weights(keys, queries, key_mask, direction, scale, rows, columns)
+    for rows, columns in _chunks(values, direction, window):
+        weights, tanh = _weights(keys, queries, key_mask, direction, scale, window, rows, columns)
         weights *= share[:, rows, None]
         grad_values[:, columns] += weights.sum(1)
         weights *= values[:, None, columns] - out[:, rows, None]
@@ -106,46 +139,46 @@ def _fused_backward(
     return grad_keys, grad_queries, grad_values
 
 
-def _chunks(values: Tensor, direction: str):
-    """Ranges of queries, each with the range of keys that word order may let them see."""
+def _chunks(values: Tensor, direction: str, window: int | None):
+    """Ranges of queries, each with the range of keys that word order and window may let them see."""
     B, N, D = values.shape
+    reach = N if window is None else window
     size = max(1, CHUNK_ELEMENTS // max(1, B * N * D))
     for start in range(0, N, size):
         stop = min(N, start + size)
-        first, last = (start if direction == "backward" else 0), (stop if direction == "forward" else N)
+        first = start if direction == "backward" else max(0, start - reach)
+        last = stop if direction == "forward" else min(N, stop + reach)
         yield slice(start, stop), slice(first, last)
 
 
-def _weights(keys, queries, key_mask, direction, scale, rows, columns) -> tuple[Tensor, Tensor]:
+def _weights(keys, queries, key_mask, direction, scale, window, rows, columns) -> tuple[Tensor, Tensor]:
     """exp(c tanh) of some queries and keys, 0 where not visible, and the tanh."""
     tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / scale)
-    visible = order_mask(keys.shape[1], direction, device=keys.device, queries=rows, keys=columns)[None]
+    visible = order_mask(keys.shape[1], direction, window=window, device=keys.device, queries=rows, keys=columns)[None]
     if key_mask is not None:
         visible = visible & key_mask[:, None, columns].bool()
     return torch.where(visible[..., None], (scale * tanh).exp(), 0.0), tanh
 
 
 @_fused.register_fake
-def _(keys, queries, values, key_mask, direction, scale):
+def _(keys, queries, values, key_mask, direction, scale, window, implementation):
     return torch.empty_like(values), torch.empty_like(values)
 
 
 @_fused_backward.register_fake
-def _(grad, keys, queries, values, key_mask, out, denominators, direction, scale):
+def _(grad, keys, queries, values, key_mask, out, denominators, direction, scale, window, implementation):
     return torch.empty_like(values), torch.empty_like(values), torch.empty_like(values)
 
 
 def _save(ctx, inputs, output):
-    keys, queries, values, key_mask, ctx.direction, ctx.scale = inputs
+    keys, queries, values, key_mask, *ctx.options = inputs
     ctx.save_for_backward(keys, queries, values, key_mask, *output)
 
 
 def _differentiate(ctx, grad, _):
-    keys, queries, values, key_mask, out, denominators = ctx.saved_tensors
-    gradients = _fused_backward(
-        grad.contiguous(), keys, queries, values, key_mask, out, denominators, ctx.direction, ctx.scale
-    )
-    return *gradients, None, None, None
+    (*saved,) = ctx.saved_tensors
+    gradients = _fused_backward(grad.contiguous(), *saved, *ctx.options)
+    return *gradients, None, None, None, None, None
 
 
 _fused.register_autograd(_differentiate, setup_context=_save)

@@ -13,10 +13,10 @@ from .functional_blosan import (
     directional_attention_weights,
     source2token_attention,
     source2token_weights,
-    tensorized_attention,
     tensorized_attention_weights,
 )
 from .fused_blosan import directional_attention
+from .fused_tensorized_blosan import tensorized_attention
 
 ACTIVATIONS = {
     "elu": F.elu,
@@ -36,9 +36,20 @@ class AttentionMaps(NamedTuple):
     gates: tuple[Tensor, ...]
 
 
+# Those whose derivative needs the result alone, so that it may take the place of their input.
+IN_PLACE = {"elu": lambda x: F.elu(x, inplace=True), "relu": torch.relu_, "tanh": torch.tanh_, "selu": torch.selu_}
+
+
+def activate(x: Tensor, activation: str) -> Tensor:
+    """act(x), in the memory of x where that can be: a fresh tensor costs more than the function."""
+    return (IN_PLACE.get(activation) or ACTIVATIONS[activation])(x)
+
+
 def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
-    """gate * first + (1 - gate) * second; unlike torch.lerp it takes the mixed dtypes of autocast."""
-    return second + gate * (first - second)
+    """gate * first + (1 - gate) * second."""
+    if first.dtype == second.dtype == gate.dtype:
+        return torch.lerp(second, first, gate)
+    return second + gate * (first - second)  # the mixed dtypes of autocast
 
 
 class Dense(nn.Linear):
@@ -49,7 +60,7 @@ class Dense(nn.Linear):
         self.activation, self.dropout = activation, dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        return ACTIVATIONS[self.activation](super().forward(F.dropout(x, self.dropout, self.training)))
+        return activate(super().forward(F.dropout(x, self.dropout, self.training)), self.activation)
 
 
 class HeadDense(nn.Module):
@@ -70,8 +81,11 @@ class HeadDense(nn.Module):
             y = F.linear(x, self.weight.transpose(1, 2).flatten(0, 1))
             y = y.unflatten(-1, (num_heads, out_features)).transpose(1, 2)
         else:
-            y = x @ self.weight
-        return ACTIVATIONS[self.activation](y if self.bias is None else y + self.bias[:, None])
+            # One product a head over all rows: broadcasting the weight over B would copy it B times.
+            B, H, N, _ = x.shape
+            y = torch.bmm(x.transpose(0, 1).reshape(H, B * N, -1), self.weight)
+            y = y.view(H, B, N, out_features).transpose(0, 1)
+        return activate(y if self.bias is None else y + self.bias[:, None], self.activation)
 
 
 class Highway(nn.Module):
@@ -138,7 +152,7 @@ class FusionGate(nn.Module):
         self.bias = nn.Parameter(torch.empty(size))
 
     def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        gate = torch.sigmoid(self.first(first) + self.second(second) + self.bias)
+        gate = (self.first(first) + self.second(second)).add_(self.bias).sigmoid_()
         return mix(first, second, gate), gate
 
 
@@ -197,7 +211,7 @@ class DirectionalSelfAttention(nn.Module):
         attended_BND, weights = self.attention(mapped_BND, mask_BN, output_attentions)
         fused_BND, gate_BND = self.gate(mapped_BND, attended_BND)
         if mask_BN is not None:
-            fused_BND = fused_BND * mask_BN[..., None]
+            fused_BND = fused_BND.mul_(mask_BN[..., None])
         return fused_BND, AttentionMaps((weights,), (gate_BND,)) if output_attentions else None
 
 
@@ -313,6 +327,7 @@ class TensorizedSelfAttention(nn.Module):
     ):
         super().__init__()
         num_heads, D = len(directions), size // len(directions)
+        self.implementation = "auto"
         self.scores_from = scores_from
         self.options = {"directions": directions, "score_function": score_function, "include_self": attend_to_self}
         # Dropped in two factors of one weight, so that a weight survives with the authors' attention keep.
@@ -352,7 +367,14 @@ class TensorizedSelfAttention(nn.Module):
         scores_BHND = self.source_scores({"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from])
         dropout = self.attention_dropout if self.training else 0.0
         attended_BHND = tensorized_attention(
-            q_BHND, k_BHND, v_BHND, scores_BHND, key_mask=mask_BN, dropout=dropout, **self.options
+            q_BHND,
+            k_BHND,
+            v_BHND,
+            scores_BHND,
+            key_mask=mask_BN,
+            dropout=dropout,
+            implementation=self.implementation,
+            **self.options,
         )
         gate_BHND = None
         if self.gate is not None:

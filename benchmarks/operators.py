@@ -1,0 +1,153 @@
+"""What is measured: the context layers of the package and the layers others would use in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from hf_blosan import BiBloSANConfig, BiBloSANModel, DiSANConfig, DiSANModel, MTSAConfig, MTSAModel
+from hf_blosan.functional import IMPLEMENTATIONS, directional_attention, optimal_block_length
+
+SIZE = 300
+"""Features of a word vector and of one direction, as in the papers."""
+
+PASSES = ("forward", "forward+backward")
+
+EAGER_LIMIT = 6 * 2**30
+"""The eager textbook form is skipped where it would need more bytes than this."""
+
+EAGER_TENSORS = {"forward": 4, "forward+backward": 13}
+"""How many tensors (B, N, N, D) the eager form holds at its peak, measured at 16x64."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A layer under measurement.
+
+    Args:
+        title: its name in reports.
+        build: ``build(length, size)`` makes the module, called as ``module(hidden_BNE, mask_BN) -> tokens``, for
+            sentences of ``length`` tokens and ``size`` features a direction.
+        width: features of an input token, in units of ``size``.
+        checked: its speed counts only after its results were found right; see ``correctness``.
+        device: where it is measured; None for everywhere.
+        eager: it holds tensors (B, N, N, D).
+    """
+
+    title: str
+    build: Callable[[int, int], nn.Module]
+    width: int = 1
+    checked: bool = False
+    device: str | None = None
+    eager: bool = False
+
+    def too_large(self, batch: int, length: int, pass_: str) -> str | None:
+        """Why a shape is left out, or None."""
+        need = EAGER_TENSORS[pass_] * batch * length**2 * SIZE * 4 if self.eager else 0
+        if need <= EAGER_LIMIT:
+            return None
+        return f"would need about {need / 2**30:.0f} GiB, the limit is {EAGER_LIMIT / 2**30:.0f} GiB"
+
+
+class Called(nn.Module):
+    """A module behind the one signature ``(hidden_BNE, mask_BN) -> tokens``."""
+
+    def __init__(self, module: nn.Module, call: Callable[[nn.Module, Tensor, Tensor], Tensor]):
+        super().__init__()
+        self.module, self.call = module, call
+
+    def forward(self, hidden_BNE: Tensor, mask_BN: Tensor) -> Tensor:
+        return self.call(self.module, hidden_BNE, mask_BN)
+
+
+class Kernel(nn.Module):
+    """Directional attention alone. Its input is the memory of keys, queries and values, (B, N, 3 D)."""
+
+    implementation = "auto"
+
+    def forward(self, hidden: Tensor, mask_BN: Tensor) -> Tensor:
+        keys, queries, values = hidden.reshape(3, *mask_BN.shape, -1)
+        return directional_attention(
+            keys, queries, values, direction="forward", key_mask=mask_BN, implementation=self.implementation
+        )
+
+
+def set_implementation(module: nn.Module, implementation: str) -> nn.Module:
+    """Choose how every attention inside a module is computed; weights stay as they are."""
+    for part in module.modules():
+        if hasattr(part, "implementation"):
+            part.implementation = implementation
+    return module
+
+
+def context(model_class, config) -> nn.Module:
+    """The context layer of an encoder, without embeddings and pooler."""
+    return Called(model_class(config).context, lambda module, hidden, mask: module(hidden, mask)[0])
+
+
+def sizes(size: int) -> dict[str, int]:
+    """Fields of an encoder's configuration: two directions of ``size`` features, and next to no words."""
+    return {"vocab_size": 2, "embedding_size": size, "hidden_size": 2 * size}
+
+
+def disa(implementation: str) -> Callable[[int, int], nn.Module]:
+    return lambda length, size: set_implementation(context(DiSANModel, DiSANConfig(**sizes(size))), implementation)
+
+
+def biblosa(length: int, size: int) -> nn.Module:
+    return context(BiBloSANModel, BiBloSANConfig(**sizes(size), block_length=optimal_block_length(length)))
+
+
+def mtsa(num_heads: int) -> Callable[[int, int], nn.Module]:
+    return lambda length, size: context(MTSAModel, MTSAConfig(**sizes(size), num_heads=num_heads))
+
+
+def multihead(length: int, size: int) -> nn.Module:
+    return Called(
+        nn.MultiheadAttention(2 * size, 8, batch_first=True),
+        lambda module, hidden, mask: module(hidden, hidden, hidden, need_weights=False)[0],
+    )
+
+
+def transformer(length: int, size: int) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(2 * size, 8, dim_feedforward=8 * size, dropout=0.0, batch_first=True)
+    return Called(layer, lambda module, hidden, mask: module(hidden))
+
+
+def recurrent(module_class) -> Callable[[int, int], nn.Module]:
+    return lambda length, size: Called(
+        module_class(size, size, batch_first=True, bidirectional=True), lambda module, hidden, mask: module(hidden)[0]
+    )
+
+
+def convolution(length: int, size: int) -> nn.Module:
+    return Called(nn.Conv1d(size, 2 * size, 5, padding=2), lambda module, hidden, mask: module(hidden.mT).mT)
+
+
+def copy(length: int, size: int) -> nn.Module:
+    """Moves the bytes the forward kernel has to: reads keys, queries, values, writes results and denominators."""
+    return Called(nn.Identity(), lambda module, hidden, mask: hidden.view(-1)[: hidden.numel() * 5 // 6].clone())
+
+
+DISA_FORMS = {
+    f"disa-{name}": Operator(f"DiSA, {name}", disa(name), checked=name != "eager", eager=name == "eager")
+    for name in IMPLEMENTATIONS
+    if name != "auto"
+}
+
+OPERATORS: dict[str, Operator] = {
+    "disa": Operator("DiSA", disa("auto"), checked=True),
+    **DISA_FORMS,
+    "biblosa": Operator("Bi-BloSA", biblosa, checked=True),
+    "mtsa-2": Operator("MTSA, 2 heads", mtsa(2), checked=True),
+    "mtsa-8": Operator("MTSA, 8 heads", mtsa(8), checked=True),
+    "multihead": Operator("nn.MultiheadAttention", multihead, width=2),
+    "transformer": Operator("nn.TransformerEncoderLayer", transformer, width=2),
+    "lstm": Operator("nn.LSTM, bidirectional", recurrent(nn.LSTM)),
+    "gru": Operator("nn.GRU, bidirectional", recurrent(nn.GRU)),
+    "convolution": Operator("nn.Conv1d, width 5", convolution),
+    "kernel": Operator("DiSA's kernel, one direction", lambda length, size: Kernel(), 3, checked=True, device="cuda"),
+    "copy": Operator("a copy of the kernel's bytes", copy, 3, device="cuda"),
+}

@@ -1,0 +1,355 @@
+"""MTSA's attention in fast forms, with the signature of functional_blosan and an ``implementation``.
+
+``"eager"``  the equation with its (B, H, N, N) weights; what everything is tested against.
+``"fused"``  the same in O(N D) memory: weights exist for some queries at a time, the backward pass computes them
+             again. On a GPU with narrow heads FlexAttention; elsewhere matrix products over tiles that leave out the
+             keys that word order hides.
+``"linear"`` the same as ``"fused"``: attention by dot products has no form of linear cost. The name is taken so that
+             one setting serves every encoder.
+``"auto"``   the fastest that is at hand.
+
+Shape suffixes as in functional_blosan; n rows of a batch that are worked on together, Q queries and K keys of a tile.
+"""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from .functional_blosan import (
+    DIRECTIONS,
+    IMPLEMENTATIONS,
+    MASKED,
+    SCORE_FUNCTIONS,
+    _divide,
+    _source_weights,
+    full_precision,
+)
+from .functional_blosan import tensorized_attention as tensorized_attention_eager
+
+# Queries of a tile: enough for matrix products at full speed, few enough to leave out most of what is hidden and to
+# keep a tile in the cache. Elements of [v E_S ; E_S] of the rows that are worked on together: they fit the cache.
+# Best of 16k..512k and 64..512 on 2 cores of AMD Zen 4 at the shapes of the benchmarks.
+TILE_QUERIES = 128
+GROUP_ELEMENTS = 1 << 19
+
+# FlexAttention holds a tile of queries and one of [v E_S ; E_S] on the chip; its kernels are made for up to 256
+# features, and twice the width of a head must fit.
+FLEX_WIDTH = 128
+
+
+@full_precision
+def tensorized_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    source_scores: Tensor,
+    *,
+    directions: str | Sequence[str],
+    key_mask: Tensor | None = None,
+    score_function: str = "sigmoid",
+    include_self: bool = False,
+    dropout: float = 0.0,
+    implementation: str = "auto",
+) -> Tensor:
+    """Multi-mask tensorized self-attention by matrix products only (MTSA Eq. 8-12, Algorithm 1).
+
+    The weight of key j for query i and feature d is f(q_i . k_j / sqrt(D)) exp(S_jd), normalised over the visible j:
+
+        H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
+
+    Args:
+        q, k, v: queries, keys, values, shape (B, H, N, D).
+        source_scores: source2token scores S, shape (B, H, N, D).
+        directions: the order mask of all heads, or one name for each head; see ``order_mask``.
+        key_mask: (B, N), true at real tokens; all tokens are real by default.
+        score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
+        include_self: let a token attend to itself under a forward, backward or diagonal mask.
+        dropout: probability with which weights of E_R and of E_S are dropped in the numerator; the authors leave the
+            denominator whole. Dropped weights are those of the eager form, whatever the implementation.
+        implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"`` (the same as fused); they differ in speed
+            and memory, not in the function. Second derivatives exist for ``"eager"`` only.
+
+    Returns:
+        (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
+
+    Raises:
+        ValueError: unknown direction, score function or implementation, or a wrong number of directions.
+    """
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+    options = {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
+    if implementation == "eager" or dropout > 0 or (implementation == "auto" and _eager_is_faster(v)):
+        return tensorized_attention_eager(q, k, v, source_scores, directions=directions, dropout=dropout, **options)
+    directions = _check(directions, score_function, v.shape[1])
+    low = v.dtype in (torch.bfloat16, torch.float16)
+    inputs = [x.float() if low else x.to(v.dtype) for x in (q, k, v, source_scores)]
+    if v.is_cuda and v.shape[-1] <= FLEX_WIDTH:
+        return _flex(*inputs, directions=directions, **options).to(v.dtype)
+    save = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return _fused(*inputs, key_mask, ",".join(directions), score_function, include_self, save)[0].to(v.dtype)
+
+
+def _eager_is_faster(v_BHND: Tensor) -> bool:
+    """Short and few sentences, where the time goes into calls and not into numbers.
+
+    Measured on 2 cores of AMD Zen 4, float32: the forms meet at about 2^15 elements of values and weights of one head
+    (8 x 16 or 1 x 128 tokens with 300 features a head, 32 x 16 or 4 x 128 with 75). Not measured on a GPU: there the
+    limit only keeps FlexAttention from being compiled for short sentences.
+    """
+    B, _, N, D = v_BHND.shape
+    return N <= 128 if v_BHND.is_cuda else B * N * (D + N) < 1 << 15
+
+
+def _check(directions: str | Sequence[str], score_function: str, num_heads: int) -> list[str]:
+    directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
+    if len(directions) != num_heads:
+        raise ValueError(
+            f"{len(directions)} directions for {num_heads} heads; give one direction or one for each head"
+        )
+    for direction in directions:
+        if direction not in DIRECTIONS:
+            raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
+    if score_function not in SCORE_FUNCTIONS:
+        raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
+    return directions
+
+
+def _flex(q, k, v, source_scores, *, directions, key_mask, score_function, include_self) -> Tensor:
+    """H = attention(q, k, [v E_S ; E_S]) split in two and divided: the normaliser of a softmax cancels.
+
+    sigmoid(s) = exp(log sigmoid(s)) is a modified score. Tiles that the order masks or padding hide are skipped.
+    """
+    B, H, N, _ = v.shape
+    before, after, itself = (
+        torch.tensor([direction in names for direction in directions], device=v.device)
+        for names in (("forward", "diagonal", "full"), ("backward", "diagonal", "full"), ("full",))
+    )
+
+    def visible(b, h, query, key):
+        seen = (before[h] & (key < query)) | (after[h] & (key > query)) | ((itself[h] | include_self) & (key == query))
+        return seen if mask_BN is None else seen & mask_BN[b, key]
+
+    def log_sigmoid(score, b, h, query, key):
+        return torch.nn.functional.logsigmoid(score)
+
+    mask_BN = None if key_mask is None else key_mask.bool()
+    block_mask = create_block_mask(visible, B, H, N, N, device=v.device, _compile=v.is_cuda)
+    source_BHND = _source_weights(source_scores, key_mask)
+    both_BHND = torch.cat([source_BHND * v, source_BHND], dim=-1)
+    attend = _compiled_flex_attention() if v.is_cuda else flex_attention
+    score_mod = log_sigmoid if score_function == "sigmoid" else None
+    return _divide(*attend(q, k, both_BHND, score_mod=score_mod, block_mask=block_mask).chunk(2, dim=-1))
+
+
+@functools.cache
+def _compiled_flex_attention():
+    return torch.compile(flex_attention)
+
+
+@torch.library.custom_op("hf_blosan::tensorized_attention", mutates_args=())
+def _fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    source_scores: Tensor,
+    key_mask: Tensor | None,
+    directions: str,
+    score_function: str,
+    include_self: bool,
+    save: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Result, E_S and denominators, all (B, H, N, D); the last two are empty unless they are to be saved."""
+    out, source, denominators = _fused_fake(q, k, v, source_scores, key_mask, directions, score_function, False, save)
+    N, D = v.shape[2:]
+    penalty_BN = _penalty(key_mask, v)
+    scratch = _Scratch(v)
+    for direction, here in _groups(directions, v.shape):
+        q_nND, k_nND, v_nND, out_nND = (x[here] for x in (q, k, v, out))
+        n = len(v_nND)
+        penalty_nN = None if penalty_BN is None else penalty_BN[here[0]]
+        source_nND = source[here] if save else scratch("source", n, N, D)
+        _source_weights_(source_nND, source_scores[here], penalty_nN)
+        values = scratch("values", n, N, 2 * D)
+        torch.mul(source_nND, v_nND, out=values[..., :D])
+        values[..., D:] = source_nND
+        for queries, keys in _tiles(N, direction):
+            Q, K = queries.stop - queries.start, keys.stop - keys.start
+            weights = scratch("weights", n, Q, K)
+            _token_weights_(weights, q_nND, k_nND, penalty_nN, direction, score_function, include_self, queries, keys)
+            both = torch.bmm(weights, values[:, keys], out=scratch("both", n, Q, 2 * D))
+            total = denominators[here][:, queries] if save else scratch("total", n, Q, D)
+            torch.eq(both[..., D:], 0.0, out=total)  # 1 where nothing was summed; many times faster than where
+            total.add_(both[..., D:])
+            torch.div(both[..., :D], total, out=out_nND[:, queries])
+    return out, source, denominators
+
+
+@torch.library.custom_op("hf_blosan::tensorized_attention_backward", mutates_args=())
+def _fused_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_mask: Tensor | None,
+    out: Tensor,
+    source: Tensor,
+    denominators: Tensor,
+    directions: str,
+    score_function: str,
+    include_self: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    N, D = v.shape[2:]
+    scale = 1 / math.sqrt(q.shape[-1])
+    gradients = _fused_backward_fake(grad, q, k, v)
+    penalty_BN = _penalty(key_mask, v) if score_function == "exp" else None
+    scratch, zero = _Scratch(v), v.new_zeros(())
+    for direction, here in _groups(directions, v.shape):
+        q_nND, k_nND, v_nND, source_nND = (x[here] for x in (q, k, v, source))
+        grad_q, grad_k, grad_v, grad_scores = (x[here] for x in gradients)
+        n = len(v_nND)
+        penalty_nN = None if penalty_BN is None else penalty_BN[here[0]]
+        values, grad_values, share = (scratch(name, n, N, 2 * D) for name in ("values", "grad_values", "share"))
+        torch.mul(source_nND, v_nND, out=values[..., :D])
+        values[..., D:] = source_nND
+        # Gradients of numerator and denominator: g / d and -g out / d.
+        torch.div(grad[here], denominators[here], out=share[..., :D])
+        torch.addcmul(zero, share[..., :D], out[here], value=-1, out=share[..., D:])
+        several = int(N > TILE_QUERIES)  # tiles: then sums over queries are collected
+        if several:
+            grad_values.zero_()
+            grad_k.zero_()
+        for queries, keys in _tiles(N, direction):
+            shape = (n, queries.stop - queries.start, keys.stop - keys.start)
+            weights, grad_weights = scratch("weights", *shape), scratch("grad_weights", *shape)
+            _token_weights_(weights, q_nND, k_nND, penalty_nN, direction, score_function, include_self, queries, keys)
+            torch.bmm(share[:, queries], values[:, keys].transpose(1, 2), out=grad_weights)
+            grad_values[:, keys].baddbmm_(weights.transpose(1, 2), share[:, queries], beta=several)
+            if score_function == "sigmoid":
+                torch.ops.aten.sigmoid_backward.grad_input(grad_weights, weights, grad_input=grad_weights)
+            else:
+                grad_weights.mul_(weights)
+            _hide_(grad_weights, direction, include_self, queries, keys)  # 0 times what is no number there
+            grad_q[:, queries].baddbmm_(grad_weights, k_nND[:, keys], beta=0, alpha=scale)
+            grad_k[:, keys].baddbmm_(grad_weights.transpose(1, 2), q_nND[:, queries], beta=several, alpha=scale)
+        torch.mul(grad_values[..., :D], source_nND, out=grad_v)
+        torch.mul(grad_values[..., D:], source_nND, out=grad_scores).addcmul_(grad_v, v_nND)
+    return gradients
+
+
+class _Scratch:
+    """Memory by name that is used again in every tile: fresh memory costs more than the arithmetic on it."""
+
+    def __init__(self, like: Tensor):
+        self.like, self.memory = like, {}
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        size = math.prod(shape)
+        if name not in self.memory or self.memory[name].numel() < size:
+            self.memory[name] = self.like.new_empty(size)
+        return self.memory[name][:size].view(shape)
+
+
+def _groups(directions: str, shape: torch.Size) -> Iterator[tuple[str, tuple[slice, int]]]:
+    """Direction, and (rows, head) worked on together; one head, so that inputs of any layout need no copy."""
+    B, _, N, D = shape
+    size = max(1, GROUP_ELEMENTS // max(1, 2 * N * D))
+    for head, direction in enumerate(directions.split(",")):
+        for start in range(0, B, size):
+            yield direction, (slice(start, min(B, start + size)), head)
+
+
+def _tiles(length: int, direction: str) -> Iterator[tuple[slice, slice]]:
+    """Ranges of queries, each with the range of keys that word order may let them see."""
+    for start in range(0, length, TILE_QUERIES):
+        stop = min(length, start + TILE_QUERIES)
+        first, last = (start if direction == "backward" else 0), (stop if direction == "forward" else length)
+        yield slice(start, stop), slice(first, last)
+
+
+def _source_weights_(out_nND: Tensor, scores_nND: Tensor, penalty_nN: Tensor | None) -> None:
+    """``_source_weights`` by sums and products in place, where it selects: several times faster on a CPU."""
+    if penalty_nN is None:
+        top, low = scores_nND.amax(1, keepdim=True), scores_nND.amin(1, keepdim=True)
+    else:
+        top = torch.add(scores_nND, penalty_nN[..., None], out=out_nND).amax(1, keepdim=True)
+        low = torch.sub(scores_nND, penalty_nN[..., None], out=out_nND).amin(1, keepdim=True)
+    shift = top - ((top - low) / 2).clamp_(min=0.0, max=75.0)
+    torch.sub(scores_nND, shift, out=out_nND).clamp_(min=-85.0, max=75.0).exp_()
+    if penalty_nN is not None:
+        out_nND.mul_((penalty_nN == 0)[..., None])
+
+
+def _token_weights_(out_nQK, q_nND, k_nND, penalty_nN, direction, score_function, include_self, queries, keys) -> None:
+    """E_R of a tile, 0 where word order hides the key. Padded keys need no 0 here: theirs are the zeros of E_S."""
+    scale = 1 / math.sqrt(q_nND.shape[-1])
+    torch.baddbmm(out_nQK, q_nND[:, queries], k_nND[:, keys].transpose(1, 2), beta=0, alpha=scale, out=out_nQK)
+    if score_function == "sigmoid":
+        out_nQK.sigmoid_()
+    else:
+        # A factor that depends on the query alone cancels: take out the largest visible score.
+        hidden_QK = 1 - _hide_(torch.ones_like(out_nQK[0]), direction, include_self, queries, keys)
+        out_nQK.add_(hidden_QK, alpha=MASKED)
+        if penalty_nN is not None:
+            out_nQK.add_(penalty_nN[:, None, keys])
+        out_nQK.sub_(out_nQK.amax(-1, keepdim=True)).exp_()
+    _hide_(out_nQK, direction, include_self, queries, keys)
+
+
+def _hide_(tile_nQK: Tensor, direction: str, include_self: bool, queries: slice, keys: slice) -> Tensor:
+    """Set to 0 what word order hides, in place."""
+    diagonal = queries.start - keys.start
+    if direction == "forward":
+        tile_nQK.tril_(diagonal - 1 + include_self)
+    elif direction == "backward":
+        tile_nQK.triu_(diagonal + 1 - include_self)
+    elif direction == "diagonal" and not include_self:
+        tile_nQK.diagonal(diagonal, -2, -1).zero_()
+    return tile_nQK
+
+
+def _penalty(key_mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """(B, N): 0 at real tokens, "minus infinity" at padding; nothing on the CPU if there is no padding."""
+    if key_mask is None or (not key_mask.is_cuda and key_mask.all()):
+        return None
+    return (~key_mask.bool()).to(like.dtype) * MASKED
+
+
+def _empty_by_head(like_BHND: Tensor) -> Tensor:
+    """(B, H, N, D) that lies head by head: rows of one head are what a batched product writes without a copy."""
+    B, H, N, D = like_BHND.shape
+    return like_BHND.new_empty(H, B, N, D).transpose(0, 1)
+
+
+def _fused_fake(q, k, v, source_scores, key_mask, directions, score_function, include_self, save):
+    saved = v if save else v[:0]
+    return torch.empty_like(v), _empty_by_head(saved), _empty_by_head(saved)
+
+
+def _fused_backward_fake(grad, q, k, v, *_):
+    return _empty_by_head(q), _empty_by_head(k), torch.empty_like(v), _empty_by_head(v)
+
+
+_fused.register_fake(_fused_fake)
+
+
+_fused_backward.register_fake(_fused_backward_fake)
+
+
+def _save(ctx, inputs, output):
+    q, k, v, _, key_mask, ctx.directions, ctx.score_function, ctx.include_self, _ = inputs
+    ctx.save_for_backward(q, k, v, key_mask, *output)
+    ctx.set_materialize_grads(False)  # no zeros for the outputs that are only saved
+
+
+def _differentiate(ctx, grad, *_):
+    if grad is None:
+        return (None,) * 9
+    gradients = _fused_backward(grad, *ctx.saved_tensors, ctx.directions, ctx.score_function, ctx.include_self)
+    return *gradients, None, None, None, None, None
+
+
+_fused.register_autograd(_differentiate, setup_context=_save)

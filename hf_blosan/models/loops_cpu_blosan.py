@@ -1,0 +1,569 @@
+"""The loops of ``kernels_cpu_blosan``, compiled by numba. Work is cut into items: 16 features of one row.
+
+Near pairs, one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = 1 / (1 + p) - 1/2 the score
+c tanh((k_i + q_j) / c) is -2 c t. A pair costs one reciprocal and one short exponential, and tanh' = 1 - 4 t^2 comes
+for free. Far keys go through the expansion of ``far_field_blosan``. Long sums are taken in parts of ``CHUNK``.
+"""
+
+import numpy as np
+
+from .far_field_blosan import CHUNK
+from .vector_cpu_blosan import (
+    LANES,
+    divide_or_zero,
+    load,
+    load_at,
+    maximum,
+    minimum,
+    scale_by_power,
+    store,
+    store_at,
+    zeros_like,
+)
+
+try:
+    import numba
+except ImportError:  # kernels_cpu_blosan goes without
+    raise
+
+ROUND = np.float32(1.5 * 2**23)  # adding it leaves the nearest integer in the lowest bits
+LOG2_E, LN2_HIGH, LN2_LOW = np.float32(np.log2(np.e)), np.float32(0.693359375), np.float32(-2.12194440e-4)
+# 2^x on [-1/2, 1/2], lowest coefficient first, to 4e-9.
+_fit = np.polynomial.chebyshev.Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
+P0, P1, P2, P3, P4, P5, P6 = _fit.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
+ONE, HALF, FOUR = np.float32(1), np.float32(0.5), np.float32(4)
+LARGEST = np.float32(80)  # exp(2 u / c) is cut off there, where the tanh has long been 1
+
+# error_model="numpy": no test for a division by zero.
+OPTIONS = {"error_model": "numpy", "nogil": True}
+part_of_a_loop = numba.njit(**OPTIONS)
+inlined = numba.njit(inline="always", **OPTIONS)  # a call costs as much as ten pairs
+
+
+def whole_loop(function):
+    """Machine code on the first call, kept on disk for the next process where there is a place to write."""
+    try:
+        return numba.njit(cache=True, **OPTIONS)(function)
+    except RuntimeError:  # "no locator available": nowhere to keep it
+        return numba.njit(**OPTIONS)(function)
+
+
+@part_of_a_loop
+def _power_of_two(x):
+    """2^x for |x| < 127."""
+    rounded = x + ROUND
+    f = x - (rounded - ROUND)
+    y = (((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0
+    return scale_by_power(y, rounded)
+
+
+@part_of_a_loop
+def _exp(x, factor):
+    """exp(factor x), below 2^127."""
+    y = x * factor
+    rounded = y * LOG2_E + ROUND
+    n = rounded - ROUND
+    f = ((y - n * LN2_HIGH) - n * LN2_LOW) * LOG2_E
+    y = (((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0
+    return scale_by_power(y, rounded)
+
+
+@part_of_a_loop
+def _half_tanh(p):
+    """-tanh(u / c) / 2 from p = exp(2 u / c); the second term takes back the rounding of r."""
+    r = ONE / (p + ONE)
+    return (r - HALF) + r * ((ONE - r) - r * p)
+
+
+@part_of_a_loop
+def _wide_half_tanh(u, factor):
+    """The same from u and 2 / c; the exponential is cut off where the tanh has long been 1."""
+    u = minimum(u, LARGEST / factor)
+    u = zeros_like(u) - minimum(zeros_like(u) - u, LARGEST / factor)
+    return _half_tanh(_exp(u, factor))
+
+
+@part_of_a_loop
+def _read(source, row, first, to):
+    """Features first ... first + 15 of a row, as far as there are, into the rows of ``to``."""
+    _, length, size = source.shape
+    for i in range(length):
+        if first + LANES <= size:
+            store(to, i, load_at(source, (row * length + i) * size + first))
+        else:
+            for d in range(size - first):
+                to[i, d] = source[row, i, first + d]
+
+
+@part_of_a_loop
+def _write(source, to, row, first):
+    _, length, size = to.shape
+    for i in range(length):
+        if first + LANES <= size:
+            store_at(to, (row * length + i) * size + first, load(source, i))
+        else:
+            for d in range(size - first):
+                to[row, i, first + d] = source[i, d]
+
+
+@part_of_a_loop
+def _centre(keys, queries, mask, limit):
+    """Move keys and queries of each feature against one another until both fit into the smallest [-H, H].
+
+    Sums stay as they are. Returns the largest H; where that is beyond the limit nothing is moved.
+    """
+    high = zeros_like(keys) - np.float32(np.inf)
+    low = high
+    for i in range(len(keys)):
+        q = load(queries, i)
+        high, low = maximum(zeros_like(q) - q, high), maximum(q, low)
+        if mask[i]:
+            k = load(keys, i)
+            high, low = maximum(k, high), maximum(zeros_like(k) - k, low)
+    ends = np.empty((2, LANES), np.float32)
+    store(ends, 0, (high + low) * HALF)
+    store(ends, 1, (high - low) * HALF)
+    largest = np.float32(0)
+    for d in range(LANES):
+        if not (ends[0, d] <= largest and np.isfinite(ends[1, d])):
+            largest = ends[0, d] if np.isfinite(ends[1, d]) else np.float32(np.inf)
+    if not largest <= limit:
+        ends[1, :] = 0
+    shift = load(ends, 1)
+    for i in range(len(keys)):
+        store(keys, i, load(keys, i) - shift if mask[i] else zeros_like(keys))
+        store(queries, i, load(queries, i) + shift)
+    return largest
+
+
+@inlined
+def _visible(j, n, see, first_real, side):
+    """The real keys of chunk n that query j sees, as a range of ``real``, the list of their positions.
+
+    Where it sees both sides but not itself, side 0 is the keys before it and side 1 those behind, else side 0 is all.
+    ``first_real[i]`` counts the real keys before position i.
+    """
+    before, after, same, window = see
+    start = j - window if before else j
+    stop = j + 1 + window if after else j + 1
+    if not same:
+        start = j + 1 if side == 1 or not before else start
+        stop = j if side == 0 and before else stop
+    start, stop = max(start, n * CHUNK), min(stop, (n + 1) * CHUNK, len(first_real) - 1)
+    return (first_real[start], first_real[stop]) if start < stop else (0, 0)
+
+
+@inlined
+def _sides(see):
+    before, after, same, _ = see
+    return 2 if before and after and not same else 1
+
+
+@part_of_a_loop
+def _is_near(m, n, before, after, far, window):
+    """Whether queries of chunk m see keys of chunk n pair by pair."""
+    distance = abs(m - n)
+    return m == n or ((before if n < m else after) and far < distance and (distance - 1) * CHUNK < window)
+
+
+@part_of_a_loop
+def _near(m, n, see, c, wide, real, first_real, exp_keys, exp_queries, values, numerator, denominator):
+    """Add the keys of chunk n to the queries of chunk m."""
+    for j in range(m * CHUNK, min(len(values), (m + 1) * CHUNK)):
+        q = load(exp_queries, j)
+        for side in range(_sides(see)):
+            first, last = _visible(j, n, see, first_real, side)
+            if first < last:
+                if wide:
+                    num, den = _wide_pairs(first, last, c, wide, real, exp_keys, q, values)
+                else:
+                    num, den = _narrow_pairs(first, last, c, real, exp_keys, q, values)
+                store(denominator, j, load(denominator, j) + den)
+                store(numerator, j, load(numerator, j) + num)
+
+
+@inlined
+def _narrow_pairs(first, last, c, real, exp_keys, q, values):
+    """Weights of real keys first ... last - 1, times their values and alone. Two at a time hide one another's latency."""
+    num, den = zeros_like(values), zeros_like(values)
+    for r in range(first, last - 1, 2):
+        i, i1 = real[r], real[r + 1]
+        weight = _power_of_two(_half_tanh(load(exp_keys, i) * q) * c)
+        weight1 = _power_of_two(_half_tanh(load(exp_keys, i1) * q) * c)
+        den = den + (weight + weight1)
+        num = (num + weight * load(values, i)) + weight1 * load(values, i1)
+    if (last - first) % 2:
+        weight = _power_of_two(_half_tanh(load(exp_keys, real[last - 1]) * q) * c)
+        den = den + weight
+        num = num + weight * load(values, real[last - 1])
+    return num, den
+
+
+@inlined
+def _wide_pairs(first, last, c, wide, real, keys, q, values):
+    num, den = zeros_like(values), zeros_like(values)
+    for r in range(first, last):
+        weight = _power_of_two(_wide_half_tanh(load(keys, real[r]) + q, wide) * c)
+        den = den + weight
+        num = num + weight * load(values, real[r])
+    return num, den
+
+
+@inlined
+def _pair_backward(i, q, share, s, c, wide, exp_keys, values):
+    """Gradients of a pair's value and of its score."""
+    k = load(exp_keys, i)
+    t = _wide_half_tanh(k + q, wide) if wide else _half_tanh(k * q)
+    weight = _power_of_two(t * c) * share
+    return weight, weight * (load(values, i) - s) * (ONE - FOUR * t * t)
+
+
+@part_of_a_loop
+def _near_backward(
+    m, n, see, c, wide, real, first_real, exp_keys, exp_queries, values, shares, out, to_keys, to_queries, to_values
+):
+    """Gradients of query chunk m and key chunk n.
+
+    The loss changes with w_ij by G_j (x_i - s_j), where G = grad / denominator, the shares, and s is the result.
+    """
+    part = np.zeros((2 * CHUNK, LANES), np.float32)
+    for j in range(m * CHUNK, min(len(values), (m + 1) * CHUNK)):
+        q, share, s = load(exp_queries, j), load(shares, j), load(out, j)
+        to_query = zeros_like(values)
+        for side in range(_sides(see)):
+            first, last = _visible(j, n, see, first_real, side)
+            for r in range(first, last - 1, 2):
+                row, row1 = 2 * (real[r] - n * CHUNK), 2 * (real[r + 1] - n * CHUNK)
+                weight, score = _pair_backward(real[r], q, share, s, c, wide, exp_keys, values)
+                weight1, score1 = _pair_backward(real[r + 1], q, share, s, c, wide, exp_keys, values)
+                to_query = to_query + (score + score1)
+                store(part, row, load(part, row) + score)
+                store(part, row + 1, load(part, row + 1) + weight)
+                store(part, row1, load(part, row1) + score1)
+                store(part, row1 + 1, load(part, row1 + 1) + weight1)
+            if (last - first) % 2:
+                row = 2 * (real[last - 1] - n * CHUNK)
+                weight, score = _pair_backward(real[last - 1], q, share, s, c, wide, exp_keys, values)
+                to_query = to_query + score
+                store(part, row, load(part, row) + score)
+                store(part, row + 1, load(part, row + 1) + weight)
+        store(to_queries, j, load(to_queries, j) + to_query)
+    for i in range(n * CHUNK, min(len(values), (n + 1) * CHUNK)):
+        row = 2 * (i - n * CHUNK)
+        store(to_keys, i, load(to_keys, i) + load(part, row))
+        store(to_values, i, load(to_values, i) + load(part, row + 1))
+
+
+@part_of_a_loop
+def _moments(points, tilt, h, starts, values, moments):
+    """moments[m, r] = sum of starts exp(tilt a) T_r(a / h) over chunk m, moments[m, terms + r] the same times values.
+
+    Two points at a time: sums are loaded and stored half as often. An odd last one meets a point that counts 0.
+    """
+    terms = moments.shape[1] // 2
+    for m in range(len(moments)):
+        total = moments[m]
+        total[:] = 0
+        last = min(len(points), (m + 1) * CHUNK)
+        for i in range(m * CHUNK, last, 2):
+            i1 = min(i + 1, last - 1)
+            a, b = load(points, i), load(points, i1)
+            y0 = zeros_like(moments) + _exp(a, tilt) * load(starts, i)
+            z0 = zeros_like(moments) + _exp(b, tilt) * load(starts, i1) * np.float32(i1 - i)
+            y, z = (zeros_like(moments) + a) / h, (zeros_like(moments) + b) / h
+            y1, z1 = y0 * y, z0 * z
+            y, z = y + y, z + z
+            v, w = zeros_like(moments) + load(values, i), zeros_like(moments) + load(values, i1)
+            for r in range(terms):
+                store(total, r, load(total, r) + (y0 + z0))
+                store(total, terms + r, load(total, terms + r) + y0 * v + z0 * w)
+                y0, y1 = y1, y * y1 - y0
+                z0, z1 = z1, z * z1 - z0
+
+
+@inlined
+def _evaluate(x, tilt, h, terms, first, second, third):
+    """exp(tilt x) sum_r terms[n + r] T_r(x / h) for n = first, second and third, where they are not -1."""
+    z = (zeros_like(terms) + x) / h
+    z0 = zeros_like(terms) + _exp(x, tilt)
+    z1 = z0 * z
+    z = z + z
+    one, two, three = zeros_like(terms), zeros_like(terms), zeros_like(terms)
+    if third < 0:
+        for r in range(second - first):
+            one = one + z0 * load(terms, first + r)
+            two = two + z0 * load(terms, second + r)
+            z0, z1 = z1, z * z1 - z0
+    else:
+        for r in range(second - first):
+            one = one + z0 * load(terms, first + r)
+            two = two + z0 * load(terms, second + r)
+            three = three + z0 * load(terms, third + r)
+            z0, z1 = z1, z * z1 - z0
+    return one, two, three
+
+
+@part_of_a_loop
+def _expand(coefficients, moments, first, terms, to):
+    """terms[to + r] = sum_s coefficients[r, s] moments[first + s]."""
+    size = len(coefficients)
+    for r in range(0, size, 4):
+        a, b, c, d = zeros_like(terms), zeros_like(terms), zeros_like(terms), zeros_like(terms)
+        for s in range(size):
+            moment = zeros_like(terms) + load(moments, first + s)
+            a = a + moment * coefficients[r, s]
+            b = b + moment * coefficients[r + 1, s]
+            c = c + moment * coefficients[r + 2, s]
+            d = d + moment * coefficients[r + 3, s]
+        store(terms, to + r, a)
+        store(terms, to + r + 1, b)
+        store(terms, to + r + 2, c)
+        store(terms, to + r + 3, d)
+
+
+@part_of_a_loop
+def _add(total, moments, sign):
+    for r in range(len(total)):
+        store(total, r, load(total, r) + load(moments, r) * sign)
+
+
+@part_of_a_loop
+def _count(first_real, start, stop):
+    """The real tokens in chunks start ... stop - 1."""
+    last = len(first_real) - 1
+    return first_real[min(last, max(0, stop * CHUNK))] - first_real[min(last, max(0, start * CHUNK))]
+
+
+@part_of_a_loop
+def _slide(total, current, moments, m, before, after, far, first_real):
+    """From the moments of all chunks far from chunk m - 1 to those far from m: up to ``far`` chunks away.
+
+    The running total is kept in float64, so that what is taken out again leaves no trace; where no token is left, not
+    even a rounding of it.
+    """
+    if m == 0:
+        total[:] = 0
+        for n in range(1, min(len(moments), far + 1) if after else 0):
+            _add(total, moments[n], 1)
+    if m > 0 and before:
+        _add(total, moments[m - 1], 1)
+        if m - 1 - far >= 0:
+            _add(total, moments[m - 1 - far], -1)
+    if m > 0 and after:
+        _add(total, moments[m], -1)
+        if m + far < len(moments):
+            _add(total, moments[m + far], 1)
+    left = _count(first_real, m - far, m) if before else 0
+    if left + (_count(first_real, m + 1, m + 1 + far) if after else 0) == 0:
+        total[:] = 0
+    for r in range(len(total)):
+        store(current, r, load(total, r))
+
+
+@part_of_a_loop
+def _workspace(length, coefficients):
+    """Moments of every chunk; their running total, in float64 and as it is used; the terms of one chunk."""
+    size, kind = coefficients.shape[1], coefficients.dtype
+    moments = np.empty(((length + CHUNK - 1) // CHUNK, 2 * size, LANES), kind)
+    return moments, np.empty((2 * size, LANES)), np.empty((2 * size, LANES), kind), np.empty((3 * size, LANES), kind)
+
+
+@part_of_a_loop
+def _forward_far(
+    keys, queries, ones, values, first_real, tilt, h, coefficients, before, after, far, numerator, denominator
+):
+    """Add to every query the keys of chunks up to ``far`` chunks away."""
+    size, weight = coefficients.shape[1], coefficients[0]
+    moments, total, current, terms = _workspace(len(keys), coefficients)
+    _moments(keys, tilt, h, ones, values, moments)
+    for m in range(len(moments)):
+        _slide(total, current, moments, m, before, after, far, first_real)
+        _expand(weight, current, 0, terms, 0)
+        _expand(weight, current, size, terms, size)
+        for j in range(m * CHUNK, min(len(keys), (m + 1) * CHUNK)):
+            den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
+            store(denominator, j, load(denominator, j) + den)
+            store(numerator, j, load(numerator, j) + num)
+
+
+@part_of_a_loop
+def _backward_far(
+    keys,
+    queries,
+    ones,
+    values,
+    shares,
+    out,
+    first_real,
+    tilt,
+    h,
+    coefficients,
+    before,
+    after,
+    far,
+    to_keys,
+    to_queries,
+    to_values,
+):
+    """The same for gradients, see ``_near_backward``."""
+    size, weight, slope = coefficients.shape[1], coefficients[0], coefficients[1]
+    moments, total, current, terms = _workspace(len(keys), coefficients)
+    _moments(keys, tilt, h, ones, values, moments)
+    for m in range(len(moments)):
+        _slide(total, current, moments, m, before, after, far, first_real)
+        _expand(slope, current, 0, terms, 0)
+        _expand(slope, current, size, terms, size)
+        for j in range(m * CHUNK, min(len(keys), (m + 1) * CHUNK)):
+            den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
+            store(to_queries, j, load(to_queries, j) + load(shares, j) * (num - load(out, j) * den))
+    # Keys before a query get their gradient from it: seen from the keys, the queries lie behind.
+    _moments(queries, tilt, h, shares, out, moments)
+    everyone = np.arange(len(queries) + 1)
+    for m in range(len(moments)):
+        _slide(total, current, moments, m, after, before, far, everyone)
+        _expand(weight, current, 0, terms, 0)
+        _expand(slope, current, 0, terms, size)
+        _expand(slope, current, size, terms, 2 * size)
+        for i in range(m * CHUNK, min(len(keys), (m + 1) * CHUNK)):
+            to_value, share, pull = _evaluate(load(keys, i), tilt, h, terms, 0, size, 2 * size)
+            store(to_values, i, load(to_values, i) + to_value * load(ones, i))
+            store(to_keys, i, load(to_keys, i) + (load(values, i) * share - pull) * load(ones, i))
+
+
+@part_of_a_loop
+def _reach(largest, length, window, tiers, shortest):
+    """The tier of an item, and how many chunks away its far keys lie: 0 for none."""
+    for tier in range(len(tiers)):
+        if largest <= tiers[tier, 0]:
+            return tier, max(0, (window + 1 - CHUNK) // CHUNK) if length >= max(shortest[tier], CHUNK + 1) else 0
+    return 0, 0
+
+
+@part_of_a_loop
+def _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real):
+    """Read an item into buffers 0 ... 5: keys, queries, values, mask, their exponentials
+    (or again themselves, see below).
+
+    Returns the half range of the scores and, where it is beyond the limit, ``wide`` = 2 / c: exponentials of single
+    tokens lose digits where these lie far apart, so that wide scores are summed first.
+    """
+    k, q, x, ones, exp_k, exp_q = buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
+    _read(keys, row, first, k)
+    _read(queries, row, first, q)
+    _read(values, row, first, x)
+    count = 0
+    for i in range(len(k)):
+        first_real[i] = count
+        store(ones, i, zeros_like(ones) + (ONE if mask[row, i] else ONE - ONE))
+        if mask[row, i]:
+            real[count] = i
+            count += 1
+        else:
+            store(x, i, zeros_like(x))
+    first_real[len(k)] = count
+    largest, factor = _centre(k, q, mask[row], limit), np.float32(2 / scale)
+    narrow = largest <= limit
+    for i in range(len(k)):
+        store(exp_k, i, _exp(load(k, i), factor) if narrow else load(k, i))
+        store(exp_q, i, _exp(load(q, i), factor) if narrow else load(q, i))
+    return largest, np.float32(0) if narrow else factor
+
+
+@whole_loop
+def forward(
+    start, stop, scale, limit, tiers, shortest, tables32, tables64, keys, queries, values, mask, see, out, denominators
+):
+    """Items start ... stop.
+
+    Half ranges up to ``limit`` take exponentials of single tokens, see ``_set_up``. ``tiers[t]`` = (half range, tilt, terms), ``shortest[t]`` the sentence length from which it is used; coefficients
+    (tier, weight or slope, terms, terms) stand in ``tables32``, those of the last tiers in ``tables64``.
+    ``see`` = (before, after, same, window): which keys a query sees.
+    """
+    _, length, size = values.shape
+    blocks, chunks = (size + LANES - 1) // LANES, (length + CHUNK - 1) // CHUNK
+    before, after, _, window = see
+    c = np.float32(-2 * scale) * LOG2_E
+    real, first_real = np.empty(length, np.int64), np.empty(length + 1, np.int64)
+    buffers = np.zeros((8, length, LANES), np.float32)
+    k, q, x, ones, exp_k, exp_q = buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
+    num, den = buffers[6], buffers[7]
+    for item in range(start, stop):
+        row, first = item // blocks, item % blocks * LANES
+        buffers[6:] = 0
+        largest, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
+        tier, far = _reach(largest, length, window, tiers, shortest)
+        if far:
+            h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
+            if tier < len(tables32):
+                table = tables32[tier, :, :n, :n]
+                _forward_far(k, q, ones, x, first_real, tilt, np.float32(h), table, before, after, far, num, den)
+            else:
+                table = tables64[tier - len(tables32), :, :n, :n]
+                _forward_far(k, q, ones, x, first_real, tilt, h, table, before, after, far, num, den)
+        for m in range(chunks):
+            for n in range(chunks):
+                if _is_near(m, n, before, after, far, window):
+                    _near(m, n, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
+        for j in range(length):
+            store(num, j, divide_or_zero(load(num, j), load(den, j)))
+        _write(num, out, row, first)
+        _write(den, denominators, row, first)
+
+
+@whole_loop
+def backward(
+    start,
+    stop,
+    scale,
+    limit,
+    tiers,
+    shortest,
+    tables32,
+    tables64,
+    keys,
+    queries,
+    values,
+    mask,
+    see,
+    out,
+    denominators,
+    grad,
+    grad_keys,
+    grad_queries,
+    grad_values,
+):
+    """As :func:`forward`."""
+    _, length, size = values.shape
+    blocks, chunks = (size + LANES - 1) // LANES, (length + CHUNK - 1) // CHUNK
+    before, after, _, window = see
+    c = np.float32(-2 * scale) * LOG2_E
+    real, first_real = np.empty(length, np.int64), np.empty(length + 1, np.int64)
+    buffers = np.zeros((11, length, LANES), np.float32)
+    k, q, x, ones, exp_k, exp_q = buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
+    share, s, to_k, to_q, to_x = buffers[6], buffers[7], buffers[8], buffers[9], buffers[10]
+    for item in range(start, stop):
+        row, first = item // blocks, item % blocks * LANES
+        buffers[6:] = 0
+        largest, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
+        _read(grad, row, first, share)
+        _read(denominators, row, first, s)
+        for j in range(length):
+            store(share, j, divide_or_zero(load(share, j), load(s, j)))
+        _read(out, row, first, s)
+        tier, far = _reach(largest, length, window, tiers, shortest)
+        if far:
+            h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
+            points = (k, q, ones, x, share, s, first_real)
+            if tier < len(tables32):
+                table = tables32[tier, :, :n, :n]
+                _backward_far(*points, tilt, np.float32(h), table, before, after, far, to_k, to_q, to_x)
+            else:
+                table = tables64[tier - len(tables32), :, :n, :n]
+                _backward_far(*points, tilt, h, table, before, after, far, to_k, to_q, to_x)
+        for m in range(chunks):
+            for n in range(chunks):
+                if _is_near(m, n, before, after, far, window):
+                    _near_backward(m, n, see, c, wide, real, first_real, exp_k, exp_q, x, share, s, to_k, to_q, to_x)
+        _write(to_k, grad_keys, row, first)
+        _write(to_q, grad_queries, row, first)
+        _write(to_x, grad_values, row, first)

@@ -1,0 +1,179 @@
+"""The benchmark runner at tiny shapes: what it records and refuses, never how fast anything is."""
+
+import json
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import report, run, targets
+from benchmarks.measure import Case, Setting
+from benchmarks.operators import OPERATORS, Operator
+from benchmarks.shapes import HALF_LENGTH, SELECTIONS, TARGETS
+from hf_blosan.errors import InputError
+from hf_blosan.functional import IMPLEMENTATIONS
+
+SETTING = Setting(threads=1)
+
+
+def measured(path, *options):
+    """The report of a quick run."""
+    run.run(["--output", str(path), "--threads", "1", "--repeats", "1", "--no-memory", *options])
+    return json.loads(path.read_text())
+
+
+class Scaled(nn.Module):
+    """A linear layer that is wrong by a factor unless it is computed eagerly."""
+
+    implementation = "auto"
+
+    def __init__(self, factor):
+        super().__init__()
+        self.map, self.factor = nn.Linear(300, 300), factor
+
+    def forward(self, hidden, mask):
+        return self.map(hidden) * (1.0 if self.implementation == "eager" else self.factor)
+
+
+def test_run_from_command_to_figures(tmp_path):
+    path = tmp_path / "tiny.json"
+    arguments = ["--output", str(path), "--shapes", "2x8", "--operators", "disa,lstm", "--threads", "1"]
+    assert run.main([*arguments, "--repeats", "2"]) == 0
+    content = json.loads(path.read_text())
+    head = content["header"]
+    assert head["threads"] == 1 and head["seed"] == 42 and head["dtype"] == "float32" and head["device"] == "cpu"
+    assert head["hardware"]["cpu"] and head["hardware"]["cores"] and head["hardware"]["memory_gib"] > 0
+    assert head["versions"]["torch"] == torch.__version__ and {"commit", "date", "rule"} <= head.keys()
+    assert head["command"].startswith("python -m benchmarks.run --output")
+    identity = [(row["operator"], row["batch"], row["length"], row["pass"]) for row in content["rows"]]
+    assert identity == [(name, 2, 8, pass_) for pass_ in ("forward", "forward+backward") for name in ("disa", "lstm")]
+    for row in content["rows"]:
+        assert 0 < row["min_ms"] <= row["lower_quartile_ms"] <= row["median_ms"] <= row["upper_quartile_ms"]
+        assert row["peak_mib"] >= 0
+    # Training keeps at least the gradients of the weights, 722400 numbers in each direction of an LSTM.
+    assert content["rows"][3]["peak_mib"] > 2 * 722400 * 4 / 2**20
+
+    assert report.main([str(path)]) == 0
+    text = (tmp_path / "tiny.md").read_text()
+    assert head["command"] in text and "| 2x8 | nn.LSTM, bidirectional | " in text and "## Targets" in text
+    for name in ("tiny_lengths.png", "tiny_all_lengths.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG") and f"]({name})" in text
+
+
+def test_every_operator_maps_two_directions():
+    assert {f"disa-{name}" for name in IMPLEMENTATIONS if name != "auto"} <= OPERATORS.keys()
+    for name, operator in OPERATORS.items():
+        if operator.device is None:
+            output, *gradients = Case(operator, 1, 5, SETTING).gradients()
+            assert output.shape == (1, 5, 600), name
+            assert all(torch.isfinite(gradient).all() for gradient in gradients), name
+
+
+def test_equal_operators_have_equal_weights_and_inputs():
+    first, second = (Case(OPERATORS[name], 1, 6, SETTING) for name in ("disa", "disa-eager"))
+    assert torch.equal(first.hidden, second.hidden)
+    for a, b in zip(first.module.parameters(), second.module.parameters(), strict=True):
+        assert torch.equal(a, b)
+    torch.testing.assert_close(first.forward(), second.forward())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.0001, torch.nan])
+def test_a_wrong_operator_has_no_speed(factor, tmp_path, monkeypatch):
+    monkeypatch.setitem(OPERATORS, "scaled", Operator("Scaled", lambda length, size: Scaled(factor), checked=True))
+    options = ("--shapes", "2x4", "--operators", "convolution,scaled", "--passes", "forward")
+    peer, scaled = measured(tmp_path / "scaled.json", *options)["rows"]
+    assert "median_ms" in peer and ("median_ms" in scaled) == (factor == 1)
+    if factor != 1:
+        assert scaled["refused"].endswith("times the error allowed")
+        report.main([str(tmp_path / "scaled.json")])
+        assert f"Scaled: refused, {scaled['refused']}" in (tmp_path / "scaled.md").read_text()
+
+
+def test_an_operator_that_raises_is_refused(tmp_path, monkeypatch):
+    def build(length, size):
+        raise RuntimeError("no kernel for this machine")
+
+    monkeypatch.setitem(OPERATORS, "broken", Operator("Broken", build, checked=True))
+    rows = measured(tmp_path / "broken.json", "--shapes", "1x3", "--operators", "broken")["rows"]
+    assert all(row["refused"].startswith("RuntimeError at 2x3") and "no kernel" in row["refused"] for row in rows)
+    assert report.main([str(tmp_path / "broken.json")]) == 0  # and there is nothing to draw
+
+
+def test_the_textbook_form_is_left_out_where_it_is_too_large():
+    eager = OPERATORS["disa-eager"]
+    assert eager.too_large(64, 64, "forward+backward") is None
+    assert "the limit is 6 GiB" in eager.too_large(8, 384, "forward+backward")
+    assert OPERATORS["disa"].too_large(2, 4096, "forward+backward") is None
+
+
+def test_resume_measures_what_is_missing(tmp_path):
+    path = tmp_path / "resumed.json"
+    options = ("--operators", "convolution", "--passes", "forward", "--resume")
+    first = measured(path, "--shapes", "1x3", *options)["rows"]
+    both = measured(path, "--shapes", "1x3,1x4", *options)["rows"]
+    assert both[0] == first[0] and [row["length"] for row in both] == [3, 4]
+    more = measured(path, "--shapes", "1x3", "--operators", "gru", *options[2:])["rows"]
+    assert [(row["operator"], row["length"]) for row in more] == [("convolution", 4), ("gru", 3), ("convolution", 3)]
+    with pytest.raises(InputError, match="made with seed 42, here it is 7"):
+        measured(path, "--shapes", "1x3", *options, "--seed", "7")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--shapes", "64by16"), "--shapes 64by16: give targets, cuda, sweep or batch x length"),
+        (("--operators", "disa,warp"), "--operators warp: there is no such choice; take from disa,"),
+        (("--passes", "backward"), "--passes backward"),
+        (("--repeats", "0"), "--repeats 0: give at least 1"),
+    ],
+)
+def test_bad_options_get_one_sentence(options, message, tmp_path, capsys):
+    assert run.main(["--output", str(tmp_path / "x.json"), *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def rows_at(shape, pass_="forward", **figures):
+    batch, length = shape
+    names = {name.replace("_", "-"): value for name, value in figures.items()}
+    return [{"operator": name, "batch": batch, "length": length, "pass": pass_, **row} for name, row in names.items()]
+
+
+def test_targets_are_met_or_missed():
+    times = [rows_at(shape, disa={"median_ms": 9.0}, multihead={"median_ms": 10.0}) for shape in TARGETS]
+    times += [rows_at(shape, mtsa_2={"median_ms": 13.0}) for shape in TARGETS]
+    times += [rows_at(shape, mtsa_8={"refused": "wrong"}) for shape in TARGETS]
+    times += [rows_at((8, 384), "forward+backward", disa={"peak_mib": 50.0}, lstm={"peak_mib": 40.0})]
+    times += [rows_at(HALF_LENGTH, "forward+backward", disa={"peak_mib": 20.0})]
+    rows = [row for group in times for row in group]
+    table = targets.targets_table({"header": {"device": "cpu", "dtype": "float32"}, "rows": rows}).splitlines()
+
+    def line(start):
+        return next(line for line in table if line.startswith(f"| {start}"))
+
+    assert line("DiSA / nn.MultiheadAttention | forward | 1 |").endswith("2x4096: 0.9 | met |")
+    assert line("DiSA / nn.MultiheadAttention | forward+backward").endswith("| **not measured** |")
+    assert line("MTSA, 2 heads").endswith("2x4096: **1.3** | **missed** |")
+    assert line("MTSA, 8 heads").endswith("2x4096: refused | **refused** |")
+    assert line("peak memory, DiSA / nn.LSTM").endswith("8x384: 1.25 | met |")
+    assert line("peak memory, DiSA / at half").endswith("8x384: **2.5** | **missed** |")
+    assert "No target" in targets.targets_table({"header": {"device": "cpu", "dtype": "bfloat16"}, "rows": rows})
+
+
+def test_targets_name_what_is_measured():
+    for target in (*targets.ON_CPU, *targets.ON_CUDA):
+        assert {target.above, target.below} <= OPERATORS.keys()
+        assert set(target.shapes) <= set(SELECTIONS["targets" if target.device == "cpu" else "cuda"])
+
+
+def test_report_needs_a_report_and_matplotlib(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "x.json"
+    path.write_text("[]")
+    assert report.main([str(path)]) == 2
+    assert "not a file that benchmarks.run wrote" in capsys.readouterr().err
+    measured(path, "--shapes", "1x3", "--operators", "convolution", "--passes", "forward")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert report.main([str(path)]) == 2
+    assert capsys.readouterr().err.endswith('error: the figures need matplotlib: pip install -e ".[benchmark]"\n')
