@@ -63,6 +63,15 @@ class Dense(nn.Linear):
         return activate(super().forward(F.dropout(x, self.dropout, self.training)), self.activation)
 
 
+def is_plain(module: nn.Module) -> bool:
+    """Whether a dense layer is nothing but weight, bias and, at the moment, no dropout.
+
+    Only then may its product be taken apart: adapters (LoRA) replace the module, hooks want to see its input.
+    """
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return type(module) in (Dense, HeadDense) and not hooks and not (module.training and module.dropout)
+
+
 class HeadDense(nn.Module):
     """A dense layer of its own for every head, (B, N, in) or (B, H, N, in) -> (B, H, N, out)."""
 
@@ -77,15 +86,20 @@ class HeadDense(nn.Module):
         if x.dim() == 3 and self.training and self.dropout:
             x = x[:, None].expand(-1, num_heads, -1, -1)  # every head drops its own elements
         x = F.dropout(x, self.dropout, self.training)
+        B, N = x.shape[0], x.shape[-2]
         if x.dim() == 3:
             y = F.linear(x, self.weight.transpose(1, 2).flatten(0, 1))
-            y = y.unflatten(-1, (num_heads, out_features)).transpose(1, 2)
+            y = y.view(B * N, num_heads, out_features).transpose(0, 1).contiguous()
         else:
-            # One product a head over all rows: broadcasting the weight over B would copy it B times.
-            B, H, N, _ = x.shape
-            y = torch.bmm(x.transpose(0, 1).reshape(H, B * N, -1), self.weight)
-            y = y.view(H, B, N, out_features).transpose(0, 1)
-        return activate(y if self.bias is None else y + self.bias[:, None], self.activation)
+            y = torch.bmm(by_head(x), self.weight)
+        # In memory heads come first, so that each product of a head is one over all rows.
+        y = y.view(num_heads, B, N, out_features).transpose(0, 1)
+        return activate(y if self.bias is None else y.add_(self.bias[:, None]), self.activation)
+
+
+def by_head(x: Tensor) -> Tensor:
+    """(B, H, N, D) -> (H, B N, D)."""
+    return x.transpose(0, 1).flatten(1, 2)
 
 
 class Highway(nn.Module):
@@ -152,7 +166,12 @@ class FusionGate(nn.Module):
         self.bias = nn.Parameter(torch.empty(size))
 
     def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        gate = (self.first(first) + self.second(second)).add_(self.bias).sigmoid_()
+        if is_plain(self.first) and is_plain(self.second):
+            bias = self.bias if self.first.bias is None else self.bias + self.first.bias + self.second.bias
+            gate = F.linear(first, self.first.weight, bias).add_(F.linear(second, self.second.weight))
+        else:
+            gate = (self.first(first) + self.second(second)).add_(self.bias)
+        gate = gate.sigmoid_()
         return mix(first, second, gate), gate
 
 
@@ -284,11 +303,8 @@ class MaskedBlockSelfAttention(nn.Module):
         block_mask = mask_BMR.any(-1) if self.mask_padding_blocks else None
         blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
 
-        global_BMRD = blocks_BMD[:, :, None].expand(-1, -1, R, -1)
-        inputs = torch.cat([mapped_BMRD, local_XRD.unflatten(0, (B, M)), global_BMRD], dim=-1)
-        candidate_BMRD, gate_BMRD = self.fusion(inputs).chunk(2, dim=-1)
-        gate_BMRD = torch.sigmoid(gate_BMRD)
-        fused_BMRD = mix(ACTIVATIONS[self.activation](candidate_BMRD), mapped_BMRD, gate_BMRD)
+        candidate_BMRD, gate_BMRD = self.fuse(mapped_BMRD, local_XRD.unflatten(0, (B, M)), blocks_BMD)
+        fused_BMRD = mix(candidate_BMRD, mapped_BMRD, gate_BMRD)
         fused_BND = fused_BMRD.flatten(1, 2)[:, :length]
         if not output_attentions:
             return fused_BND, None
@@ -297,6 +313,22 @@ class MaskedBlockSelfAttention(nn.Module):
             (local_weights.unflatten(0, (B, M)), pooling_weights, *global_maps.attentions),
             (*global_maps.gates, gate_BMRD.flatten(1, 2)[:, :length]),
         )
+
+
+    def fuse(self, mapped_BMRD: Tensor, local_BMRD: Tensor, blocks_BMD: Tensor) -> tuple[Tensor, Tensor]:
+        """Candidate and gate of a token from [mapped; local; global], (B, M, R, D) each."""
+        if not is_plain(self.fusion):
+            global_BMRD = blocks_BMD[:, :, None].expand_as(mapped_BMRD)
+            both_BMRD = self.fusion(torch.cat([mapped_BMRD, local_BMRD, global_BMRD], dim=-1))
+            candidate_BMRD, gate_BMRD = both_BMRD.chunk(2, dim=-1)
+            return ACTIVATIONS[self.activation](candidate_BMRD), gate_BMRD.sigmoid()
+        # The global part is the same for all tokens of a block, and nothing has to be put side by side.
+        results = []
+        for weight, bias in zip(self.fusion.weight.chunk(2), self.fusion.bias.chunk(2), strict=True):
+            for_mapped, for_local, for_global = weight.chunk(3, dim=1)
+            result = F.linear(mapped_BMRD, for_mapped) + F.linear(blocks_BMD, for_global, bias)[:, :, None]
+            results.append(result.add_(F.linear(local_BMRD, for_local)))
+        return activate(results[0], self.activation), results[1].sigmoid_()
 
 
 class TensorizedSelfAttention(nn.Module):
@@ -378,7 +410,7 @@ class TensorizedSelfAttention(nn.Module):
         )
         gate_BHND = None
         if self.gate is not None:
-            gate_BHND = torch.sigmoid(self.gate(torch.cat([v_BHND, attended_BHND], dim=-1)))
+            gate_BHND = self.gate_values(v_BHND, attended_BHND)
             attended_BHND = mix(v_BHND, attended_BHND, gate_BHND)
         fused_BND = attended_BHND.transpose(1, 2).flatten(2)
         if self.output_layer is not None:
@@ -388,3 +420,13 @@ class TensorizedSelfAttention(nn.Module):
             return fused_BND, None
         weights = tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, key_mask=mask_BN, **self.options)
         return fused_BND, AttentionMaps((weights,), () if gate_BHND is None else (gate_BHND,))
+
+    def gate_values(self, v_BHND: Tensor, attended_BHND: Tensor) -> Tensor:
+        """sigmoid(W [v; attended] + b)."""
+        if not is_plain(self.gate):
+            return self.gate(torch.cat([v_BHND, attended_BHND], dim=-1)).sigmoid()
+        for_v, for_attended = self.gate.weight.chunk(2, dim=1)
+        scores = torch.baddbmm(self.gate.bias[:, None], by_head(v_BHND), for_v)
+        scores = torch.baddbmm(scores, by_head(attended_BHND), for_attended)
+        B, H, N, D = v_BHND.shape
+        return scores.sigmoid_().view(H, B, N, D).transpose(0, 1)
