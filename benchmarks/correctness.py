@@ -16,15 +16,11 @@ from .operators import SIZE, Operator, set_implementation
 LONG_SIZE = 60
 """Features of a direction in the check of long sentences, whose textbook form has to fit into memory."""
 
-ROUNDINGS = 4
-"""Allowed beside twice the eager form's error: this many roundings of a result's largest number, times the square root
-of the number of tokens, because rounding errors of a sum grow with the root of its terms in whatever order it is made.
-"""
-
 RULE = (
-    "Output and every gradient are compared with the eager textbook form in float64. The largest error of each may be "
-    "twice that of the eager form in float32 (under autocast also: in the same precision), plus "
-    f"{ROUNDINGS} sqrt(tokens) roundings of its largest number, or of the largest gradient where the exact one is 0. "
+    "Output and every gradient are compared with the eager textbook form in float64. The error of each, the root mean "
+    "square of the distance, may be twice that of the eager form in float32 (under autocast also: in the same "
+    "precision); a quarter of a rounding counts where that is exact by chance, of the largest gradient where the "
+    "exact one is 0. "
     "Compared are 2 sentences of a shape's length, at most 64 tokens, and for longer ones 1 sentence of at most 384 "
     f"tokens and {LONG_SIZE} features a direction."
 )
@@ -56,15 +52,14 @@ def worst_error(case: Case) -> tuple[float, str]:
     truth = exact(eager)
     weights = [name for name, _ in case.module.named_parameters()]
     names = ["output", *(f"gradient of {name}" for name in ("the input", *weights)), "output without gradients"]
-    largest = max(float(gradient.abs().max()) for gradient in truth[1:-1])
-    rounding = ROUNDINGS * math.sqrt(case.mask.numel()) * torch.finfo(getattr(torch, case.setting.dtype)).eps
+    largest = max(size(gradient) for gradient in truth[1:-1])
+    rounding = torch.finfo(getattr(torch, case.setting.dtype)).eps / 4
     excess = {}
     for name, got, rounded, expected in zip(names, results(case), results(eager), truth, strict=True):
-        size = float(expected.abs().max())
-        if size < 1e-9 * largest:  # a bias in front of a softmax: 0, and what is left of sums that cancel
-            size = largest
-        allowed = 2 * distance(rounded, expected) + rounding * size
-        excess[name] = distance(got, expected) / max(allowed, torch.finfo(torch.float32).tiny)
+        # A bias in front of a softmax has a gradient of 0, and what is left of sums that cancel.
+        scale = size(expected) if size(expected) >= 1e-9 * largest else largest
+        allowed = 2 * max(size(rounded.double() - expected), rounding * scale)
+        excess[name] = size(got.double() - expected) / max(allowed, torch.finfo(torch.float32).tiny)
     worst = max(excess, key=lambda name: (math.isnan(excess[name]), excess[name]))
     return excess[worst], worst
 
@@ -83,5 +78,6 @@ def exact(case: Case) -> list[Tensor]:
     return results(case)
 
 
-def distance(got: Tensor, truth: Tensor) -> float:
-    return float((got.double() - truth).abs().max())
+def size(x: Tensor) -> float:
+    """Root mean square."""
+    return float(x.double().pow(2).mean().sqrt())

@@ -30,7 +30,6 @@ CASES = [
     *[("linear", direction, 1, window, 4.0) for direction, window in zip(DIRECTIONS, (None, 0, 5, 40), strict=True)],
     *[("fused", direction, 17, 0, 4.0) for direction in DIRECTIONS],
     *[("fused", direction, 17, 5, spread) for direction, spread in zip(DIRECTIONS, (0.1, 12, 40, 200), strict=True)],
-    ("fused", "diagonal", 17, 40, 1.0),
     ("fused", "backward", 63, None, 4.0),
     ("fused", "full", 33, 40, 12.0),
     ("fused", "forward", 100, 5, 200.0),
@@ -76,9 +75,10 @@ def errors_of(got, inputs, spread, **options):
     0, with the rounding of s_j, which was stored.
     """
     truth, rough = (run(dtype, inputs, **options) for dtype in (torch.float64, torch.float32))
-    errors, stored = {}, inputs[3].abs().max() * truth[0].abs().max() if spread == 200 else 0.0
+    errors, stored = {}, (inputs[3].abs().max() * truth[0].abs().max()).item() if spread == 200 else 0.0
     for name, actual, eager, exact in zip(NAMES, got, rough, truth, strict=True):
-        rounding = torch.finfo(torch.float32).eps * exact.abs().max().clamp(min=max(1.0, stored))
+        floor = stored if name in ("grad_keys", "grad_queries") else 1.0
+        rounding = torch.finfo(torch.float32).eps * exact.abs().max().clamp(min=max(1.0, floor))
         allowed = torch.maximum((eager - exact).abs().max(), rounding)
         errors[name] = ((actual - exact).abs().max() / allowed).item()  # NaN where there is any
     return errors

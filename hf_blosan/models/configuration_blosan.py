@@ -67,7 +67,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
 
-    # PreTrainedConfig grants attention weights to attn_implementation="eager" alone; here every implementation has them.
+    # PreTrainedConfig grants attention weights to attn_implementation="eager" alone; here all of them have weights.
     @property
     def output_attentions(self):
         return self._output_attentions

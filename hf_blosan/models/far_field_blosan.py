@@ -7,12 +7,12 @@ such a function separates: with |a|, |b| <= H,
 
 to float32 accuracy with few terms (the tilt flattens K, so that nothing cancels). Tokens are cut into chunks of
 ``CHUNK``. A query meets the keys of its own chunk pair by pair, and all keys of another chunk at once through the
-chunk's moments sum_i exp(tilt a_i) T_r(a_i / H) (1, x_i): sums that are added up along the sentence. Time and memory
-are O(N D). The derivative K' = K (1 - tanh^2) has an expansion of the same form.
+chunk's moments sum_i exp(tilt a_i) T_r(a_i / H) (1, x_i): sums that are added up along the sentence. Time and
+memory are O(N D). The derivative K' = K (1 - tanh^2) has an expansion of the same form.
 
-Why not the Fourier series of the same rank, whose sums need no chunks: each of its queries takes two to three times the
-operations, and in float32 its error is 2 to 40 times the eager form's (most at the first tokens, which see few keys);
-this one's stays within the factor of 2 that the house allows.
+Why not a Fourier series, whose sums need no chunks: each token takes two to three times the operations, and in float32
+its error is 2 to 40 times the eager form's (most at the first tokens, which see few keys); this one's stays within the
+factor of 2 that the house allows.
 
 A ``Tier`` holds the expansion for one H; the data's range picks the tier, beyond the last one all pairs are near.
 """
@@ -30,12 +30,12 @@ from .functional_blosan import order_mask
 CHUNK = 16
 # Half ranges H in units of the scale c. In the wide tiers terms cancel, so that sums are taken in float64.
 HALF_RANGES = (0.3, 0.4, 0.6, 0.8, 1.2, 1.6, 2.4)
-LAST_FLOAT32 = 0.8
+LAST_FLOAT32 = 0.6
 TOLERANCE = 5e-8
 
 
 class Tier(NamedTuple):
-    """``weight[r, s]`` and ``slope[r, s]``, float64, are the coefficients of K and K'; their number is a multiple of 4."""
+    """``weight[r, s]`` and ``slope[r, s]``, float64, are the coefficients of K and K', a multiple of 4 each way."""
 
     half_range: float
     tilt: float

@@ -314,7 +314,6 @@ class MaskedBlockSelfAttention(nn.Module):
             (*global_maps.gates, gate_BMRD.flatten(1, 2)[:, :length]),
         )
 
-
     def fuse(self, mapped_BMRD: Tensor, local_BMRD: Tensor, blocks_BMD: Tensor) -> tuple[Tensor, Tensor]:
         """Candidate and gate of a token from [mapped; local; global], (B, M, R, D) each."""
         if not is_plain(self.fusion):

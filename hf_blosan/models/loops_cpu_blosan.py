@@ -1,8 +1,12 @@
 """The loops of ``kernels_cpu_blosan``, compiled by numba. Work is cut into items: 16 features of one row.
 
-Near pairs, one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = 1 / (1 + p) - 1/2 the score
+Near pairs, one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = -(p - 1) / (p + 1) / 2 the score
 c tanh((k_i + q_j) / c) is -2 c t. A pair costs one reciprocal and one short exponential, and tanh' = 1 - 4 t^2 comes
-for free. Far keys go through the expansion of ``far_field_blosan``. Long sums are taken in parts of ``CHUNK``.
+for free. What is kept of an exponential is exp - 1, which is exact for small scores. Far keys go through the expansion
+of ``far_field_blosan``. Long sums are taken in parts of ``CHUNK``.
+
+All loops stand in this one file because numba's cache on disk looks at the age of the file of ``forward`` and
+``backward`` alone: after a change to ``vector_cpu_blosan`` or ``far_field_blosan.CHUNK``, touch this file.
 """
 
 import numpy as np
@@ -31,7 +35,7 @@ LOG2_E, LN2_HIGH, LN2_LOW = np.float32(np.log2(np.e)), np.float32(0.693359375), 
 # 2^x on [-1/2, 1/2], lowest coefficient first, to 4e-9.
 _fit = np.polynomial.chebyshev.Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
 P0, P1, P2, P3, P4, P5, P6 = _fit.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
-ONE, HALF, FOUR = np.float32(1), np.float32(0.5), np.float32(4)
+ONE, TWO, FOUR, HALF, MINUS_HALF = (np.float32(x) for x in (1, 2, 4, 0.5, -0.5))
 LARGEST = np.float32(80)  # exp(2 u / c) is cut off there, where the tanh has long been 1
 
 # error_model="numpy": no test for a division by zero.
@@ -58,29 +62,48 @@ def _power_of_two(x):
 
 
 @part_of_a_loop
-def _exp(x, factor):
-    """exp(factor x), below 2^127."""
-    y = x * factor
+def _reduced(y):
+    """n, f and 1.5 2^23 + n with exp(y) = 2^(n + f), |f| <= 1/2."""
     rounded = y * LOG2_E + ROUND
     n = rounded - ROUND
-    f = ((y - n * LN2_HIGH) - n * LN2_LOW) * LOG2_E
-    y = (((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0
-    return scale_by_power(y, rounded)
+    return n, ((y - n * LN2_HIGH) - n * LN2_LOW) * LOG2_E, rounded
 
 
 @part_of_a_loop
-def _half_tanh(p):
-    """-tanh(u / c) / 2 from p = exp(2 u / c); the second term takes back the rounding of r."""
-    r = ONE / (p + ONE)
-    return (r - HALF) + r * ((ONE - r) - r * p)
+def _exp(y):
+    """exp(y), below 2^127."""
+    _, f, rounded = _reduced(y)
+    return scale_by_power((((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0, rounded)
 
 
 @part_of_a_loop
-def _wide_half_tanh(u, factor):
-    """The same from u and 2 / c; the exponential is cut off where the tanh has long been 1."""
-    u = minimum(u, LARGEST / factor)
-    u = zeros_like(u) - minimum(zeros_like(u) - u, LARGEST / factor)
-    return _half_tanh(_exp(u, factor))
+def _expm1(y):
+    """exp(y) - 1, exact near 0 too."""
+    n, f, rounded = _reduced(y)
+    power = scale_by_power(zeros_like(f) + ONE, rounded)
+    return power * ((((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f) + (power - ONE)
+
+
+@part_of_a_loop
+def _half_tanh(m):
+    """-tanh(u / c) / 2 from m = exp(2 u / c) - 1; the last term takes back the rounding of r."""
+    s = m + TWO
+    r = ONE / s
+    t = m * r * MINUS_HALF
+    return t + t * (ONE - r * s)
+
+
+@part_of_a_loop
+def _pair(key, query):
+    """exp(2 u / c) - 1 from exp(2 k / c) - 1 and exp(2 q / c) - 1."""
+    return key * query + (key + query)
+
+
+@part_of_a_loop
+def _wide_pair(key, query, factor):
+    """The same from k, q and 2 / c; the exponential is cut off where the tanh has long been 1."""
+    y = minimum((key + query) * factor, LARGEST)
+    return _expm1(zeros_like(y) - minimum(zeros_like(y) - y, LARGEST))
 
 
 @part_of_a_loop
@@ -184,16 +207,16 @@ def _near(m, n, see, c, wide, real, first_real, exp_keys, exp_queries, values, n
 
 @inlined
 def _narrow_pairs(first, last, c, real, exp_keys, q, values):
-    """Weights of real keys first ... last - 1, times their values and alone. Two at a time hide one another's latency."""
+    """Weights of the keys, times their values and alone. Two at a time hide one another's latency."""
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last - 1, 2):
         i, i1 = real[r], real[r + 1]
-        weight = _power_of_two(_half_tanh(load(exp_keys, i) * q) * c)
-        weight1 = _power_of_two(_half_tanh(load(exp_keys, i1) * q) * c)
+        weight = _power_of_two(_half_tanh(_pair(load(exp_keys, i), q)) * c)
+        weight1 = _power_of_two(_half_tanh(_pair(load(exp_keys, i1), q)) * c)
         den = den + (weight + weight1)
         num = (num + weight * load(values, i)) + weight1 * load(values, i1)
     if (last - first) % 2:
-        weight = _power_of_two(_half_tanh(load(exp_keys, real[last - 1]) * q) * c)
+        weight = _power_of_two(_half_tanh(_pair(load(exp_keys, real[last - 1]), q)) * c)
         den = den + weight
         num = num + weight * load(values, real[last - 1])
     return num, den
@@ -203,7 +226,7 @@ def _narrow_pairs(first, last, c, real, exp_keys, q, values):
 def _wide_pairs(first, last, c, wide, real, keys, q, values):
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last):
-        weight = _power_of_two(_wide_half_tanh(load(keys, real[r]) + q, wide) * c)
+        weight = _power_of_two(_half_tanh(_wide_pair(load(keys, real[r]), q, wide)) * c)
         den = den + weight
         num = num + weight * load(values, real[r])
     return num, den
@@ -213,7 +236,7 @@ def _wide_pairs(first, last, c, wide, real, keys, q, values):
 def _pair_backward(i, q, share, s, c, wide, exp_keys, values):
     """Gradients of a pair's value and of its score."""
     k = load(exp_keys, i)
-    t = _wide_half_tanh(k + q, wide) if wide else _half_tanh(k * q)
+    t = _half_tanh(_wide_pair(k, q, wide) if wide else _pair(k, q))
     weight = _power_of_two(t * c) * share
     return weight, weight * (load(values, i) - s) * (ONE - FOUR * t * t)
 
@@ -268,8 +291,8 @@ def _moments(points, tilt, h, starts, values, moments):
         for i in range(m * CHUNK, last, 2):
             i1 = min(i + 1, last - 1)
             a, b = load(points, i), load(points, i1)
-            y0 = zeros_like(moments) + _exp(a, tilt) * load(starts, i)
-            z0 = zeros_like(moments) + _exp(b, tilt) * load(starts, i1) * np.float32(i1 - i)
+            y0 = zeros_like(moments) + _exp(a * tilt) * load(starts, i)
+            z0 = zeros_like(moments) + _exp(b * tilt) * load(starts, i1) * np.float32(i1 - i)
             y, z = (zeros_like(moments) + a) / h, (zeros_like(moments) + b) / h
             y1, z1 = y0 * y, z0 * z
             y, z = y + y, z + z
@@ -285,7 +308,7 @@ def _moments(points, tilt, h, starts, values, moments):
 def _evaluate(x, tilt, h, terms, first, second, third):
     """exp(tilt x) sum_r terms[n + r] T_r(x / h) for n = first, second and third, where they are not -1."""
     z = (zeros_like(terms) + x) / h
-    z0 = zeros_like(terms) + _exp(x, tilt)
+    z0 = zeros_like(terms) + _exp(x * tilt)
     z1 = z0 * z
     z = z + z
     one, two, three = zeros_like(terms), zeros_like(terms), zeros_like(terms)
@@ -441,8 +464,7 @@ def _reach(largest, length, window, tiers, shortest):
 
 @part_of_a_loop
 def _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real):
-    """Read an item into buffers 0 ... 5: keys, queries, values, mask, their exponentials
-    (or again themselves, see below).
+    """Read an item into buffers 0 ... 5: keys, queries, values, mask, and exp - 1 of keys and of queries.
 
     Returns the half range of the scores and, where it is beyond the limit, ``wide`` = 2 / c: exponentials of single
     tokens lose digits where these lie far apart, so that wide scores are summed first.
@@ -464,8 +486,8 @@ def _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real
     largest, factor = _centre(k, q, mask[row], limit), np.float32(2 / scale)
     narrow = largest <= limit
     for i in range(len(k)):
-        store(exp_k, i, _exp(load(k, i), factor) if narrow else load(k, i))
-        store(exp_q, i, _exp(load(q, i), factor) if narrow else load(q, i))
+        store(exp_k, i, _expm1(load(k, i) * factor) if narrow else load(k, i))
+        store(exp_q, i, _expm1(load(q, i) * factor) if narrow else load(q, i))
     return largest, np.float32(0) if narrow else factor
 
 
@@ -475,8 +497,9 @@ def forward(
 ):
     """Items start ... stop.
 
-    Half ranges up to ``limit`` take exponentials of single tokens, see ``_set_up``. ``tiers[t]`` = (half range, tilt, terms), ``shortest[t]`` the sentence length from which it is used; coefficients
-    (tier, weight or slope, terms, terms) stand in ``tables32``, those of the last tiers in ``tables64``.
+    Half ranges up to ``limit`` take exponentials of single tokens, see ``_set_up``. ``tiers[t]`` = (half range, tilt,
+    terms), ``shortest[t]`` the sentence length from which it is used; coefficients (tier, weight or slope, terms,
+    terms) stand in ``tables32``, those of the last tiers in ``tables64``.
     ``see`` = (before, after, same, window): which keys a query sees.
     """
     _, length, size = values.shape

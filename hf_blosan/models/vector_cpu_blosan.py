@@ -139,7 +139,7 @@ def zeros_like(typingctx, like):
 
 @intrinsic
 def scale_by_power(typingctx, vector, rounded):
-    """vector * 2^n for float32, where n stands in the lowest bits of ``rounded`` (an integer was added to 1.5 2^23)."""
+    """vector * 2^n for float32; n stands in the lowest bits of ``rounded`` (it was added to 1.5 2^23)."""
 
     def codegen(context, builder, signature, values):
         integers = ir.VectorType(ir.IntType(32), LANES)

@@ -1,0 +1,186 @@
+"""Directional attention in its fast forms: against the eager form in float64, at the edges, under torch's tools.
+
+An implementation's error is the root mean square of its distance from float64; it may be at most twice that of the
+eager form in float32. (The largest distance of single elements is no measure for a ratio: the eager form exceeds twice
+itself when its sums are taken in another order.) Where the eager form is exact by chance, a rounding counts.
+"""
+
+import functools
+
+import pytest
+import torch
+
+from hf_blosan import functional as F
+from hf_blosan.models import far_field_blosan, fused_blosan, kernels_cpu_blosan
+
+DIRECTIONS = F.DIRECTIONS
+FAST = ("fused", "linear")
+
+
+def random_inputs(B, N, D, spread=1.0, seed=0):
+    """Keys, queries, values and a mask whose first row is padding only; |k| + |q| reaches about 7 times the spread."""
+    generator = torch.Generator().manual_seed(seed)
+    keys, queries, values = (torch.randn(B, N, D, generator=generator, dtype=torch.float64) for _ in range(3))
+    mask = torch.rand(B, N, generator=generator) > 0.3
+    mask[0] = False
+    return keys * spread + spread, queries * spread, values, mask
+
+
+def results(implementation, dtype, inputs, **options):
+    """Output and gradients of a random projection of it."""
+    *inputs, mask = inputs
+    leaves = [x.to(dtype).clone().requires_grad_() for x in inputs]
+    out = F.directional_attention(*leaves, key_mask=mask, implementation=implementation, **options)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64).to(dtype)
+    (out * weights).sum().backward()
+    return [out.detach(), *(leaf.grad for leaf in leaves)]
+
+
+def rms(x):
+    return x.double().pow(2).mean().sqrt().item()
+
+
+def assert_as_exact_as_eager(implementation, inputs, **options):
+    truth = results("eager", torch.float64, inputs, **options)
+    eager = results("eager", torch.float32, inputs, **options)
+    got = results(implementation, torch.float32, inputs, **options)
+    # A query with a single key has gradients of 0, of which only roundings are left.
+    zero = torch.finfo(torch.float32).eps * 1e-2
+    for name, actual, reference, expected in zip(("out", "keys", "queries", "values"), got, eager, truth, strict=True):
+        limit = 2 * max(rms(reference - expected), torch.finfo(torch.float32).eps / 4 * rms(expected)) + zero
+        assert rms(actual - expected) <= limit, f"{name}: {rms(actual - expected) / limit:.2f} times the limit"
+        assert (actual[0] == 0).all()
+
+
+@pytest.mark.parametrize("implementation", FAST)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("spread", [0.015, 0.4, 1.0, 3.0, 30.0])
+def test_error_is_at_most_twice_that_of_the_eager_form(spread, direction, implementation):
+    """Every tier of the expansion, and what lies beyond the last one."""
+    for N, D in ((1, 300), (2, 300), (17, 70), (63, 40), (100, 40)):
+        assert_as_exact_as_eager(implementation, random_inputs(4, N, D, spread), direction=direction)
+
+
+@pytest.mark.parametrize("implementation", FAST)
+@pytest.mark.parametrize("window", [0, 1, 15, 16, 40, 1000])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_window(direction, window, implementation):
+    assert_as_exact_as_eager(implementation, random_inputs(3, 100, 40), direction=direction, window=window)
+
+
+def test_long_sums_stay_exact():
+    for implementation in FAST:
+        assert_as_exact_as_eager(implementation, random_inputs(2, 600, 8), direction="forward")
+
+
+def test_window_hides_distant_keys():
+    keys, queries, values, mask = random_inputs(3, 9, 4)
+    options = {"direction": "full", "key_mask": mask}
+    inside = F.directional_attention(
+        keys[:, 3:8], queries[:, 3:8], values[:, 3:8], direction="full", key_mask=mask[:, 3:8]
+    )
+    windowed = F.directional_attention(keys, queries, values, window=2, **options)
+    torch.testing.assert_close(windowed[:, 5], inside[:, 2])
+    with pytest.raises(ValueError, match="window is -1; give the number of tokens"):
+        F.directional_attention(keys, queries, values, window=-1, **options)
+
+
+@pytest.mark.parametrize("implementation", FAST)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_without_numba(direction, implementation, monkeypatch):
+    """The torch forms, several chunks of them."""
+    monkeypatch.setattr(fused_blosan, "cpu_kernel_available", lambda *_: False)
+    monkeypatch.setattr(fused_blosan, "CHUNK_ELEMENTS", 500)
+    for window in (None, 20):
+        inputs = random_inputs(3, 70, 12, 0.5)
+        assert_as_exact_as_eager(implementation, inputs, direction=direction, window=window)
+
+
+@pytest.mark.parametrize("implementation", FAST)
+@pytest.mark.parametrize("scale", [1.0, 5.0, 9.0, 60.0])
+def test_other_scales(scale, implementation):
+    assert_as_exact_as_eager(implementation, random_inputs(3, 50, 40), direction="backward", scale=scale)
+
+
+def test_expansion_reproduces_the_kernel():
+    """Each tier on its whole range, weights and slopes, relative to the weight."""
+    for tier in far_field_blosan.tiers(5.0):
+        a = torch.linspace(-tier.half_range, tier.half_range, 41, dtype=torch.float64)
+        basis = torch.stack(far_field_blosan._chebyshev(a / tier.half_range, len(tier.weight)))
+        u = a[:, None] + a
+        weight = (5 * torch.tanh(u / 5)).exp()
+        slope = weight * (1 - torch.tanh(u / 5) ** 2)
+        for coefficients, expected in ((tier.weight, weight), (tier.slope, slope)):
+            got = basis.T @ torch.from_numpy(coefficients) @ basis * (tier.tilt * u).exp()
+            assert ((got - expected).abs() / weight).max() <= 6e-8
+
+
+@pytest.mark.parametrize("implementation", FAST)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_gradients_and_registration(direction, implementation):
+    keys, queries, values, mask = random_inputs(2, 4, 2)
+    leaves = [x.requires_grad_() for x in (keys, queries, values)]
+    operator = functools.partial(
+        F.directional_attention, direction=direction, key_mask=mask, window=2, implementation=implementation
+    )
+    assert torch.autograd.gradcheck(operator, leaves)
+    arguments = (*(x.detach().float().requires_grad_() for x in leaves), mask, direction, 5.0, 2, implementation)
+    torch.library.opcheck(fused_blosan._fused, arguments)
+
+
+@pytest.mark.parametrize("openmp", [True, False])
+def test_kernel_on_several_threads_gives_the_same(openmp, monkeypatch):
+    inputs = random_inputs(5, 40, 30)
+    alone = results("linear", torch.float32, inputs, direction="backward")
+    monkeypatch.setattr(kernels_cpu_blosan, "WORK_PER_THREAD", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    if not openmp:
+        monkeypatch.setattr(kernels_cpu_blosan, "_openmp", lambda: None)
+    for got, expected in zip(results("linear", torch.float32, inputs, direction="backward"), alone, strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_an_error_in_a_thread_is_raised():
+    def fail(worker):
+        raise RuntimeError(f"worker {worker}")
+
+    if kernels_cpu_blosan._openmp() is None:
+        pytest.skip("torch brings no OpenMP library of its own on this platform")
+    with pytest.raises(RuntimeError, match="worker"):
+        kernels_cpu_blosan._in_team(kernels_cpu_blosan._openmp(), fail, 2)
+
+
+def test_registration_covers_inputs_that_are_not_contiguous():
+    keys, queries, values, mask = (x.float() if x.is_floating_point() else x for x in random_inputs(2, 4, 4))
+    values = values.transpose(1, 2)
+    compiled = torch.compile(F.directional_attention, backend="aot_eager", fullgraph=True)
+    for implementation in F.IMPLEMENTATIONS:
+        options = {"direction": "forward", "key_mask": mask, "implementation": implementation}
+        torch.testing.assert_close(
+            compiled(keys, queries, values, **options), F.directional_attention(keys, queries, values, **options)
+        )
+
+
+@pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
+def test_nan_is_not_hidden(implementation):
+    keys, queries, values, _ = (x.float() for x in random_inputs(1, 40, 3))
+    queries[0, 2, 1] = torch.nan
+    out = F.directional_attention(keys, queries, values, direction="full", implementation=implementation)
+    assert out.isnan().nonzero().tolist() == [[0, 2, 1]]
+
+
+@pytest.mark.parametrize("implementation", FAST)
+def test_uninitialised_memory_is_never_read(implementation, monkeypatch):
+    """torch.empty full of NaN."""
+    real = torch.empty
+    inputs = random_inputs(3, 50, 20)
+    expected = results(implementation, torch.float32, inputs, direction="diagonal")
+
+    def poisoned(*args, **kwargs):
+        tensor = real(*args, **kwargs)
+        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+
+    monkeypatch.setattr(torch, "empty", poisoned)
+    monkeypatch.setattr(torch, "empty_like", lambda x, **_: poisoned(x.shape, dtype=x.dtype))
+    for got, want in zip(results(implementation, torch.float32, inputs, direction="diagonal"), expected, strict=True):
+        assert torch.equal(got, want)
