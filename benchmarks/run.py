@@ -89,8 +89,8 @@ def parse_shapes(text: str) -> tuple[tuple[int, int], ...]:
     return shapes
 
 
-def header(arguments: argparse.Namespace, setting: Setting, argv: list[str]) -> dict[str, Any]:
-    """Everything a figure hangs on besides its operator and shape."""
+def surroundings(gpu: bool = False, commit: str | None = None) -> dict[str, Any]:
+    """The machine, the versions, the commit and the day of a run."""
     versions = {"python": platform.python_version(), "hf_blosan": hf_blosan.__version__}
     for package in PACKAGES:
         try:
@@ -102,16 +102,23 @@ def header(arguments: argparse.Namespace, setting: Setting, argv: list[str]) -> 
             "cpu": cpu_model(),
             "cores": os.cpu_count(),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-            "gpu": torch.cuda.get_device_name() if arguments.device == "cuda" else None,
+            "gpu": torch.cuda.get_device_name() if gpu else None,
         },
+        "versions": versions,
+        "commit": commit or git_commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def header(arguments: argparse.Namespace, setting: Setting, argv: list[str]) -> dict[str, Any]:
+    """Everything a figure hangs on besides its operator and shape."""
+    return {
+        **surroundings(arguments.device == "cuda", arguments.commit),
         **asdict(setting),
         "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
-        "versions": versions,
-        "commit": arguments.commit or git_commit(),
         "rule": RULE,
         "repeats": arguments.repeats,
         "command": command_line(["-m", "benchmarks.run", *argv]),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
 
 

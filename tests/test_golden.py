@@ -5,6 +5,7 @@ Every fixture of the folder named by HF_BLOSAN_GOLDEN_DIR (default: tests/golden
 tensor's largest value; measured differences are about 1e-7.
 """
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -16,7 +17,9 @@ from transformers import AutoConfig, AutoModel
 
 import hf_blosan  # noqa: F401 (registers the encoders)
 from hf_blosan import convert_tf_checkpoint as tf
-from hf_blosan.functional import optimal_block_length
+from hf_blosan import functional
+from hf_blosan.functional import IMPLEMENTATIONS, optimal_block_length
+from hf_blosan.models import layers_blosan
 from hf_blosan.models.layers_blosan import (
     ACTIVATIONS,
     AdditivePooling,
@@ -308,6 +311,20 @@ def test_there_are_fixtures():
     assert LAYER_FIXTURES and TASK_FIXTURES, f"no fixtures in {GOLDEN}"
 
 
+@pytest.fixture(params=IMPLEMENTATIONS)
+def every_implementation(request, monkeypatch):
+    """Attention is computed in one way after another, whatever the modules ask for."""
+    for name in ("directional_attention", "tensorized_attention"):
+        operator = getattr(functional, name)
+        forced = functools.partial(forget_and_call, operator, request.param)
+        monkeypatch.setattr(layers_blosan, name, forced)
+
+
+def forget_and_call(operator, chosen, *args, implementation, **kwargs):
+    return operator(*args, implementation=chosen, **kwargs)
+
+
+@pytest.mark.usefixtures("every_implementation")
 @pytest.mark.parametrize("name", LAYER_FIXTURES)
 def test_layer(name):
     settings, tensors = load(name)
@@ -389,6 +406,7 @@ def encode_apart(model, tensors):
     return encode
 
 
+@pytest.mark.usefixtures("every_implementation")
 @pytest.mark.parametrize("name", TASK_FIXTURES)
 def test_task(name):
     """Logits, loss, L2 term, gradients of the total loss, and the weights after 1 and 3 steps of the optimiser."""

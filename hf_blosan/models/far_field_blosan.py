@@ -30,7 +30,7 @@ from .functional_blosan import order_mask
 CHUNK = 16
 # Half ranges H in units of the scale c. In the wide tiers terms cancel, so that sums are taken in float64.
 HALF_RANGES = (0.3, 0.4, 0.6, 0.8, 1.2, 1.6, 2.4)
-LAST_FLOAT32 = 0.6
+LAST_FLOAT32 = 0.4
 TOLERANCE = 5e-8
 
 

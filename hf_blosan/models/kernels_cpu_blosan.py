@@ -27,7 +27,7 @@ MAX_HALF_RANGE = 2.4
 WORK_PER_THREAD = 200_000
 # The sentence length from which each tier of the expansion is faster than all pairs, forward and backward together,
 # under a forward mask: benchmarks/crossovers.py on 2 cores of AMD Zen 4.
-CROSSOVERS = (48, 56, 56, 96, 128, 176, 272)
+CROSSOVERS = (40, 56, 72, 80, 112, 160, 256)
 NEVER, UNLIMITED = 1 << 40, 1 << 40
 
 

@@ -1,0 +1,115 @@
+"""Choosing how attention is computed, model by model, and that every choice is the same function."""
+
+import json
+
+import pytest
+import torch
+from test_models import MODEL_TYPES, make, sentences
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+from hf_blosan import functional as F
+from hf_blosan.models import layers_blosan
+
+every_encoder = pytest.mark.parametrize("model_type", MODEL_TYPES)
+every_implementation = pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
+
+
+def used(model):
+    return {module.implementation for module in model.modules() if hasattr(module, "implementation")}
+
+
+@every_encoder
+def test_selection(model_type, tmp_path):
+    model = make(AutoModelForSequenceClassification, model_type)
+    assert model.config._attn_implementation == "auto" and used(model) == {"auto"}
+    model.set_attn_implementation("linear")
+    assert model.config._attn_implementation == "linear" and used(model) == {"linear"}
+    with pytest.raises(ValueError, match="attn_implementation is 'sdpa'; choose one of auto, eager, fused, linear"):
+        model.set_attn_implementation("sdpa")
+    model.save_pretrained(tmp_path)
+    assert "attn" not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
+    assert used(AutoModel.from_pretrained(tmp_path)) == {"auto"}
+    loaded = AutoModel.from_pretrained(tmp_path, attn_implementation="eager")
+    assert used(loaded) == {"eager"}
+    with pytest.raises(ValueError, match="'flash'; choose one of"):
+        AutoModel.from_pretrained(tmp_path, attn_implementation="flash")
+
+
+@every_encoder
+@every_implementation
+def test_implementations_are_one_function(model_type, implementation):
+    batch = sentences(40, 23, 1)
+    model, eager = (make(AutoModel, model_type).double() for _ in range(2))
+    eager.set_attn_implementation("eager")
+    model.float().set_attn_implementation(implementation)
+    expected, got = eager(**batch), model(**batch, output_attentions=True)
+    torch.testing.assert_close(got.pooler_output.double(), expected.pooler_output, rtol=1e-5, atol=1e-5)
+    assert got.attentions is not None  # every implementation can show its weights
+    for output in (expected, got):
+        output.pooler_output.sum().backward()
+    for parameter, reference in zip(model.parameters(), eager.parameters(), strict=True):
+        if reference.grad is not None:
+            scale = reference.grad.abs().max().clamp(min=1.0)
+            torch.testing.assert_close(parameter.grad.double() / scale, reference.grad / scale, rtol=0, atol=1e-5)
+
+
+@every_encoder
+def test_output_attentions_of_the_configuration(model_type):
+    model = make(AutoModel, model_type, output_attentions=True)
+    assert used(model) == {"auto"} and model(**sentences(5, 3)).attentions is not None
+    model.config.output_attentions = False
+    assert model(**sentences(5, 3)).attentions is None
+
+
+@every_encoder
+@every_implementation
+def test_compiles_in_one_graph(model_type, implementation):
+    model = make(AutoModel, model_type)
+    model.set_attn_implementation(implementation)
+    batch = sentences(20, 7)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(**batch).pooler_output, model(**batch).pooler_output)
+
+
+@every_encoder
+@pytest.mark.parametrize("implementation", ["fused", "linear"])
+def test_checkpointing_gives_the_same_gradients(model_type, implementation):
+    gradients = []
+    for checkpointing in (False, True):
+        model = make(AutoModel, model_type).train()
+        model.set_attn_implementation(implementation)
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model(**sentences(40, 7)).pooler_output.square().sum().backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    for plain, checkpointed in zip(*gradients, strict=True):
+        assert torch.equal(plain, checkpointed)
+
+
+@every_encoder
+@every_implementation
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(model_type, implementation, dtype):
+    model = make(AutoModel, model_type)
+    model.set_attn_implementation(implementation)
+    batch = sentences(20, 7)
+    with torch.autocast("cpu", dtype):
+        low = model(**batch).pooler_output
+    low.float().sum().backward()
+    torch.testing.assert_close(low.float(), model(**batch).pooler_output, rtol=0, atol=0.05)
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@every_encoder
+def test_hooked_layers_are_called_as_they_are(model_type):
+    """Products are taken apart only where nobody looks, and give the same."""
+    model, hooked = make(AutoModel, model_type), make(AutoModel, model_type)
+    seen = []
+    for name, module in hooked.named_modules():
+        if isinstance(module, (layers_blosan.Dense, layers_blosan.HeadDense)):
+            module.register_forward_hook(lambda *_, name=name: seen.append(name))
+    batch = sentences(9, 4)
+    torch.testing.assert_close(hooked(**batch).pooler_output, model(**batch).pooler_output)
+    dense = [n for n, m in hooked.named_modules() if isinstance(m, (layers_blosan.Dense, layers_blosan.HeadDense))]
+    assert set(seen) == set(dense)
