@@ -2,8 +2,8 @@
 
     python -m benchmarks.crossovers --output benchmarks/reports/cpu_crossovers.json
 
-Keys and queries fill the whole range of a tier. What counts is the kernel's processor time, forward and backward
-together, under a forward mask, on one thread. The lengths found are written down in ``kernels_cpu_blosan.CROSSOVERS``.
+Keys and queries fill the whole range of a tier. What counts is the kernel's processor time under a forward mask
+on one thread. The lengths found are written down in ``kernels_cpu_blosan.CROSSOVERS``.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def seconds(call, repeats: int) -> float:
     return min(times)
 
 
-def ratio(half_range: float, length: int, repeats: int) -> float:
-    """Time of the linear form over that of the fused one."""
+def ratios(half_range: float, length: int, repeats: int) -> dict[str, float]:
+    """Time of the linear form over that of the fused one, pass by pass."""
     keys, queries, values, grad = (torch.rand(max(1, TOKENS // length), length, SIZE) * 2 - 1 for _ in range(4))
     keys, queries = 0.99 * half_range * keys, 0.99 * half_range * queries
     times = {}
-    for implementation in ("fused", "linear"):
+    for implementation in ("linear", "fused"):
         options = (None, "forward", SCALE, None, implementation)
         forward = partial(kernels.forward, keys, queries, values, *options)
         backward = partial(kernels.backward, grad, keys, queries, values, None, *forward(), *options[1:])
-        times[implementation] = seconds(forward, repeats) + seconds(backward, repeats)
-    return times["linear"] / times["fused"]
+        times[implementation] = (seconds(forward, repeats), seconds(backward, repeats))
+    return {pass_: linear / fused for pass_, linear, fused in zip(kernels.CROSSOVERS, *times.values(), strict=True)}
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -60,10 +60,13 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     rows = []
     for tier in tiers(SCALE):
-        ratios = {length: ratio(tier.half_range, length, options.repeats) for length in LENGTHS}
-        first = next((length for length in LENGTHS if all(ratios[n] <= 1 for n in LENGTHS if n >= length)), None)
-        rows.append({"half_range": tier.half_range, "terms": len(tier.weight), "from": first, "ratios": ratios})
-        print(f"half range {tier.half_range:g}, {len(tier.weight)} terms: from {first} tokens on", file=sys.stderr)
+        found = {length: ratios(tier.half_range, length, options.repeats) for length in LENGTHS}
+        row = {"half_range": tier.half_range, "terms": len(tier.weight), "from": {}, "ratios": found}
+        for pass_ in kernels.CROSSOVERS:
+            longer = (n for n in LENGTHS if all(found[m][pass_] <= 1 for m in LENGTHS if m >= n))
+            row["from"][pass_] = next(longer, None)
+        rows.append(row)
+        print(f"half range {tier.half_range:g}, {len(tier.weight)} terms: from {row['from']} on", file=sys.stderr)
     command = command_line(["-m", "benchmarks.crossovers", *(sys.argv[1:] if argv is None else argv)])
     report = {**surroundings(), "seed": options.seed, "repeats": options.repeats, "command": command, "rows": rows}
     write_json(options.output, report)

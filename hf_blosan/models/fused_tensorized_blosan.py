@@ -34,7 +34,7 @@ from .functional_blosan import tensorized_attention as tensorized_attention_eage
 # keep a tile in the cache. Elements of [v E_S ; E_S] of the rows that are worked on together: few operations more.
 # Best of 128k..4M and 64..512 on 2 cores of AMD Zen 4 at the shapes of the benchmarks.
 TILE_QUERIES = 128
-GROUP_ELEMENTS = 1 << 22
+GROUP_ELEMENTS = 1 << 20
 
 # FlexAttention holds a tile of queries and one of [v E_S ; E_S] on the chip; its kernels are made for up to 256
 # features, and twice the width of a head must fit.

@@ -25,9 +25,9 @@ MAX_SCALE = 40.0
 MAX_HALF_RANGE = 2.4
 # Pairs of tokens times features from which a second thread pays for being woken (about 0.1 ms of work).
 WORK_PER_THREAD = 200_000
-# The sentence length from which each tier of the expansion is faster than all pairs, forward and backward together,
-# under a forward mask: benchmarks/crossovers.py on 2 cores of AMD Zen 4.
-CROSSOVERS = (40, 56, 72, 80, 112, 160, 256)
+# The sentence length from which each tier of the expansion is faster than all pairs under a forward mask:
+# benchmarks/crossovers.py on 2 cores of AMD Zen 4.
+CROSSOVERS = {"forward": (40, 40, 56, 64, 96, 112, 192), "backward": (48, 56, 96, 96, 144, 176, 320)}
 NEVER, UNLIMITED = 1 << 40, 1 << 40
 
 
@@ -42,10 +42,10 @@ def available(values: Tensor, scale: float) -> bool:
 
 
 @lru_cache
-def _tables(scale: float, implementation: str) -> tuple[np.ndarray, ...]:
+def _tables(scale: float, implementation: str, pass_: str) -> tuple[np.ndarray, ...]:
     """tiers, shortest, tables32 and tables64 of ``loops_cpu_blosan.forward``."""
     table = tiers(scale)
-    shortest = {"fused": [NEVER] * len(table), "linear": [0] * len(table), "auto": CROSSOVERS[: len(table)]}
+    shortest = {"fused": [NEVER] * len(table), "linear": [0] * len(table), "auto": CROSSOVERS[pass_][: len(table)]}
     sizes = np.array([(tier.half_range, tier.tilt, len(tier.weight)) for tier in table]).reshape(-1, 3)
     return (
         sizes,
@@ -64,12 +64,12 @@ def _stack(table, kind) -> np.ndarray:
     return stacked
 
 
-def _arguments(keys, queries, values, key_mask, direction, scale, window, implementation):
+def _arguments(pass_, keys, queries, values, key_mask, direction, scale, window, implementation):
     mask = torch.ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool().contiguous()
     reach = UNLIMITED if window is None else window
     see = (direction != "backward", direction != "forward", direction == "full", reach)
     tensors = (x.contiguous().numpy() for x in (keys, queries, values, mask))
-    return float(scale), MAX_HALF_RANGE * scale, *_tables(float(scale), implementation), *tensors, see
+    return float(scale), MAX_HALF_RANGE * scale, *_tables(float(scale), implementation, pass_), *tensors, see
 
 
 _threads: ThreadPoolExecutor | None = None
@@ -145,7 +145,7 @@ def forward(
     implementation: str,
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators of every query, both (B, N, D)."""
-    arguments = _arguments(keys, queries, values, key_mask, direction, scale, window, implementation)
+    arguments = _arguments("forward", keys, queries, values, key_mask, direction, scale, window, implementation)
     out, denominators = torch.empty(values.shape), torch.empty(values.shape)
     _over_items(forward_loop, values, *arguments, out.numpy(), denominators.numpy())
     return out, denominators
@@ -165,7 +165,7 @@ def backward(
     implementation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of keys, queries and values, each (B, N, D)."""
-    arguments = _arguments(keys, queries, values, key_mask, direction, scale, window, implementation)
+    arguments = _arguments("backward", keys, queries, values, key_mask, direction, scale, window, implementation)
     gradients = tuple(torch.empty(values.shape) for _ in range(3))
     saved = (x.contiguous().numpy() for x in (out, denominators, grad))
     _over_items(backward_loop, values, *arguments, *saved, *(gradient.numpy() for gradient in gradients))
