@@ -97,9 +97,30 @@ def test_without_numba(direction, implementation, monkeypatch):
 
 
 @pytest.mark.parametrize("implementation", FAST)
-@pytest.mark.parametrize("scale", [1.0, 5.0, 9.0, 60.0])
+@pytest.mark.parametrize("scale", [1.0, 5.0, 10.0, 25.0, 60.0])
 def test_other_scales(scale, implementation):
-    assert_as_exact_as_eager(implementation, random_inputs(3, 50, 40), direction="backward", scale=scale)
+    for spread in (1.0, 6.0):
+        assert_as_exact_as_eager(implementation, random_inputs(3, 50, 40, spread), direction="backward", scale=scale)
+
+
+def test_tiers_up_to_the_largest_scale():
+    assert len(far_field_blosan.tiers(far_field_blosan.MAX_SCALE)) == len(far_field_blosan.HALF_RANGES)
+    assert far_field_blosan.tiers(1.01 * far_field_blosan.MAX_SCALE) == ()
+
+
+@pytest.mark.parametrize("numba", [True, False])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_window_of_padding_alone_gives_zero(direction, numba, monkeypatch):
+    """Exactly, though the sums over far chunks have run over real tokens before."""
+    if not numba:
+        monkeypatch.setattr(fused_blosan, "cpu_kernel_available", lambda *_: False)
+    keys, queries, values, mask = random_inputs(2, 200, 20)
+    mask[1] = torch.arange(200) // 80 != 1  # tokens 80 ... 159 are padding
+    for implementation in FAST:
+        options = {"direction": direction, "window": 36}
+        assert_as_exact_as_eager(implementation, (keys, queries, values, mask), **options)
+        out = results(implementation, torch.float32, (keys, queries, values, mask), **options)[0]
+        assert (out[1, 118:121] == 0).all()
 
 
 def test_expansion_reproduces_the_kernel():

@@ -32,6 +32,8 @@ CHUNK = 16
 HALF_RANGES = (0.3, 0.4, 0.6, 0.8, 1.2, 1.6, 2.4)
 LAST_FLOAT32 = 0.4
 TOLERANCE = 5e-8
+# Beyond, exp(-c) no longer stands out from what is rounded off sums of exp(c), and the widest tiers do not converge.
+MAX_SCALE = 10.0
 
 
 class Tier(NamedTuple):
@@ -46,7 +48,9 @@ class Tier(NamedTuple):
 
 @lru_cache
 def tiers(scale: float) -> tuple[Tier, ...]:
-    """The expansions for a scale c, from the narrowest range to the widest."""
+    """The expansions for a scale c, from the narrowest range to the widest; none beyond MAX_SCALE."""
+    if scale > MAX_SCALE:
+        return ()
     return tuple(_tier(scale, scale * half_range, half_range <= LAST_FLOAT32) for half_range in HALF_RANGES)
 
 
@@ -66,9 +70,9 @@ def _tier(scale: float, half_range: float, float32: bool) -> Tier:
             for full in (weight, slope)
         ]
         if np.max(error) <= TOLERANCE:
-            break
-    first = slice(terms)
-    return Tier(half_range, tilt, weight[first, first].copy(), slope[first, first].copy(), float32)
+            first = slice(terms)
+            return Tier(half_range, tilt, weight[first, first].copy(), slope[first, first].copy(), float32)
+    raise ArithmeticError(f"no expansion for scale {scale} and half range {half_range}; lower MAX_SCALE")
 
 
 def directional_attention_sums(
@@ -193,9 +197,12 @@ def _far_moments(moments: Tensor, direction: str, far: int) -> Tensor:
     for sees, flip in ((direction != "backward", False), (direction != "forward", True)):
         if sees:
             ordered = moments.flip(1) if flip else moments
-            before = F.pad(ordered.cumsum(1), (0, 0, 0, 0, 1, 0))[:, :-1]
             if far < moments.shape[1]:
-                before = before - F.pad(before, (0, 0, 0, 0, far, 0))[:, : moments.shape[1]]
+                # Summed anew for each chunk: a difference of running sums would leave a rounding where no token is.
+                windows = F.pad(ordered, (0, 0, 0, 0, far, 0))[:, :-1].unfold(1, max(far, 1), 1)
+                before = windows.sum(-1) if far else totals
+            else:
+                before = F.pad(ordered.cumsum(1), (0, 0, 0, 0, 1, 0))[:, :-1]
             totals = totals + (before.flip(1) if flip else before)
     return totals
 

@@ -40,8 +40,8 @@ BLOCK = 32
 WARP_TOKENS, RANGE_TILE, SCAN_TILE = 8, 64, 16
 # Terms of the largest expansion in use, for which memory is set aside whatever the data picks; terms of a program.
 TERMS, PART = 32, 16
-# exp(c) has to be a float32. With the expansion, exp(-c) must stand out from what float64 rounds off sums of exp(c).
-MAX_SCALE, MAX_FAR_SCALE = 40.0, 10.0
+# exp(c) has to be a float32.
+MAX_SCALE = 40.0
 # Multiply and add in one instruction: no longer the default after Triton 3.9.
 FUSE = {"enable_fp_fusion": True}
 
@@ -88,7 +88,7 @@ def _measure(keys, queries, key_mask, scale, window, implementation) -> tuple[Fa
     slow = keys.is_cuda and torch.cuda.get_device_capability(keys.device) not in FAST_FLOAT64
     long = N >= CROSSOVER * (SLOW_FLOAT64_FACTOR if slow else 1)
     wanted = implementation == "linear" or (implementation == "auto" and long)
-    if not wanted or reach == 0 or chunks == 1 or scale > MAX_FAR_SCALE:
+    if not wanted or reach == 0 or chunks == 1 or not tiers(float(scale)):
         return None, 0
     sizes, table = _tables(float(scale), keys.device)
     blocks = -(-D // BLOCK)
