@@ -145,8 +145,9 @@ def test_gradients_and_registration(direction, implementation):
         F.directional_attention, direction=direction, key_mask=mask, window=2, implementation=implementation
     )
     assert torch.autograd.gradcheck(operator, leaves)
-    arguments = (*(x.detach().float().requires_grad_() for x in leaves), mask, direction, 5.0, 2, implementation)
-    torch.library.opcheck(fused_blosan._fused, arguments)
+    for save in (True, False):
+        inputs = (x.detach().float().requires_grad_(save) for x in leaves)
+        torch.library.opcheck(fused_blosan._fused, (*inputs, mask, direction, 5.0, 2, implementation, save))
 
 
 @pytest.mark.parametrize("openmp", [True, False])

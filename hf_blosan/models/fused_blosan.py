@@ -69,7 +69,8 @@ def directional_attention(
         return directional_attention_eager(keys, queries, values, **options)
     low = values.dtype in (torch.bfloat16, torch.float16)
     inputs = [(x.float() if low else x.to(values.dtype)).contiguous() for x in (keys, queries, values)]
-    return _fused(*inputs, **options, implementation=implementation)[0].to(values.dtype)
+    save = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return _fused(*inputs, **options, implementation=implementation, save=save)[0].to(values.dtype)
 
 
 @torch.library.custom_op("hf_blosan::directional_attention", mutates_args=())
@@ -82,11 +83,18 @@ def _fused(
     scale: float,
     window: int | None,
     implementation: str,
+    save: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Result and denominators, both (B, N, D)."""
+    """Result and denominators, both (B, N, D); the second is empty unless it is to be saved."""
     arguments = (keys, queries, values, key_mask, direction, scale, window, implementation)
     if cpu_kernel_available(values, scale):
-        return cpu_forward(*arguments)
+        return cpu_forward(*arguments, save)
+    out, denominators = _without_cpu_kernel(*arguments)
+    return out, denominators if save else torch.empty_like(values[:0])
+
+
+def _without_cpu_kernel(keys, queries, values, key_mask, direction, scale, window, implementation):
+    arguments = (keys, queries, values, key_mask, direction, scale, window, implementation)
     if cuda_kernel_available(values, scale):
         return cuda_forward(*arguments)
     if implementation == "linear" and values.device.type == "cpu" and values.dtype == torch.float32:
@@ -161,8 +169,8 @@ def _weights(keys, queries, key_mask, direction, scale, window, rows, columns) -
 
 
 @_fused.register_fake
-def _(keys, queries, values, key_mask, direction, scale, window, implementation):
-    return torch.empty_like(values), torch.empty_like(values)
+def _(keys, queries, values, key_mask, direction, scale, window, implementation, save):
+    return torch.empty_like(values), torch.empty_like(values if save else values[:0])
 
 
 @_fused_backward.register_fake
@@ -171,14 +179,14 @@ def _(grad, keys, queries, values, key_mask, out, denominators, direction, scale
 
 
 def _save(ctx, inputs, output):
-    keys, queries, values, key_mask, *ctx.options = inputs
+    keys, queries, values, key_mask, *ctx.options, _ = inputs
     ctx.save_for_backward(keys, queries, values, key_mask, *output)
 
 
 def _differentiate(ctx, grad, _):
     (*saved,) = ctx.saved_tensors
     gradients = _fused_backward(grad.contiguous(), *saved, *ctx.options)
-    return *gradients, None, None, None, None, None
+    return *gradients, None, None, None, None, None, None
 
 
 _fused.register_autograd(_differentiate, setup_context=_save)

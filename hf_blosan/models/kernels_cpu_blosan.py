@@ -1,4 +1,4 @@
-"""Directional attention on the CPU: what ``loops_cpu_blosan`` needs, and its threads."""
+"""Directional attention on the CPU: what ``loops_cpu_blosan`` needs, and the threads of all such loops."""
 
 import ctypes
 import glob
@@ -31,14 +31,10 @@ CROSSOVERS = {"forward": (40, 40, 56, 64, 96, 112, 192), "backward": (48, 56, 96
 NEVER, UNLIMITED = 1 << 40, 1 << 40
 
 
-def available(values: Tensor, scale: float) -> bool:
-    """Whether the kernel can take this: numba is installed, float32 on the CPU, a scale whose weights fit float32."""
-    return (
-        forward_loop is not None
-        and values.device.type == "cpu"
-        and values.dtype == torch.float32
-        and scale <= MAX_SCALE
-    )
+def available(values: Tensor | None = None, scale: float = 0.0) -> bool:
+    """Whether a kernel can take this: numba is installed, float32 on the CPU, a scale whose weights fit float32."""
+    fits = values is None or (values.device.type == "cpu" and values.dtype == torch.float32)
+    return forward_loop is not None and fits and scale <= MAX_SCALE
 
 
 @lru_cache
@@ -68,7 +64,7 @@ def _arguments(pass_, keys, queries, values, key_mask, direction, scale, window,
     mask = torch.ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool().contiguous()
     reach = UNLIMITED if window is None else window
     see = (direction != "backward", direction != "forward", direction == "full", reach)
-    tensors = (x.contiguous().numpy() for x in (keys, queries, values, mask))
+    tensors = (x.contiguous() for x in (keys, queries, values, mask))
     return float(scale), MAX_HALF_RANGE * scale, *_tables(float(scale), implementation, pass_), *tensors, see
 
 
@@ -91,16 +87,19 @@ def _openmp() -> ctypes.CDLL | None:
     return ctypes.CDLL(found[0]) if len(found) == 1 else None
 
 
-def _over_items(loop, values: Tensor, *arguments) -> None:
-    """Run a loop over all items on as many threads as torch uses.
+def over_items(loop, values: Tensor, work: int, *arguments) -> None:
+    """Run a loop over all items of values (B, N, D) on as many threads as torch uses, or on one for little work.
+
+    Tensors among the arguments are handed over as arrays. ``work`` is in pairs of tokens times features.
 
     On torch's own threads where they can be had: these wait for more work by spinning, for milliseconds, and would
     take the processor from threads of ours. numba's pool, a second OpenMP, is worse still: each resizes the other.
     """
     global _threads
-    B, N, D = values.shape
+    B, _, D = values.shape
     items = B * -(-D // LANES)
-    workers = min(torch.get_num_threads(), items) if B * N * N * D > WORK_PER_THREAD else 1
+    arguments = [x.numpy() if isinstance(x, Tensor) else x for x in arguments]
+    workers = min(torch.get_num_threads(), items) if work > WORK_PER_THREAD else 1
     bounds = [items * worker // max(workers, 1) for worker in range(workers + 1)]
 
     def part(worker: int) -> None:
@@ -134,6 +133,10 @@ def _in_team(openmp: ctypes.CDLL, part, workers: int) -> None:
         raise errors[0]
 
 
+def _pairs(values: Tensor) -> int:
+    return values.numel() * values.shape[1]
+
+
 def forward(
     keys: Tensor,
     queries: Tensor,
@@ -143,11 +146,12 @@ def forward(
     scale: float,
     window: int | None,
     implementation: str,
+    save: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Result and denominators of every query, both (B, N, D)."""
+    """Result and denominators of every query, both (B, N, D); the second is empty unless it is to be saved."""
     arguments = _arguments("forward", keys, queries, values, key_mask, direction, scale, window, implementation)
-    out, denominators = torch.empty(values.shape), torch.empty(values.shape)
-    _over_items(forward_loop, values, *arguments, out.numpy(), denominators.numpy())
+    out, denominators = torch.empty(values.shape), torch.empty((values if save else values[:0]).shape)
+    over_items(forward_loop, values, _pairs(values), *arguments, out, denominators)
     return out, denominators
 
 
@@ -167,6 +171,6 @@ def backward(
     """Gradients of keys, queries and values, each (B, N, D)."""
     arguments = _arguments("backward", keys, queries, values, key_mask, direction, scale, window, implementation)
     gradients = tuple(torch.empty(values.shape) for _ in range(3))
-    saved = (x.contiguous().numpy() for x in (out, denominators, grad))
-    _over_items(backward_loop, values, *arguments, *saved, *(gradient.numpy() for gradient in gradients))
+    saved = (x.contiguous() for x in (out, denominators, grad))
+    over_items(backward_loop, values, _pairs(values), *arguments, *saved, *gradients)
     return gradients

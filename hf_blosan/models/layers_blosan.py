@@ -9,13 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .functional_blosan import (
-    directional_attention_weights,
-    source2token_attention,
-    source2token_weights,
-    tensorized_attention_weights,
-)
+from .functional_blosan import directional_attention_weights, source2token_weights, tensorized_attention_weights
 from .fused_blosan import directional_attention
+from .fused_source2token_blosan import source2token_attention
 from .fused_tensorized_blosan import tensorized_attention
 
 ACTIVATIONS = {
@@ -114,39 +110,36 @@ class Highway(nn.Module):
         return mix(self.map(z), z, torch.sigmoid(self.gate(z)))
 
 
-def pool(scores, tokens_BND: Tensor, mask_BN: Tensor, empty_rows: str, output_attentions: bool):
-    """The operator, and its weights if asked for."""
-    options = {"mask": mask_BN, "empty_rows": empty_rows}
-    pooled_BD = source2token_attention(scores, tokens_BND, **options)
-    return pooled_BD, source2token_weights(scores, **options) if output_attentions else None
+class Pooler(nn.Module):
+    """Scores of the tokens, whose softmax weighs them in the sentence vector, (B, N, D) -> (B, D)."""
 
-
-class Source2Token(nn.Module):
-    """Source2token pooling (DiSAN Eq. 12-14), (B, N, D) -> (B, D): scores W2 act(W1 x + b1) + b2."""
-
-    def __init__(self, size, *, activation, dropout=0.0, empty_rows="zero"):
+    def __init__(self, hidden: nn.Module, scores: nn.Module, *, empty_rows="zero"):
         super().__init__()
-        self.hidden = Dense(size, size, activation=activation, dropout=dropout)
-        self.scores = Dense(size, size, dropout=dropout)
+        self.hidden, self.scores = hidden, scores
         self.empty_rows = empty_rows
+        self.implementation = "auto"
 
     def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
-        scores_BND = self.scores(self.hidden(tokens_BND))
-        return pool(scores_BND, tokens_BND, mask_BN, self.empty_rows, output_attentions)
+        scores = self.scores(self.hidden(tokens_BND))
+        options = {"mask": mask_BN, "empty_rows": self.empty_rows}
+        pooled_BD = source2token_attention(scores, tokens_BND, implementation=self.implementation, **options)
+        return pooled_BD, source2token_weights(scores, **options) if output_attentions else None
 
 
-class AdditivePooling(nn.Module):
-    """Vanilla additive attention over the tokens (DiSAN Eq. 3-5), (B, N, D) -> (B, D): one score w act(W x + b)."""
+class Source2Token(Pooler):
+    """Source2token pooling (DiSAN Eq. 12-14): a score W2 act(W1 x + b1) + b2 for every feature."""
 
     def __init__(self, size, *, activation, dropout=0.0, empty_rows="zero"):
-        super().__init__()
-        self.hidden = Dense(size, size, activation=activation, dropout=dropout)
-        self.scores = Dense(size, 1, bias=False, dropout=dropout)
-        self.empty_rows = empty_rows
+        hidden = Dense(size, size, activation=activation, dropout=dropout)
+        super().__init__(hidden, Dense(size, size, dropout=dropout), empty_rows=empty_rows)
 
-    def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
-        scores_BN1 = self.scores(self.hidden(tokens_BND))
-        return pool(scores_BN1, tokens_BND, mask_BN, self.empty_rows, output_attentions)
+
+class AdditivePooling(Pooler):
+    """Vanilla additive attention over the tokens (DiSAN Eq. 3-5): one score w act(W x + b)."""
+
+    def __init__(self, size, *, activation, dropout=0.0, empty_rows="zero"):
+        hidden = Dense(size, size, activation=activation, dropout=dropout)
+        super().__init__(hidden, Dense(size, 1, bias=False, dropout=dropout), empty_rows=empty_rows)
 
 
 POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}
@@ -274,6 +267,7 @@ class MaskedBlockSelfAttention(nn.Module):
         super().__init__()
         self.block_length, self.mask_padding_blocks = block_length, mask_padding_blocks
         self.activation = activation
+        self.implementation = "auto"
         self.dense_map = Dense(in_features, size, activation=activation, dropout=dropout)
         options = {"direction": direction, "dropout": dropout}
         self.block_attention = FeatureAttention(size, joint=formulation == "released", **options)
@@ -299,9 +293,9 @@ class MaskedBlockSelfAttention(nn.Module):
         local_XRD = local_XRD * mask_XR[..., None]
 
         scores_XRD = self.block_pooling(local_XRD)
-        blocks_BMD = source2token_attention(scores_XRD, local_XRD, mask=mask_XR).unflatten(0, (B, M))
+        blocks_XD = source2token_attention(scores_XRD, local_XRD, mask=mask_XR, implementation=self.implementation)
         block_mask = mask_BMR.any(-1) if self.mask_padding_blocks else None
-        blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
+        blocks_BMD, global_maps = self.global_attention(blocks_XD.unflatten(0, (B, M)), block_mask, output_attentions)
 
         candidate_BMRD, gate_BMRD = self.fuse(mapped_BMRD, local_XRD.unflatten(0, (B, M)), blocks_BMD)
         fused_BMRD = mix(candidate_BMRD, mapped_BMRD, gate_BMRD)

@@ -15,13 +15,17 @@ from .far_field_blosan import CHUNK
 from .vector_cpu_blosan import (
     LANES,
     divide_or_zero,
+    largest,
     load,
     load_at,
+    load_part_at,
     maximum,
     minimum,
+    prefetch_at,
     scale_by_power,
     store,
     store_at,
+    store_part_at,
     zeros_like,
 )
 
@@ -106,57 +110,25 @@ def _wide_pair(key, query, factor):
     return _expm1(zeros_like(y) - minimum(zeros_like(y) - y, LARGEST))
 
 
-@part_of_a_loop
-def _read(source, row, first, to):
-    """Features first ... first + 15 of a row, as far as there are, into the rows of ``to``."""
+@inlined
+def _get(source, row, i, first):
+    """Features first ... first + 15 of token i, 0 beyond the last; those of the next row are asked for meanwhile."""
     _, length, size = source.shape
-    for i in range(length):
-        if first + LANES <= size:
-            store(to, i, load_at(source, (row * length + i) * size + first))
-        else:
-            for d in range(size - first):
-                to[i, d] = source[row, i, first + d]
+    offset = (row * length + i) * size + first
+    prefetch_at(source, offset + length * size)
+    return load_at(source, offset) if first + LANES <= size else load_part_at(source, offset, size - first)
 
 
-@part_of_a_loop
-def _write(source, to, row, first):
+@inlined
+def _put(to, row, i, first, vector):
+    """The counterpart of :func:`_get`."""
     _, length, size = to.shape
-    for i in range(length):
-        if first + LANES <= size:
-            store_at(to, (row * length + i) * size + first, load(source, i))
-        else:
-            for d in range(size - first):
-                to[row, i, first + d] = source[i, d]
-
-
-@part_of_a_loop
-def _centre(keys, queries, mask, limit):
-    """Move keys and queries of each feature against one another until both fit into the smallest [-H, H].
-
-    Sums stay as they are. Returns the largest H; where that is beyond the limit nothing is moved.
-    """
-    high = zeros_like(keys) - np.float32(np.inf)
-    low = high
-    for i in range(len(keys)):
-        q = load(queries, i)
-        high, low = maximum(zeros_like(q) - q, high), maximum(q, low)
-        if mask[i]:
-            k = load(keys, i)
-            high, low = maximum(k, high), maximum(zeros_like(k) - k, low)
-    ends = np.empty((2, LANES), np.float32)
-    store(ends, 0, (high + low) * HALF)
-    store(ends, 1, (high - low) * HALF)
-    largest = np.float32(0)
-    for d in range(LANES):
-        if not (ends[0, d] <= largest and np.isfinite(ends[1, d])):
-            largest = ends[0, d] if np.isfinite(ends[1, d]) else np.float32(np.inf)
-    if not largest <= limit:
-        ends[1, :] = 0
-    shift = load(ends, 1)
-    for i in range(len(keys)):
-        store(keys, i, load(keys, i) - shift if mask[i] else zeros_like(keys))
-        store(queries, i, load(queries, i) + shift)
-    return largest
+    offset = (row * length + i) * size + first
+    prefetch_at(to, offset + length * size)
+    if first + LANES <= size:
+        store_at(to, offset, vector)
+    else:
+        store_part_at(to, offset, vector, size - first)
 
 
 @inlined
@@ -454,10 +426,10 @@ def _backward_far(
 
 
 @part_of_a_loop
-def _reach(largest, length, window, tiers, shortest):
+def _reach(half_range, length, window, tiers, shortest):
     """The tier of an item, and how many chunks away its far keys lie: 0 for none."""
     for tier in range(len(tiers)):
-        if largest <= tiers[tier, 0]:
+        if half_range <= tiers[tier, 0]:
             return tier, max(0, (window + 1 - CHUNK) // CHUNK) if length >= max(shortest[tier], CHUNK + 1) else 0
     return 0, 0
 
@@ -466,29 +438,45 @@ def _reach(largest, length, window, tiers, shortest):
 def _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real):
     """Read an item into buffers 0 ... 5: keys, queries, values, mask, and exp - 1 of keys and of queries.
 
-    Returns the half range of the scores and, where it is beyond the limit, ``wide`` = 2 / c: exponentials of single
-    tokens lose digits where these lie far apart, so that wide scores are summed first.
+    Keys and queries of each feature are moved against one another until both fit into the smallest [-H, H]; sums stay
+    as they are. Returns the largest H. Where that is beyond the limit nothing is moved and ``wide`` = 2 / c, else 0:
+    exponentials of single tokens lose digits where these lie far apart, so that wide scores are summed first.
     """
     k, q, x, ones, exp_k, exp_q = buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
-    _read(keys, row, first, k)
-    _read(queries, row, first, q)
-    _read(values, row, first, x)
+    high = zeros_like(k) - np.float32(np.inf)
+    low = high
     count = 0
     for i in range(len(k)):
         first_real[i] = count
-        store(ones, i, zeros_like(ones) + (ONE if mask[row, i] else ONE - ONE))
+        query = _get(queries, row, i, first)
+        store(q, i, query)
+        high, low = maximum(zeros_like(k) - query, high), maximum(query, low)
         if mask[row, i]:
+            key = _get(keys, row, i, first)
+            high, low = maximum(key, high), maximum(zeros_like(k) - key, low)
+            store(k, i, key)
+            store(x, i, _get(values, row, i, first))
+            store(ones, i, zeros_like(k) + ONE)
             real[count] = i
             count += 1
         else:
-            store(x, i, zeros_like(x))
+            store(k, i, zeros_like(k))
+            store(x, i, zeros_like(k))
+            store(ones, i, zeros_like(k))
     first_real[len(k)] = count
-    largest, factor = _centre(k, q, mask[row], limit), np.float32(2 / scale)
-    narrow = largest <= limit
-    for i in range(len(k)):
-        store(exp_k, i, _expm1(load(k, i) * factor) if narrow else load(k, i))
-        store(exp_q, i, _expm1(load(q, i) * factor) if narrow else load(q, i))
-    return largest, np.float32(0) if narrow else factor
+    shift, factor = (high - low) * HALF, np.float32(2 / scale)
+    half_range = largest((high + low) * HALF + (shift - shift))  # NaN where the shift is no number
+    if half_range <= limit:
+        for i in range(len(k)):
+            key, query = load(k, i) - shift * load(ones, i), load(q, i) + shift
+            store(k, i, key)
+            store(q, i, query)
+            store(exp_k, i, _expm1(key * factor))
+            store(exp_q, i, _expm1(query * factor))
+        return half_range, np.float32(0)
+    exp_k[:] = k
+    exp_q[:] = q
+    return half_range, factor
 
 
 @whole_loop
@@ -513,8 +501,8 @@ def forward(
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         buffers[6:] = 0
-        largest, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
-        tier, far = _reach(largest, length, window, tiers, shortest)
+        half_range, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
+        tier, far = _reach(half_range, length, window, tiers, shortest)
         if far:
             h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
             if tier < len(tables32):
@@ -528,9 +516,10 @@ def forward(
                 if _is_near(m, n, before, after, far, window):
                     _near(m, n, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
         for j in range(length):
-            store(num, j, divide_or_zero(load(num, j), load(den, j)))
-        _write(num, out, row, first)
-        _write(den, denominators, row, first)
+            total = load(den, j)
+            _put(out, row, j, first, divide_or_zero(load(num, j), total))
+            if denominators.shape[0]:
+                _put(denominators, row, j, first, total)
 
 
 @whole_loop
@@ -567,13 +556,11 @@ def backward(
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         buffers[6:] = 0
-        largest, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
-        _read(grad, row, first, share)
-        _read(denominators, row, first, s)
+        half_range, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
         for j in range(length):
-            store(share, j, divide_or_zero(load(share, j), load(s, j)))
-        _read(out, row, first, s)
-        tier, far = _reach(largest, length, window, tiers, shortest)
+            store(share, j, divide_or_zero(_get(grad, row, j, first), _get(denominators, row, j, first)))
+            store(s, j, _get(out, row, j, first))
+        tier, far = _reach(half_range, length, window, tiers, shortest)
         if far:
             h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
             points = (k, q, ones, x, share, s, first_real)
@@ -587,6 +574,7 @@ def backward(
             for n in range(chunks):
                 if _is_near(m, n, before, after, far, window):
                     _near_backward(m, n, see, c, wide, real, first_real, exp_k, exp_q, x, share, s, to_k, to_q, to_x)
-        _write(to_k, grad_keys, row, first)
-        _write(to_q, grad_queries, row, first)
-        _write(to_x, grad_values, row, first)
+        for i in range(length):
+            _put(grad_keys, row, i, first, load(to_k, i))
+            _put(grad_queries, row, i, first, load(to_q, i))
+            _put(grad_values, row, i, first, load(to_x, i))

@@ -9,6 +9,7 @@ import operator
 try:
     from llvmlite import ir
     from numba import njit, types
+    from numba.core import cgutils
     from numba.extending import intrinsic, models, overload, register_model
 except ImportError:  # kernels_cpu_blosan goes without
     raise
@@ -131,6 +132,62 @@ def store(array, row, vector):
 
 
 @intrinsic
+def load_part_at(typingctx, array, offset, count):
+    """As :func:`load_at`, but the first ``count`` numbers only, and 0 behind them."""
+    kind = KINDS[array.dtype]
+
+    def codegen(context, builder, signature, values):
+        vector = context.get_value_type(kind)
+        pointer = _pointer(context, builder, signature.args, values, vector)
+        mask = _first_lanes(context, builder, values[2], signature.args[2])
+        arguments = [pointer, ir.IntType(32)(array.dtype.bitwidth // 8), mask, ir.Constant(vector, None)]
+        return _call(builder, f"llvm.masked.load.v{LANES}f{array.dtype.bitwidth}.p0", vector, arguments)
+
+    return kind(array, offset, count), codegen
+
+
+@intrinsic
+def store_part_at(typingctx, array, offset, vector, count):
+    """Write the first ``count`` numbers of a vector."""
+    kind = KINDS[array.dtype]
+
+    def codegen(context, builder, signature, values):
+        pointer = _pointer(context, builder, signature.args, values, context.get_value_type(kind))
+        mask = _first_lanes(context, builder, values[3], signature.args[3])
+        arguments = [values[2], pointer, ir.IntType(32)(array.dtype.bitwidth // 8), mask]
+        _call(builder, f"llvm.masked.store.v{LANES}f{array.dtype.bitwidth}.p0", ir.VoidType(), arguments)
+        return context.get_dummy_value()
+
+    return types.void(array, offset, vector, count), codegen
+
+
+@intrinsic
+def prefetch_at(typingctx, array, offset):
+    """Have the element at this offset brought into the cache; it need not exist."""
+
+    def codegen(context, builder, signature, values):
+        pointer = _pointer(context, builder, signature.args, values, ir.IntType(8))
+        options = [ir.IntType(32)(option) for option in (0, 3, 1)]  # to read, into the nearest cache, data
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *options])
+        return context.get_dummy_value()
+
+    return types.void(array, offset), codegen
+
+
+def _first_lanes(context, builder, count, count_type):
+    """The mask of the first ``count`` lanes."""
+    integers = ir.VectorType(ir.IntType(64), LANES)
+    counts = _splat(builder, context.cast(builder, count, count_type, types.int64))
+    return builder.icmp_signed("<", ir.Constant(integers, list(range(LANES))), counts)
+
+
+def _call(builder, name, result, arguments):
+    """Call one of LLVM's own functions."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+@intrinsic
 def zeros_like(typingctx, like):
     """A vector of zeros of the element type of an array or vector."""
     kind = KINDS[like.dtype]
@@ -169,6 +226,23 @@ def minimum(typingctx, a, b):
         return builder.select(builder.fcmp_ordered(">", values[0], limit), limit, values[0])
 
     return a(a, b), codegen
+
+
+@intrinsic
+def largest(typingctx, vector):
+    """The largest of 16 numbers, infinity where one is NaN."""
+
+    def codegen(context, builder, signature, values):
+        (x,) = values
+        infinity = ir.Constant(x.type, [float("inf")] * LANES)
+        x = builder.select(builder.fcmp_ordered("ord", x, x), x, infinity)
+        for step in (8, 4, 2, 1):
+            lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [(i + step) % LANES for i in range(LANES)])
+            other = builder.shuffle_vector(x, x, lanes)
+            x = builder.select(builder.fcmp_ordered(">", x, other), x, other)
+        return builder.extract_element(x, ir.IntType(32)(0))
+
+    return vector.dtype(vector), codegen
 
 
 @intrinsic

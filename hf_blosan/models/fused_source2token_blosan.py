@@ -1,0 +1,84 @@
+"""Source2token attention in a fast form, with the signature of functional_blosan and an ``implementation``.
+
+``"eager"`` is the equation; every other name takes one pass over the tokens in a numba kernel where it can: float32 on
+the CPU, a score for every feature, and a vector of 0 for empty rows. Elsewhere all names mean the equation.
+"""
+
+import torch
+from torch import Tensor
+
+from .functional_blosan import IMPLEMENTATIONS
+from .functional_blosan import source2token_attention as source2token_attention_eager
+from .kernels_cpu_blosan import available as cpu_kernel_available
+from .kernels_cpu_blosan import over_items
+
+if cpu_kernel_available():
+    from .loops_cpu_source2token_blosan import backward as backward_loop
+    from .loops_cpu_source2token_blosan import forward as forward_loop
+
+
+def source2token_attention(
+    scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero", implementation: str = "auto"
+) -> Tensor:
+    """Source2token self-attention (DiSAN Eq. 12-14): one vector for a sentence, each feature with its own weights.
+
+    Args:
+        scores: W2 act(W1 x + b1) + b2, shape (B, N, D); or (B, N, 1), one score for all features.
+        values: x, shape (B, N, D).
+        mask: (B, N), true at real tokens.
+        empty_rows: the vector of a row without any real token: ``"zero"``, or ``"mean"`` of its padding as the
+            authors' code has it (that value depends on what the padding holds).
+        implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"`` (the same as fused); they differ in speed,
+            not in the function. Second derivatives exist for ``"eager"`` only.
+
+    Returns:
+        (B, D) in the dtype of ``values``.
+
+    Raises:
+        ValueError: unknown implementation.
+    """
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+    same = scores.shape == values.shape and scores.dtype == values.dtype
+    if implementation == "eager" or empty_rows != "zero" or not same or not cpu_kernel_available(values):
+        return source2token_attention_eager(scores, values, mask=mask, empty_rows=empty_rows)
+    return _fused(scores.contiguous(), values.contiguous(), mask.bool().contiguous())[0]
+
+
+@torch.library.custom_op("hf_blosan::source2token_attention", mutates_args=())
+def _fused(scores: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Result, largest scores and sums of weights, all (B, D)."""
+    results = _fused_fake(scores, values, mask)
+    over_items(forward_loop, values, values.numel(), scores, values, mask, *(x[:, None] for x in results))
+    return results
+
+
+@torch.library.custom_op("hf_blosan::source2token_attention_backward", mutates_args=())
+def _fused_backward(
+    grad: Tensor, scores: Tensor, values: Tensor, mask: Tensor, out: Tensor, tops: Tensor, totals: Tensor
+) -> tuple[Tensor, Tensor]:
+    gradients = torch.empty_like(scores), torch.empty_like(values)
+    out, tops, totals, grad = (x.contiguous()[:, None] for x in (out, tops, totals, grad))
+    over_items(backward_loop, values, values.numel(), grad, scores, values, mask, out, tops, totals, *gradients)
+    return gradients
+
+
+@_fused.register_fake
+def _fused_fake(scores, values, mask):
+    return tuple(torch.empty_like(values[:, 0]) for _ in range(3))
+
+
+@_fused_backward.register_fake
+def _(grad, scores, values, mask, out, tops, totals):
+    return torch.empty_like(scores), torch.empty_like(values)
+
+
+def _save(ctx, inputs, output):
+    ctx.save_for_backward(*inputs, *output)
+
+
+def _differentiate(ctx, grad, *_):
+    return *_fused_backward(grad, *ctx.saved_tensors), None
+
+
+_fused.register_autograd(_differentiate, setup_context=_save)
