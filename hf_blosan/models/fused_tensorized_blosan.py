@@ -171,11 +171,12 @@ def _fused(
         q_nND, k_nND, v_nND, out_nND = (x[here] for x in (q, k, v, out))
         n = len(v_nND)
         penalty_nN = None if penalty_BN is None else penalty_BN[here[0]]
-        source_nND = source[here] if save else scratch("source", n, N, D)
-        _source_weights_(source_nND, source_scores[here], penalty_nN)
         values = scratch("values", n, N, 2 * D)
+        source_nND = values[..., D:]
+        _source_weights_(source_nND, source_scores[here], penalty_nN)
         torch.mul(source_nND, v_nND, out=values[..., :D])
-        values[..., D:] = source_nND
+        if save:
+            source[here] = source_nND
         for queries, keys in _tiles(N, direction):
             Q, K = queries.stop - queries.start, keys.stop - keys.start
             weights = scratch("weights", n, Q, K)

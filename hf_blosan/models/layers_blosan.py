@@ -324,6 +324,11 @@ class MaskedBlockSelfAttention(nn.Module):
         return activate(results[0], self.activation), results[1].sigmoid_()
 
 
+# Tokens that go through a layer of tensorized attention together where no gradient is wanted: a dozen tensors of them
+# stay in memory that is used again, and in part in the cache. Best of 256..4096 on 2 cores of AMD Zen 4.
+GROUP_TOKENS = 1024
+
+
 class TensorizedSelfAttention(nn.Module):
     """MTSA (Eq. 7-13, Alg. 1), (B, N, in) -> (B, N, out): tensorized attention in heads with an order mask each.
 
@@ -384,6 +389,15 @@ class TensorizedSelfAttention(nn.Module):
             self.output_layer = Dense(size, output_size, activation=output_activation, dropout=dropout)
 
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
+        B, N = mask_BN.shape
+        rows = max(1, GROUP_TOKENS // max(1, N))
+        apart = tokens_BNE.device.type == "cpu" and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        if not apart or output_attentions or B <= rows:
+            return self.attend(tokens_BNE, mask_BN, output_attentions)
+        groups = zip(tokens_BNE.split(rows), mask_BN.split(rows), strict=True)
+        return torch.cat([self.attend(*group)[0] for group in groups]), None
+
+    def attend(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
         if hasattr(self, "input_layer"):
             tokens_BNE = self.input_layer(tokens_BNE)
         v_BHND = self.value_map(tokens_BNE)
@@ -408,7 +422,7 @@ class TensorizedSelfAttention(nn.Module):
         fused_BND = attended_BHND.transpose(1, 2).flatten(2)
         if self.output_layer is not None:
             fused_BND = self.output_layer(fused_BND)
-        fused_BND = fused_BND * mask_BN[..., None]
+        fused_BND = fused_BND.mul_(mask_BN[..., None])
         if not output_attentions:
             return fused_BND, None
         weights = tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, key_mask=mask_BN, **self.options)

@@ -1,0 +1,66 @@
+"""Source2token attention by its kernel against the equation in float64, output and gradients."""
+
+import pytest
+import torch
+
+from hf_blosan.functional import source2token_attention as equation
+from hf_blosan.models import fused_source2token_blosan as fused
+from hf_blosan.models.kernels_cpu_blosan import available
+
+pytestmark = pytest.mark.skipif(not available(), reason="numba (extra fast) is not installed")
+
+SHAPES = ((3, 1, 5), (2, 100, 37), (4, 63, 300), (2, 2000, 64), (64, 32, 80))
+
+
+def results(operator, scores, values, mask, grad):
+    leaves = [x.detach().clone().requires_grad_() for x in (scores, values)]
+    out = operator(*leaves, mask=mask)
+    out.backward(grad)
+    return [x.detach().double() for x in (out, *(leaf.grad for leaf in leaves))]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("spread", [0.1, 1, 30, 200])
+def test_as_exact_as_the_equation(shape, spread):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64) * spread
+    values = torch.randn(shape, generator=generator, dtype=torch.float64)
+    mask = torch.rand(shape[:2], generator=generator) < 0.7
+    mask[0] = False
+    # Single precision inputs that all three share.
+    inputs = [scores.float(), values.float(), mask, torch.randn(shape[0], shape[2], generator=generator)]
+    exact = results(equation, *(x.double() if x.is_floating_point() else x for x in inputs))
+    for fast, eager, truth in zip(
+        results(fused.source2token_attention, *inputs), results(equation, *inputs), exact, strict=True
+    ):
+        error, allowed = ((x - truth).square().mean().sqrt() for x in (fast, eager))
+        assert error <= 2 * allowed
+        assert (fast[0] == 0).all()
+
+
+def test_padding_is_not_looked_at():
+    values = torch.randn(2, 5, 20)
+    mask = torch.tensor([[True] * 3 + [False] * 2] * 2)
+    poisoned = values.masked_fill(~mask[..., None], float("nan"))
+    expected = results(fused.source2token_attention, values, values, mask, torch.ones(2, 20))
+    found = results(fused.source2token_attention, poisoned, poisoned, mask, torch.ones(2, 20))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_nan_of_a_real_token_is_not_hidden():
+    scores, values = torch.randn(1, 4, 16), torch.randn(1, 4, 16)
+    scores[0, 2, 3] = float("nan")
+    out = fused.source2token_attention(scores, values, mask=torch.ones(1, 4, dtype=torch.bool))
+    assert out[0].isnan().nonzero().flatten().tolist() == [3]
+
+
+def test_registration():
+    inputs = [torch.randn(2, 4, 20, requires_grad=True) for _ in range(2)]
+    torch.library.opcheck(fused._fused, (*inputs, torch.ones(2, 4, dtype=torch.bool)))
+
+
+def test_unknown_implementation():
+    x = torch.zeros(1, 2, 3)
+    with pytest.raises(ValueError, match="implementation is 'fast'"):
+        fused.source2token_attention(x, x, mask=torch.ones(1, 2), implementation="fast")
