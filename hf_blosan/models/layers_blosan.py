@@ -48,6 +48,18 @@ def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
     return second + gate * (first - second)  # the mixed dtypes of autocast
 
 
+def add_product(sum_: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """sum + W x, in the memory of the sum."""
+    if sum_.dtype == x.dtype == weight.dtype:
+        return sum_.flatten(0, -2).addmm_(x.flatten(0, -2), weight.t()).view_as(sum_)
+    return sum_.add_(F.linear(x, weight))  # the mixed dtypes of autocast
+
+
+def masked(x: Tensor, mask: Tensor) -> Tensor:
+    """x (..., D), 0 where the mask (...) is; in the memory of x where no gradient needs it."""
+    return x * mask[..., None] if torch.is_grad_enabled() else x.mul_(mask[..., None])
+
+
 class Dense(nn.Linear):
     """act(W dropout(x) + b): the authors' dense layers drop their input."""
 
@@ -83,11 +95,12 @@ class HeadDense(nn.Module):
             x = x[:, None].expand(-1, num_heads, -1, -1)  # every head drops its own elements
         x = F.dropout(x, self.dropout, self.training)
         B, N = x.shape[0], x.shape[-2]
-        if x.dim() == 3:
+        if x.dim() == 3 and num_heads > 2:  # one product for all heads is then worth the copy
             y = F.linear(x, self.weight.transpose(1, 2).flatten(0, 1))
             y = y.view(B * N, num_heads, out_features).transpose(0, 1).contiguous()
         else:
-            y = torch.bmm(by_head(x), self.weight)
+            rows = by_head(x) if x.dim() == 4 else x.flatten(0, 1).expand(num_heads, -1, -1)
+            y = torch.bmm(rows, self.weight)
         # In memory heads come first, so that each product of a head is one over all rows.
         y = y.view(num_heads, B, N, out_features).transpose(0, 1)
         return activate(y if self.bias is None else y.add_(self.bias[:, None]), self.activation)
@@ -161,7 +174,7 @@ class FusionGate(nn.Module):
     def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         if is_plain(self.first) and is_plain(self.second):
             bias = self.bias if self.first.bias is None else self.bias + self.first.bias + self.second.bias
-            gate = F.linear(first, self.first.weight, bias).add_(F.linear(second, self.second.weight))
+            gate = add_product(F.linear(first, self.first.weight, bias), second, self.second.weight)
         else:
             gate = (self.first(first) + self.second(second)).add_(self.bias)
         gate = gate.sigmoid_()
@@ -290,7 +303,7 @@ class MaskedBlockSelfAttention(nn.Module):
 
         mapped_XRD, mask_XR = mapped_BMRD.flatten(0, 1), mask_BMR.flatten(0, 1)  # X = B M: blocks are independent
         local_XRD, local_weights = self.block_attention(mapped_XRD, mask_XR, output_attentions)
-        local_XRD = local_XRD * mask_XR[..., None]
+        local_XRD = masked(local_XRD, mask_XR)
 
         scores_XRD = self.block_pooling(local_XRD)
         blocks_XD = source2token_attention(scores_XRD, local_XRD, mask=mask_XR, implementation=self.implementation)
@@ -319,8 +332,8 @@ class MaskedBlockSelfAttention(nn.Module):
         results = []
         for weight, bias in zip(self.fusion.weight.chunk(2), self.fusion.bias.chunk(2), strict=True):
             for_mapped, for_local, for_global = weight.chunk(3, dim=1)
-            result = F.linear(mapped_BMRD, for_mapped) + F.linear(blocks_BMD, for_global, bias)[:, :, None]
-            results.append(result.add_(F.linear(local_BMRD, for_local)))
+            result = F.linear(mapped_BMRD, for_mapped).add_(F.linear(blocks_BMD, for_global, bias)[:, :, None])
+            results.append(add_product(result, local_BMRD, for_local))
         return activate(results[0], self.activation), results[1].sigmoid_()
 
 
@@ -401,20 +414,7 @@ class TensorizedSelfAttention(nn.Module):
         if hasattr(self, "input_layer"):
             tokens_BNE = self.input_layer(tokens_BNE)
         v_BHND = self.value_map(tokens_BNE)
-        query_input = v_BHND if self.scores_from == "values" else tokens_BNE
-        q_BHND, k_BHND = self.query_map(query_input), self.key_map(query_input)
-        scores_BHND = self.source_scores({"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from])
-        dropout = self.attention_dropout if self.training else 0.0
-        attended_BHND = tensorized_attention(
-            q_BHND,
-            k_BHND,
-            v_BHND,
-            scores_BHND,
-            key_mask=mask_BN,
-            dropout=dropout,
-            implementation=self.implementation,
-            **self.options,
-        )
+        attended_BHND, weights = self.look_around(tokens_BNE, v_BHND, mask_BN, output_attentions)
         gate_BHND = None
         if self.gate is not None:
             gate_BHND = self.gate_values(v_BHND, attended_BHND)
@@ -422,11 +422,29 @@ class TensorizedSelfAttention(nn.Module):
         fused_BND = attended_BHND.transpose(1, 2).flatten(2)
         if self.output_layer is not None:
             fused_BND = self.output_layer(fused_BND)
-        fused_BND = fused_BND.mul_(mask_BN[..., None])
+        fused_BND = masked(fused_BND, mask_BN)
         if not output_attentions:
             return fused_BND, None
-        weights = tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, key_mask=mask_BN, **self.options)
         return fused_BND, AttentionMaps((weights,), () if gate_BHND is None else (gate_BHND,))
+
+    def look_around(self, tokens_BNE: Tensor, v_BHND: Tensor, mask_BN: Tensor, output_attentions: bool):
+        """The values of other tokens, averaged (Alg. 1), and the weights if asked for."""
+        query_input = v_BHND if self.scores_from == "values" else tokens_BNE
+        q_BHND, k_BHND = self.query_map(query_input), self.key_map(query_input)
+        scores_BHND = self.source_scores({"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from])
+        options = {"key_mask": mask_BN, **self.options}
+        attended_BHND = tensorized_attention(
+            q_BHND,
+            k_BHND,
+            v_BHND,
+            scores_BHND,
+            dropout=self.attention_dropout if self.training else 0.0,
+            implementation=self.implementation,
+            **options,
+        )
+        if not output_attentions:
+            return attended_BHND, None
+        return attended_BHND, tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, **options)
 
     def gate_values(self, v_BHND: Tensor, attended_BHND: Tensor) -> Tensor:
         """sigmoid(W [v; attended] + b)."""
