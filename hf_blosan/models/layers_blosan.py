@@ -77,7 +77,8 @@ def is_plain(module: nn.Module) -> bool:
     Only then may its product be taken apart: adapters (LoRA) replace the module, hooks want to see its input.
     """
     hooks = module._forward_hooks or module._forward_pre_hooks
-    return type(module) in (Dense, HeadDense) and not hooks and not (module.training and module.dropout)
+    known = type(module) in (nn.Linear, Dense, HeadDense)
+    return known and not hooks and not (module.training and getattr(module, "dropout", 0.0))
 
 
 class HeadDense(nn.Module):
@@ -204,19 +205,26 @@ class FeatureAttention(nn.Module):
         return hasattr(self, "alignment_map")
 
     def forward(self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False):
-        dropped_BND = F.dropout(tokens_BND, self.dropout, self.training)
-        if self.joint:
-            keys_BND, queries_BND = self.alignment_map(dropped_BND).chunk(2, dim=-1)
-        else:
-            keys_BND, queries_BND = self.key_map(dropped_BND), self.query_map(dropped_BND)
+        keys_BND, queries_BND = self.align(F.dropout(tokens_BND, self.dropout, self.training))
         options = {"direction": self.direction, "key_mask": mask_BN}
-        queries_BND = queries_BND + self.bias
         attended_BND = directional_attention(
             keys_BND, queries_BND, tokens_BND, implementation=self.implementation, **options
         )
         if not output_attentions:
             return attended_BND, None
         return attended_BND, directional_attention_weights(keys_BND, queries_BND, **options)
+
+    def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
+        """W1 h and W2 h + b1."""
+        if self.joint and is_plain(self.alignment_map):
+            key_weight, query_weight = self.alignment_map.weight.chunk(2)
+            return F.linear(tokens_BND, key_weight), F.linear(tokens_BND, query_weight, self.bias)
+        if self.joint:
+            keys_BND, queries_BND = self.alignment_map(tokens_BND).chunk(2, dim=-1)
+            return keys_BND, queries_BND + self.bias
+        if is_plain(self.query_map):
+            return self.key_map(tokens_BND), F.linear(tokens_BND, self.query_map.weight, self.bias)
+        return self.key_map(tokens_BND), self.query_map(tokens_BND) + self.bias
 
 
 class DirectionalSelfAttention(nn.Module):
