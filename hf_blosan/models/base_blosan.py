@@ -219,7 +219,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         super().__init__(config)
         self.embeddings = WordEmbeddings(config)
         self.context = self.make_context(config)
-        self.pooler = POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
+        self.pooler = self.make_pooler(config)
         self.spread_attn_implementation()
         self.post_init()
 
@@ -234,6 +234,10 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         raise TypeError(
             "SentenceEncoderModel has no context layer of its own; use DiSANModel, BiBloSANModel or MTSAModel"
         )
+
+    @staticmethod
+    def make_pooler(config: SentenceEncoderConfig) -> nn.Module:
+        return POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
 
     def get_input_embeddings(self):
         return self.embeddings.word_embeddings
