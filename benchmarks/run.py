@@ -20,7 +20,7 @@ from hf_blosan.errors import InputError
 from hf_blosan.training.reporting import command_line, git_commit, write_json
 
 from .correctness import RULE, refusal
-from .measure import Case, Setting, peak_mib, times
+from .measure import Case, Setting, keep_freed_memory, peak_mib, times
 from .operators import OPERATORS, PASSES
 from .shapes import SELECTIONS
 
@@ -44,7 +44,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=9, help="samples of each time; default: 9")
     parser.add_argument("--seed", type=int, default=42, help="of weights and inputs; default: 42")
     parser.add_argument(
-        "--memory", action=argparse.BooleanOptionalAction, default=True, help="measure peak memory too (default)"
+        "--times",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure times (default); without them a busy machine will do, and --resume adds the memory",
+    )
+    parser.add_argument(
+        "--memory", action=argparse.BooleanOptionalAction, default=True, help="measure peak memory (default)"
     )
     parser.add_argument("--resume", action="store_true", help="keep what --output holds and measure what it lacks")
     parser.add_argument("--commit", help="to record where git cannot tell it, as in a copy of the tree without .git")
@@ -52,6 +58,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     for name in ("threads", "repeats"):
         if getattr(arguments, name) < 1:
             raise InputError(f"--{name} {getattr(arguments, name)}: give at least 1")
+    if not (arguments.times or arguments.memory):
+        raise InputError("--no-times --no-memory: nothing is left to measure; leave one of them out")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: torch finds no GPU here; give --device cpu")
     if arguments.memory and arguments.device == "cpu" and not Path("/proc/self/clear_refs").exists():
@@ -117,6 +125,7 @@ def header(arguments: argparse.Namespace, setting: Setting, argv: list[str]) -> 
         **asdict(setting),
         "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
         "rule": RULE,
+        "freed_memory_is_kept": arguments.times and keep_freed_memory(),
         "repeats": arguments.repeats,
         "command": command_line(["-m", "benchmarks.run", *argv]),
     }
@@ -153,28 +162,33 @@ def earlier_rows(path: Path, head: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def measure(
-    names: list[str], shape: tuple[int, int], pass_: str, setting: Setting, *, repeats: int, memory: bool
-) -> list[dict[str, Any]]:
-    """One row for every operator at a shape: times, or why there are none."""
+Rows = dict[str, dict[str, Any]]
+"""The rows of a shape and pass, by operator."""
+
+
+def add_times(rows: Rows, shape: tuple[int, int], pass_: str, setting: Setting, repeats: int) -> None:
+    """Time all operators in turn, or note why one has no figures."""
     batch, length = shape
-    rows = {name: {"operator": name, "batch": batch, "length": length, "pass": pass_} for name in names}
     calls = {}
     for name, row in rows.items():
-        operator = OPERATORS[name]
-        skipped = operator.too_large(batch, length, pass_)
-        refused = refusal(operator, length, setting) if operator.checked and not skipped else None
-        if skipped or refused:
-            row |= {"skipped": skipped} if skipped else {"refused": refused}
-        else:
-            calls[name] = Case(operator, batch, length, setting).call(pass_)
+        if note_absence(row, shape, pass_, setting):
+            continue
+        calls[name] = Case(OPERATORS[name], batch, length, setting).call(pass_)
     for name, figures in times(calls, repeats, setting.device).items():
         rows[name] |= figures
-    calls.clear()
-    for name, row in rows.items():
-        if memory and "median_ms" in row:
-            row["peak_mib"] = peak_mib(name, batch, length, pass_, setting)
-    return list(rows.values())
+
+
+def note_absence(row: dict[str, Any], shape: tuple[int, int], pass_: str, setting: Setting) -> bool:
+    """Whether an operator is not to be measured: its results are wrong, or it is too large."""
+    operator = OPERATORS[row["operator"]]
+    skipped = operator.too_large(*shape, pass_)
+    refused = refusal(operator, shape[1], setting) if operator.checked and not skipped else None
+    row |= {"skipped": skipped} if skipped else {"refused": refused} if refused else {}
+    return bool(skipped or refused)
+
+
+def lacks(row: dict[str, Any], figure: str) -> bool:
+    return figure not in row and not any(word in row for word in ABSENT)
 
 
 def run(argv: list[str] | None = None) -> dict[str, Any]:
@@ -196,19 +210,25 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
         report["rows"] = earlier_rows(arguments.output, report["header"])
     for shape in shapes:
         for pass_ in passes:
-            # Ratios hold within one round of turns only: a shape that lacks an operator is measured anew with all.
-            here = [row for row in report["rows"] if (row["batch"], row["length"], row["pass"]) == (*shape, pass_)]
-            measured = {row["operator"] for row in here}
-            if measured.issuperset(names):
+            place = {"batch": shape[0], "length": shape[1], "pass": pass_}
+            here = [row for row in report["rows"] if place.items() <= row.items()]
+            rows: Rows = {row["operator"]: row for row in here}
+            rows = {name: rows.get(name, {"operator": name, **place}) for name in OPERATORS if name in {*rows, *names}}
+            begin, before = time.monotonic(), json.dumps(rows)
+            # Ratios hold within one round of turns only: a shape that lacks an operator is timed anew with all.
+            if arguments.times and any(lacks(rows[name], "median_ms") for name in names):
+                add_times(rows, shape, pass_, setting, arguments.repeats)
+            for row in rows.values():
+                if not arguments.memory or not lacks(row, "peak_mib"):
+                    continue
+                if "median_ms" in row or not note_absence(row, shape, pass_, setting):
+                    row["peak_mib"] = peak_mib(row["operator"], *shape, pass_, setting)
+            if json.dumps(rows) == before:
                 continue
-            begin = time.monotonic()
-            turn = [name for name in OPERATORS if name in measured or name in names]
-            rows = measure(turn, shape, pass_, setting, repeats=arguments.repeats, memory=arguments.memory)
-            report["rows"] = [row for row in report["rows"] if row not in here] + rows
+            report["rows"] = [row for row in report["rows"] if row not in here] + list(rows.values())
             write_json(arguments.output, report)
-            missing = "".join(f"; {row['operator']} {word}" for row in rows for word in ABSENT if word in row)
-            seconds = time.monotonic() - begin
-            print(f"{shape[0]}x{shape[1]} {pass_}: {seconds:.0f} s{missing}", file=sys.stderr)
+            missing = "".join(f"; {name} {word}" for name, row in rows.items() for word in ABSENT if word in row)
+            print(f"{shape[0]}x{shape[1]} {pass_}: {time.monotonic() - begin:.0f} s{missing}", file=sys.stderr)
     return report
 
 

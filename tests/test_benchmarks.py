@@ -119,6 +119,15 @@ def test_resume_measures_what_is_missing(tmp_path):
         measured(path, "--shapes", "1x3", *options, "--seed", "7")
 
 
+def test_memory_is_added_to_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "peak_mib", lambda *arguments: 1.5)
+    path = tmp_path / "both.json"
+    options = ("--shapes", "1x3", "--operators", "convolution", "--passes", "forward", "--resume")
+    (timed,) = measured(path, *options)["rows"]
+    (both,) = measured(path, *options, "--no-times", "--memory")["rows"]
+    assert "peak_mib" not in timed and both == {**timed, "peak_mib": 1.5}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -126,6 +135,7 @@ def test_resume_measures_what_is_missing(tmp_path):
         (("--operators", "disa,warp"), "--operators warp: there is no such choice; take from disa,"),
         (("--passes", "backward"), "--passes backward"),
         (("--repeats", "0"), "--repeats 0: give at least 1"),
+        (("--no-times",), "--no-times --no-memory: nothing is left to measure"),
     ],
 )
 def test_bad_options_get_one_sentence(options, message, tmp_path, capsys):
