@@ -7,17 +7,29 @@ from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAuto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from .models.configuration_biblosan import BiBloSANConfig
+from .models.configuration_birnn import BiRNNConfig
 from .models.configuration_disan import DiSANConfig
 from .models.configuration_mtsa import MTSAConfig
+from .models.configuration_multihead import MultiHeadConfig
+from .models.configuration_textcnn import TextCNNConfig
+from .models.configuration_wordbag import WordBagConfig
 from .models.modeling_biblosan import BiBloSANForPairRegression, BiBloSANForSequenceClassification, BiBloSANModel
+from .models.modeling_birnn import BiRNNForPairRegression, BiRNNForSequenceClassification, BiRNNModel
 from .models.modeling_disan import DiSANForPairRegression, DiSANForSequenceClassification, DiSANModel
 from .models.modeling_mtsa import MTSAForPairRegression, MTSAForSequenceClassification, MTSAModel
+from .models.modeling_multihead import MultiHeadForPairRegression, MultiHeadForSequenceClassification, MultiHeadModel
+from .models.modeling_textcnn import TextCNNForPairRegression, TextCNNForSequenceClassification, TextCNNModel
+from .models.modeling_wordbag import WordBagForPairRegression, WordBagForSequenceClassification, WordBagModel
 
 # config, encoder, classification head, pair regression head
 ENCODERS = (
     (DiSANConfig, DiSANModel, DiSANForSequenceClassification, DiSANForPairRegression),
     (BiBloSANConfig, BiBloSANModel, BiBloSANForSequenceClassification, BiBloSANForPairRegression),
     (MTSAConfig, MTSAModel, MTSAForSequenceClassification, MTSAForPairRegression),
+    (BiRNNConfig, BiRNNModel, BiRNNForSequenceClassification, BiRNNForPairRegression),
+    (TextCNNConfig, TextCNNModel, TextCNNForSequenceClassification, TextCNNForPairRegression),
+    (WordBagConfig, WordBagModel, WordBagForSequenceClassification, WordBagForPairRegression),
+    (MultiHeadConfig, MultiHeadModel, MultiHeadForSequenceClassification, MultiHeadForPairRegression),
 )
 
 

@@ -57,6 +57,28 @@ TENSORIZED = {
     "context_fusion_gate/linear_fusion_gate": "gate",
     "output_non_linearity/linear_output": "output_layer",
 }
+STACKED = {
+    "ffn": "feed_forward",
+    "res_con_1/layer_norm": "feed_forward_norm",
+    "res_con_2/layer_norm": "fusion_norm",
+    **{f"[^/]+/{tail}": f"attention.{name}" for tail, name in TENSORIZED.items()},
+}
+MULTI_HEAD = {
+    "(?:q_transform|dense)": "query_map",
+    "(?:k_transform|dense_1)": "key_map",
+    "(?:v_transform|dense_2)": "value_map",
+}
+RECURRENT = {
+    r"lstm_cell(|\.\w+)": r"gates\1",
+    r"gru_cell/(gates|candidate)(|\.\w+)": r"\1\2",
+    "(?:SRU_cell/get_frc|get_frc_[fb]w)/linear_map": "map",
+    "(?:SRU_cell|(?:forward|backward)_sru)/b_f": "forget_bias",
+    "(?:SRU_cell|(?:forward|backward)_sru)/b_r": "reset_bias",
+    "SRU_cell/get_frc/bn/gamma": "norm.weight",
+    "SRU_cell/get_frc/bn/beta": "norm.bias",
+    "SRU_cell/get_frc/bn/moving_mean": "norm.mean",
+    "SRU_cell/get_frc/bn/moving_variance": "norm.variance",
+}
 SOURCE2TOKEN = {"bn_dense_map1(?:/linear_map)?": "hidden", "bn_dense_map2(?:/linear_map)?": "scores"}
 ADDITIVE = {"bn_dense_map/linear_map": "hidden", "self_attn_logits/first": "scores"}
 CLASSIFIER = {
@@ -86,7 +108,20 @@ CONTEXTS = {
         **_within(FORWARD, "context.layers.0.directions.0", MBLOSA),
         **_within(BACKWARD, "context.layers.0.directions.1", MBLOSA),
     },
-    "mtsa": _within(ANY_SCOPE, "context.layers.0.attention", TENSORIZED),
+    "mtsa": {
+        **_within(r"(?:.*/)?layer_(\d+)", r"context.layers.\1", STACKED),
+        **_within(ANY_SCOPE, "context.layers.0.attention", TENSORIZED),
+    },
+    "textcnn": {
+        r"(?:.*/)?conv-maxpool-(\d+)": r"context.layers.0.convolutions.\1",
+        r"(?:.*/)?conv_maxpool_(\d+)": r"context.layers.\1.convolution",
+    },
+    "birnn": {
+        **_within("(?:.*/)?(?:fw|forward)", "context.layers.0.directions.0", RECURRENT),
+        **_within("(?:.*/)?(?:bw|backward)", "context.layers.0.directions.1", RECURRENT),
+    },
+    "wordbag": {"(?:.*/)?no_ct/linear_map": "context.layers.0.dense_map"},
+    "multihead": _within(ANY_SCOPE, "context.layers.0", MULTI_HEAD),
 }
 POOLER = {**_within(ANY_SCOPE, "pooler", SOURCE2TOKEN), **_within("(?:.*/)?[^/]*trad[^/]*", "pooler", ADDITIVE)}
 
@@ -107,7 +142,8 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
 
     Args:
         variables: arrays under the authors' names; also gradients of them, the arrangement is linear.
-        rules: pattern of a variable's scope -> module name, see :func:`model_rules`.
+        rules: pattern of a variable's scope -> module name, which may hold the pattern's groups as ``\\1``; see
+            :func:`model_rules`.
         targets: the state dict to fill, for its names and shapes.
 
     Returns:
@@ -132,30 +168,53 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
             f"{len(surplus)} variable(s) have no place in this model: {', '.join(sorted(surplus))}; "
             "check the model type and the configuration"
         )
-    # Values computed in one product with queries and keys have no bias in the authors' code.
-    optional = "value_map.bias" if any("/qkv_combine/" in name for name in variables) else ()
-    missing = sorted(target for target in set(targets) - set(sources) if not target.endswith(optional))
+    missing = sorted(set(targets) - set(sources))
     if missing:
         raise InputError(f"variables are missing for {', '.join(missing)}; the file holds only part of the model")
     return {target: _assemble(target, leaves, targets[target].shape) for target, leaves in sources.items()}
 
 
 def _separate_products(variables: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Queries, keys (and values) that the authors compute in one product, as variables of their own."""
+    """What the authors compute in one product, as variables of their own: queries, keys (and values), recurrent cells'
+    maps of [input; state].
+    """
     separated = {}
     for name, array in variables.items():
         scope, _, leaf = name.rpartition("/")
+        if cell := RECURRENT_KERNEL.search(scope):
+            separated |= _separate_states(scope, leaf, array, GATES[cell[0]])
+            continue
         scope, _, product = scope.rpartition("/")
-        parts = {"qkv_combine": "qkv", "qk_combine": "qk"}.get(product)
+        parts = {"qkv_combine": "qkv", "qk_combine": "qk", "multi_head_attention": "qkv"}.get(product)
         if parts is None:
             separated[name] = array
         elif leaf == "W":
-            for part, matrix in zip(parts, array.chunk(len(parts), dim=-1), strict=True):
+            matrices = array.unbind() if array.dim() == 4 else array.chunk(len(parts), dim=-1)
+            for part, matrix in zip(parts, matrices, strict=True):
                 separated[f"{scope}/{part}_transform/W"] = matrix
         else:  # W_<part>, or W_<head>_<part>
             *head, part = leaf.split("_")[1:]
             separated[f"{scope}/{parts[int(part)]}_transform/" + "_".join(["W", *head, "0"])] = array
     return separated
+
+
+# Gates side by side in the kernels of recurrent cells.
+GATES = {"lstm_cell": 4, "gru_cell/gates": 2, "gru_cell/candidate": 1}
+RECURRENT_KERNEL = re.compile(f"(?:{'|'.join(GATES)})$")
+
+
+def _separate_states(scope: str, leaf: str, array: Tensor, num_gates: int) -> dict[str, Tensor]:
+    """Kernel on [input; state] or bias of a recurrent cell; the gates i, g, f, o of an LSTM in torch's order."""
+    gates = array.chunk(num_gates, dim=-1)
+    if num_gates == 4:
+        array = torch.cat([gates[i] for i in (0, 2, 1, 3)], dim=-1)
+    if leaf != "kernel":
+        return {f"{scope}/{leaf}": array}
+    size = gates[0].shape[-1]
+    return {f"{scope}.from_input/W": array[:-size], f"{scope}.from_state/W": array[-size:]}
+
+
+LEAVES = {"W": "weight", "kernel": "weight", "scale": "weight", "b": "bias", "bias": "bias", "offset": "bias"}
 
 
 def _target_of(name: str, rules: dict[str, str]) -> tuple[str | None, str]:
@@ -164,9 +223,9 @@ def _target_of(name: str, rules: dict[str, str]) -> tuple[str | None, str]:
     for pattern, module in rules.items():
         if re.fullmatch(pattern, name):
             return module, ""
-        if re.fullmatch(pattern, scope):
-            kind = {"W": "weight", "bias": "bias"}.get(leaf.split("_")[0])
-            return (None, leaf) if kind is None else (f"{module}.{kind}", leaf)
+        if match := re.fullmatch(pattern, scope):
+            kind = LEAVES.get(leaf.split("_")[0])
+            return (None, leaf) if kind is None else (f"{match.expand(module)}.{kind}", leaf)
     return None, leaf
 
 
@@ -179,6 +238,8 @@ def _assemble(target: str, leaves: dict[str, Tensor], shape: torch.Size) -> Tens
         result = torch.cat(
             [arrays[0].new_zeros(2, arrays[0].shape[1]), arrays[0]]
         )  # [PAD] and [UNK] are not variables
+    elif ".convolution" in target and arrays[0].dim() == 4:  # kernels are (window, in, 1, out) there
+        result = arrays[0].squeeze(2).permute(2, 1, 0)
     elif len(shape) == 3:
         if len(arrays) > 1:
             result = torch.stack(arrays)
@@ -226,6 +287,65 @@ def read_arrays(path: str | Path) -> dict[str, Tensor]:
     raise InputError(f"weights file {path} ends in {path.suffix!r}; give a .npz or .safetensors file of named arrays")
 
 
+def _mtsa_fields(shapes: dict[str, list[torch.Size]]) -> dict:
+    values = shapes.get("model.context.layers.0.attention.value_map.weight")
+    if values is None:
+        return {}
+    indices = [int(found[1]) for name in shapes if (found := re.match(r"model\.context\.layers\.(\d+)\.", name))]
+    fields = {"num_hidden_layers": 1 + max(indices)} | _heads_that_show(values)
+    for field_name, part in (("fusion_gate", "gate"), ("output_layer", "output_layer")):
+        fields[field_name] = f"model.context.layers.0.attention.{part}.weight" in shapes
+    return fields
+
+
+def _multihead_fields(shapes: dict[str, list[torch.Size]]) -> dict:
+    values = shapes.get("model.context.layers.0.value_map.weight")
+    if values is None:
+        return {}
+    variant = "relu" if "model.context.layers.0.value_map.bias" in shapes else "sinusoidal"
+    return {"variant": variant} | _heads_that_show(values)
+
+
+def _heads_that_show(matrices: list[torch.Size]) -> dict:
+    """The number of heads, where they have matrices apart or stacked; side by side in one matrix they do not show."""
+    if len(matrices) == 1 and len(matrices[0]) == 2:
+        return {}
+    return {"num_heads": matrices[0][0] if len(matrices[0]) == 3 else len(matrices)}
+
+
+def _textcnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
+    kernels = [found[0] for name, found in shapes.items() if re.search(r"\.convolutions?\b.*weight$", name)]
+    if not kernels:
+        return {}
+    fields = {"filter_sizes": sorted({window for window, *_ in kernels})}
+    if "model.context.layers.0.convolution.weight" in shapes:
+        return fields | {"architecture": "hierarchical", "num_hidden_layers": len(kernels)}
+    if "model.pooler.hidden.weight" not in shapes:  # the maximum over time has no weights
+        fields |= {"pooling": "max", "hidden_size": sum(filters for *_, filters in kernels)}
+    return fields
+
+
+def _birnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
+    """Each cell is known by what only it has."""
+    marks = {"gru": "candidate.from_input.weight", "sru_normal": "norm.weight", "sru": "map.weight"}
+    found = (cell for cell, name in marks.items() if f"model.context.layers.0.directions.0.{name}" in shapes)
+    return {"cell": next(found, "lstm")}
+
+
+def _wordbag_fields(shapes: dict[str, list[torch.Size]]) -> dict:
+    return {"dense_map": "model.context.layers.0.dense_map.weight" in shapes}
+
+
+# What the shapes of a model's own variables say of its configuration.
+FAMILY_FIELDS = {
+    "mtsa": _mtsa_fields,
+    "textcnn": _textcnn_fields,
+    "birnn": _birnn_fields,
+    "wordbag": _wordbag_fields,
+    "multihead": _multihead_fields,
+}
+
+
 def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
     """The configuration that the arrays' shapes imply, and the class of head.
 
@@ -248,17 +368,17 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
             )
         return shapes[target][0][axis]
 
-    hidden_size = size("model.pooler.hidden.weight", 0)
+    family = FAMILY_FIELDS.get(model_type, lambda shapes: {})(shapes)
+    hidden_size = family.get("hidden_size") or size("model.pooler.hidden.weight", 0)
     table, fixed = "model.embeddings.word_embeddings.weight", "model.embeddings.fixed_embeddings"
     config = {"hidden_size": hidden_size, "embedding_size": size(table, 1), "embedding_trainable": "train_words"}
     config["num_fixed_embeddings"] = shapes[fixed][0][0] if fixed in shapes else 0
     config["vocab_size"] = 2 + size(table, 0) + config["num_fixed_embeddings"]
     if "model.pooler.scores.weight" in shapes and size("model.pooler.scores.weight", 1) == 1:
         config["pooling"] = "additive"
-    if model_type == "mtsa":
-        values = shapes["model.context.layers.0.attention.value_map.weight"]
-        config["num_heads"] = values[0][0] if len(values[0]) == 3 else len(values)
-        config["fusion_gate"] = "model.context.layers.0.attention.gate.weight" in shapes
+    config |= family
+    if model_type in ("mtsa", "multihead") and "num_heads" not in config | overrides:
+        raise InputError("the arrays do not show how many heads stand side by side in a matrix; give num_heads")
     if "classifier.product.weight" in shapes:
         config |= {"num_sentences": 2, "num_score_classes": size("classifier.output.weight", 1)}
         config["classifier_size"] = size("classifier.product.weight", 1)
@@ -284,7 +404,7 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
     """A model of this package with the authors' weights, in evaluation mode.
 
     Args:
-        model_type: ``"disan"``, ``"biblosan"`` or ``"mtsa"``.
+        model_type: a key of ``CONTEXTS``: ``"disan"``, ``"biblosan"``, ``"mtsa"``, or a baseline.
         variables: arrays under the authors' names; ``glove_only_embedding`` may hold the words that were not trained.
         overrides: configuration fields that shapes do not show (``activation``, ``block_length``, ...).
 
@@ -292,7 +412,10 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
         InputError: missing, surplus or misshapen variables, by name.
     """
     config, head = infer_config(model_type, variables, **overrides)
-    model = head.from_config(config)
+    try:
+        model = head.from_config(config)
+    except ValueError as error:
+        raise InputError(str(error)) from error
     targets, rules = model.state_dict(), model_rules(model_type)
     if head is AutoModel:
         targets = {f"model.{name}": tensor for name, tensor in targets.items()}
@@ -310,7 +433,7 @@ class ConversionArguments:
     """Convert weights of the authors' TensorFlow code."""
 
     weights: str = field(metadata={"help": "File of named arrays, .npz or .safetensors."})
-    model_type: str = field(metadata={"help": "disan, biblosan or mtsa."})
+    model_type: str = field(metadata={"help": f"One of {', '.join(CONTEXTS)}."})
     output_dir: str = field(metadata={"help": "Folder for the converted model."})
     config_overrides: str | None = field(
         default=None, metadata={"help": 'Fields that shapes do not show: "activation=relu,block_length=4".'}

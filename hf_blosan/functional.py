@@ -6,6 +6,7 @@ from .models.functional_blosan import (
     SCORE_FUNCTIONS,
     additive_attention,
     directional_attention_weights,
+    mask_from_heads,
     optimal_block_length,
     order_mask,
     source2token_attention,
@@ -14,6 +15,7 @@ from .models.functional_blosan import (
     tensorized_attention_weights,
 )
 from .models.fused_blosan import directional_attention
+from .models.fused_recurrence_blosan import linear_recurrence
 from .models.fused_tensorized_blosan import tensorized_attention
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "additive_attention",
     "directional_attention",
     "directional_attention_weights",
+    "linear_recurrence",
+    "mask_from_heads",
     "optimal_block_length",
     "order_mask",
     "source2token_attention",

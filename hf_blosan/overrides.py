@@ -1,6 +1,7 @@
 """Configuration fields from a command line."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 import yaml
@@ -26,6 +27,17 @@ def parse_config_overrides(text: str | None) -> dict:
     if any(value is None and f"{name}=" not in text.replace(" ", "") for name, value in overrides.items()):
         raise InputError(f'config_overrides {text!r} cannot be read; write them as "dropout=0.3,hidden_size=480"')
     return {name: _number(value) for name, value in overrides.items()}
+
+
+def format_config_overrides(overrides: Mapping) -> str:
+    """The text that :func:`parse_config_overrides` reads as these fields."""
+    return ",".join(f"{name}={_text(value)}" for name, value in overrides.items())
+
+
+def _text(value) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_text, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _number(value):

@@ -122,6 +122,21 @@ def _mtsa() -> dict[str, Recipe]:
     }
 
 
+def _baseline() -> dict[str, Recipe]:
+    # The Bi-BloSAN repository trains every encoder with the settings of Bi-BloSAN, but on SNLI all of them with ReLU.
+    # The published parameter counts of the baselines on SNLI are those of a head without a highway layer.
+    snli = {"activation": "relu", "hidden_size": 600, "classifier_size": 300, "classifier_highway": False}
+    return _biblosan() | {"snli": replace(_biblosan()["snli"], **snli)}
+
+
+def _textcnn() -> dict[str, Recipe]:
+    return _baseline() | {"demo": replace(_DEMO, hidden_size=126)}  # three windows share the features
+
+
+def _wordbag() -> dict[str, Recipe]:
+    return {name: replace(row, hidden_size=300) for name, row in _baseline().items()}  # as wide as a word vector
+
+
 # Small enough that the generated corpus is learnt in about a minute on two cores; no paper has this task.
 _DEMO = Recipe(
     origin="this package",
@@ -135,4 +150,12 @@ _DEMO = Recipe(
     hidden_size=128,
     classifier_size=128,
 )
-_ROWS = {"disan": _disan(), "biblosan": _biblosan(), "mtsa": _mtsa()}
+_ROWS = {
+    "disan": _disan(),
+    "biblosan": _biblosan(),
+    "mtsa": _mtsa(),
+    "birnn": _baseline(),
+    "textcnn": _textcnn(),
+    "multihead": _baseline(),
+    "wordbag": _wordbag(),
+}

@@ -13,13 +13,21 @@ WORDS = {
     "colour": "red green blue grey".split(),
     "number": "one two six".split(),
 }
+QUESTION_WORDS = {
+    "ABBR": "stand acronym".split(),
+    "DESC": "why mean define".split(),
+    "ENTY": "animal instrument colour".split(),
+    "HUM": "who whom president".split(),
+    "LOC": "where country city".split(),
+    "NUM": "many year far".split(),
+}
 FILLER = "the a of in on with and some very old".split()
 
 
-def sentence(rng: random.Random, kind: str, length: int) -> str:
+def sentence(rng: random.Random, kind: str, length: int, kinds: dict[str, list[str]] = WORDS) -> str:
     """A sentence whose kind shows in one of its words."""
     words = [rng.choice(FILLER) for _ in range(length - 1)]
-    words.insert(rng.randrange(length), rng.choice(WORDS[kind]))
+    words.insert(rng.randrange(length), rng.choice(kinds[kind]))
     return " ".join(words)
 
 
@@ -29,11 +37,18 @@ def write_rows(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def question_rows(count: int, seed: int = 0) -> list[dict]:
+def question_rows(count: int, seed: int = 0, kinds: dict[str, list[str]] = WORDS) -> list[dict]:
     """Single sentences with a label, of 1 to 12 words."""
     rng = random.Random(seed)
-    kinds = [list(WORDS)[i % len(WORDS)] for i in range(count)]
-    return [{"text": sentence(rng, kind, rng.randint(1, 12)), "label": kind} for kind in kinds]
+    labels = [list(kinds)[i % len(kinds)] for i in range(count)]
+    return [{"text": sentence(rng, kind, rng.randint(1, 12), kinds), "label": kind} for kind in labels]
+
+
+def write_trec(folder: Path, train: int = 560, test: int = 60) -> Path:
+    """A data directory with generated questions in the shape of TREC."""
+    for seed, (split, count) in enumerate({"train": train, "test": test}.items()):
+        write_rows(folder / "trec" / f"{split}.jsonl", question_rows(count, seed, QUESTION_WORDS))
+    return folder
 
 
 def pair_rows(count: int, seed: int = 0) -> list[dict]:

@@ -53,7 +53,7 @@ torch.save(model(ids).pooler_output, sys.argv[2])
 @pytest.mark.parametrize("model_type", [config.model_type for config, *_ in ENCODERS])
 def test_checkpoint_carries_its_code(model_type, tmp_path, monkeypatch):
     """Saved with its code, a model loads where the package is not installed, with equal results."""
-    config = AutoConfig.for_model(model_type, vocab_size=20, embedding_size=8, hidden_size=8)
+    config = AutoConfig.for_model(model_type, vocab_size=20, embedding_size=24, hidden_size=24)
     model = AutoModel.from_config(config).eval()
     monkeypatch.setattr(type(config), "_auto_class", "AutoConfig")
     monkeypatch.setattr(type(model), "_auto_class", "AutoModel")

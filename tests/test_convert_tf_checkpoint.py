@@ -36,6 +36,19 @@ def test_sizes_are_read_off_the_arrays():
     assert not config.classifier_bias and config.fusion_gate
 
 
+def test_layers_are_counted():
+    arrays = variables("mtsa_stack2_a", fixed=False) | {"emb_mat": torch.randn(7, 16)}
+    for layer in ("bn_dense_map1", "bn_dense_map2"):
+        arrays |= {f"s2t/{layer}/W": torch.randn(16, 16), f"s2t/{layer}/bias": torch.randn(16)}
+    config = convert_model("mtsa", arrays, num_heads=4, activation="relu").config
+    assert (config.num_hidden_layers, config.hidden_size, config.embedding_size) == (2, 16, 16)
+    assert config.output_layer and not config.fusion_gate
+    with pytest.raises(InputError, match="do not show how many heads .* give num_heads"):
+        convert_model("mtsa", arrays)
+    with pytest.raises(InputError, match="missing for .*layers.1.fusion_norm.bias"):
+        convert_model("mtsa", {n: a for n, a in arrays.items() if "layer_1/res_con_2" not in n}, num_heads=4)
+
+
 def test_an_encoder_without_a_head():
     arrays = {name: array for name, array in variables().items() if "/output/" not in name or "dir_attn" in name}
     model = convert_model("disan", arrays)
@@ -70,6 +83,12 @@ def test_missing_surplus_and_misshapen_variables_are_named():
         convert_model("mtsa", {"emb_mat": torch.zeros(3, 4)})
     with pytest.raises(InputError, match="'bert' is unknown; choose one of disan, biblosan, mtsa"):
         convert_model("bert", arrays)
+
+
+def test_a_block_length_without_data_to_find_it_from_is_refused():
+    arrays = variables("task_snli_biblosa")
+    with pytest.raises(InputError, match='block_length="auto": the training command'):
+        convert_model("biblosan", arrays, block_length="auto")
 
 
 def test_overrides_are_read_as_yaml():

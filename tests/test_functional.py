@@ -1,5 +1,6 @@
 """The operators: against their equations written out, against float64, at the edges."""
 
+import doctest
 import math
 
 import pytest
@@ -46,6 +47,87 @@ def test_directional_attention_is_the_equation(direction, implementation):
     )
     torch.testing.assert_close(out, textbook_directional(keys, queries, values, direction, mask), rtol=0, atol=1e-12)
     assert (out[0] == 0).all()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("window", [0, 1, 3, 9])
+def test_order_mask_with_a_window(window, include_self, direction):
+    mask = F.order_mask(6, direction, include_self=include_self, window=window)
+    for i in range(6):
+        for j in range(6):
+            seen = visible(i, j, direction) or (include_self and i == j)
+            assert bool(mask[i, j]) == (seen and abs(i - j) <= window)
+    with pytest.raises(ValueError, match="window is -1; give the number of tokens"):
+        F.order_mask(6, direction, window=-1)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_token_mask_is_one_more_condition(direction):
+    """A mask of order and padding, given as a token mask, is the same as order and padding."""
+    keys, queries, values, mask = random_inputs(3, 6, 4)
+    both = F.order_mask(6, direction, window=2) & mask[:, None]
+    options = {"direction": direction, "window": 2, "key_mask": mask}
+    expected = F.directional_attention_weights(keys, queries, **options)
+    weights = F.directional_attention_weights(keys, queries, direction="full", token_mask=both)
+    assert torch.equal(weights, expected)
+    again = F.directional_attention_weights(keys, queries, **options, token_mask=torch.ones(6, 6, dtype=torch.bool))
+    assert torch.equal(again, expected)
+
+
+class TestMaskFromHeads:
+    # [the, cat, sat, down, quietly]: sat is the root, and quietly depends on down.
+    HEADS = torch.tensor([1, 2, -1, 2, 3])
+
+    def test_example_of_the_documentation(self):
+        (example,) = doctest.DocTestFinder().find(
+            F.mask_from_heads, globs={"torch": torch, "mask_from_heads": F.mask_from_heads}
+        )
+        outcome = doctest.DocTestRunner().run(example)
+        assert outcome.attempted == 2 and not outcome.failed
+
+    def test_distance_is_that_of_the_tree(self):
+        edges = [[0, 1, 2, 3, 4], [1, 0, 1, 2, 3], [2, 1, 0, 1, 2], [3, 2, 1, 0, 1], [4, 3, 2, 1, 0]]
+        edges = torch.tensor(edges)
+        for distance in (1, 2, 3, 4, 100):
+            mask = F.mask_from_heads(self.HEADS, distance=distance)
+            assert torch.equal(mask, (edges <= distance) & (edges > 0))
+            with_self = F.mask_from_heads(self.HEADS, distance=distance, include_self=True)
+            assert torch.equal(with_self, edges <= distance)
+
+    def test_roots_and_rows(self):
+        """A root may point to itself; there may be several; rows do not touch one another."""
+        itself = self.HEADS.clone()
+        itself[2] = 2
+        assert torch.equal(F.mask_from_heads(itself), F.mask_from_heads(self.HEADS))
+        forest = torch.tensor([-1, 0, -1, 2, 2])
+        both = F.mask_from_heads(torch.stack([self.HEADS, forest]), distance=4)
+        assert both[0].sum() == 5 * 4 and both[1].sum() == 2 * 1 + 3 * 2
+        assert F.mask_from_heads(torch.empty(2, 0, dtype=torch.long)).shape == (2, 0, 0)
+
+    def test_padding_is_not_read_and_not_seen(self):
+        heads = torch.stack([torch.cat([self.HEADS, torch.tensor([0, -100, 99])]), torch.arange(8)])
+        real = torch.ones(2, 8, dtype=torch.long)
+        real[0, 5:] = 0
+        mask = F.mask_from_heads(heads, mask=real, include_self=True, distance=2)
+        expected = F.mask_from_heads(self.HEADS, include_self=True, distance=2)
+        assert torch.equal(mask[0, :5, :5], expected)
+        assert not mask[0, 5:].any() and not mask[0, :, 5:].any()
+        assert torch.equal(mask[1], torch.eye(8, dtype=torch.bool))
+
+    def test_bad_heads_are_refused(self):
+        with pytest.raises(ValueError, match=r"heads\[1, 2\] is 3; a head is the position of .* 0 to 2, and -1"):
+            F.mask_from_heads(torch.tensor([[0, 0, 0], [0, 0, 3]]))
+        with pytest.raises(ValueError, match=r"heads\[0\] is -2"):
+            F.mask_from_heads(torch.tensor([-2, 0]))
+        with pytest.raises(ValueError, match=r"heads\[0\] is 1; a head is the position of a real token"):
+            F.mask_from_heads(torch.tensor([1, 0]), mask=torch.tensor([1, 0]))
+        with pytest.raises(ValueError, match="heads hold torch.float32; give the position"):
+            F.mask_from_heads(torch.zeros(2, 2))
+        with pytest.raises(ValueError, match="distance is 0"):
+            F.mask_from_heads(self.HEADS, distance=0)
+        with pytest.raises(ValueError, match=r"the mask has shape \(3,\), the heads \(5,\)"):
+            F.mask_from_heads(self.HEADS, mask=torch.ones(3))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

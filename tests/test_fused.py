@@ -96,6 +96,53 @@ def test_without_numba(direction, implementation, monkeypatch):
         assert_as_exact_as_eager(implementation, inputs, direction=direction, window=window)
 
 
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("implementation", FAST)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_token_mask(direction, implementation, window, monkeypatch):
+    """One for all rows and one for each, in one chunk and in several."""
+    generator = torch.Generator().manual_seed(1)
+    own = torch.rand(3, 70, 70, generator=generator) > 0.6
+    own[1, 5] = False
+    inputs = random_inputs(3, 70, 12)
+    for elements in (1 << 21, 500):
+        monkeypatch.setattr(fused_blosan, "CHUNK_ELEMENTS", elements)
+        for token_mask in (own[0], own, own.long()):
+            options = {"direction": direction, "window": window, "token_mask": token_mask}
+            assert_as_exact_as_eager(implementation, inputs, **options)
+    assert (results(implementation, torch.float32, inputs, **options)[0][1, 5] == 0).all()
+
+
+def test_token_mask_needs_memory_for_some_queries_alone():
+    """No tensor of N x N x D elements, forward and backward."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    largest = 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            out = function(*args, **(kwargs or {}))
+            largest = max(largest, *(x.numel() for x in torch.utils._pytree.tree_leaves(out) if torch.is_tensor(x)), 0)
+            return out
+
+    N, D = 600, 16
+    inputs = random_inputs(1, N, D)
+    with Largest():
+        results("auto", torch.float32, inputs, direction="full", token_mask=torch.ones(N, N, dtype=torch.bool))
+    assert largest <= fused_blosan.CHUNK_ELEMENTS < N * N * D / 2
+
+
+@pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
+def test_token_masks_of_another_form_are_refused(implementation):
+    keys, queries, values, _ = random_inputs(3, 4, 2)
+    options = {"direction": "full", "implementation": implementation}
+    with pytest.raises(ValueError, match=r"token_mask has shape \(2, 4, 4\); give \(4, 4\) or \(3, 4, 4\), true"):
+        F.directional_attention(keys, queries, values, token_mask=torch.ones(2, 4, 4, dtype=torch.bool), **options)
+    with pytest.raises(ValueError, match="token_mask holds torch.float32; give booleans, true where the query"):
+        F.directional_attention(keys, queries, values, token_mask=torch.zeros(4, 4), **options)
+
+
 @pytest.mark.parametrize("implementation", FAST)
 @pytest.mark.parametrize("scale", [1.0, 5.0, 10.0, 25.0, 60.0])
 def test_other_scales(scale, implementation):
@@ -144,10 +191,13 @@ def test_gradients_and_registration(direction, implementation):
     operator = functools.partial(
         F.directional_attention, direction=direction, key_mask=mask, window=2, implementation=implementation
     )
+    token_mask = torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(3)) > 0.4
     assert torch.autograd.gradcheck(operator, leaves)
+    assert torch.autograd.gradcheck(functools.partial(operator, token_mask=token_mask), leaves)
     for save in (True, False):
-        inputs = (x.detach().float().requires_grad_(save) for x in leaves)
-        torch.library.opcheck(fused_blosan._fused, (*inputs, mask, direction, 5.0, 2, implementation, save))
+        for pairs in (None, token_mask):
+            inputs = (x.detach().float().requires_grad_(save) for x in leaves)
+            torch.library.opcheck(fused_blosan._fused, (*inputs, mask, pairs, direction, 5.0, 2, implementation, save))
 
 
 @pytest.mark.parametrize("openmp", [True, False])

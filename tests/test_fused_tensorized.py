@@ -35,9 +35,10 @@ def fused(*inputs, **options):
     return tensorized_attention(*inputs, implementation="fused", **options)
 
 
-def flex(q, k, v, scores, *, key_mask=None, score_function="sigmoid", include_self=False, directions):
+def flex(q, k, v, scores, *, key_mask=None, score_function="sigmoid", include_self=False, directions, windows=None):
     options = {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
-    return fused_module._flex(q, k, v, scores, directions=list(directions), **options)
+    heads = F.for_each_head(directions, windows, q.shape[1])
+    return fused_module._flex(q, k, v, scores, heads=heads, **options)
 
 
 def assert_as_exact_as_eager(operator, inputs, **options):
@@ -66,6 +67,38 @@ def test_fused_is_as_exact_as_eager(length, score_function, include_self, monkey
     monkeypatch.setattr(fused_module, "TILE_QUERIES", 24)
     monkeypatch.setattr(fused_module, "GROUP_ELEMENTS", 2 * 2 * length * 20)
     assert_as_exact_as_eager(fused, inputs, **options)
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
+@pytest.mark.parametrize("window", [0, 1, 5, 1000])
+def test_windows(window, score_function, include_self, monkeypatch):
+    """Every direction at every window, in a tile and over several; each head with a window of its own."""
+    options = {"directions": MIXED, "score_function": score_function, "include_self": include_self}
+    for length, tile, windows in ((3, 128, window), (63, 128, window), (63, 24, [None, window, 17, window])):
+        monkeypatch.setattr(fused_module, "TILE_QUERIES", tile)
+        *inputs, mask = random_inputs(3, 4, length, 20)
+        assert_as_exact_as_eager(fused, inputs, **options, key_mask=mask, windows=windows)
+
+
+def test_windows_over_several_tiles_of_the_real_size():
+    *inputs, mask = random_inputs(2, 4, 2 * fused_module.TILE_QUERIES + 40, 6)
+    for windows in ([0, 1, 5, 1000], [5, 0, 1, 150], [150, 5, 0, 1]):
+        assert_as_exact_as_eager(fused, inputs, directions=MIXED, key_mask=mask, windows=windows)
+
+
+def test_a_window_of_nothing_gives_zero():
+    *inputs, _ = random_inputs(2, 4, 9, 3, dtype=torch.float32)
+    for implementation in fused_module.IMPLEMENTATIONS:
+        out = tensorized_attention(*inputs, directions=MIXED, windows=0, implementation=implementation)
+        assert (out[:, :3] == 0).all()
+        torch.testing.assert_close(out[:, 3], inputs[2][:, 3])  # "full" sees the token itself
+
+
+def test_tiles_leave_out_keys_beyond_the_window():
+    before = fused_module._Seen(before=5, after=0, itself=False)
+    queries, keys = list(fused_module._tiles(1000, before))[3]
+    assert (queries.start, keys.start, keys.stop) == (384, 379, 512)
 
 
 @pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
@@ -132,10 +165,12 @@ def test_gradients_and_registration(score_function, monkeypatch):
     leaves = [x.requires_grad_() for x in inputs]
     options = {"directions": MIXED, "key_mask": mask, "score_function": score_function}
     assert torch.autograd.gradcheck(lambda *x: fused(*x, **options), leaves)
+    assert torch.autograd.gradcheck(lambda *x: fused(*x, **options, windows=[1, None, 2, 0]), leaves)
     arguments = [x.detach().float().requires_grad_() for x in inputs]
-    torch.library.opcheck(fused_module._fused, (*arguments, mask, ",".join(MIXED), score_function, False, True))
+    heads = (",".join(MIXED), [1, fused_module.NO_WINDOW, 2, 0])
+    torch.library.opcheck(fused_module._fused, (*arguments, mask, *heads, score_function, False, True))
     detached = [x.detach() for x in arguments]
-    torch.library.opcheck(fused_module._fused, (*detached, None, ",".join(MIXED), score_function, True, False))
+    torch.library.opcheck(fused_module._fused, (*detached, None, *heads, score_function, True, False))
 
 
 @pytest.mark.parametrize("implementation", ["eager", "fused", "auto"])
@@ -171,6 +206,22 @@ def test_shielded_from_autocast(dtype):
         torch.testing.assert_close(fused(q, k, v, scores, directions="forward"), expected, rtol=0, atol=0)
 
 
+def test_token_mask():
+    """Every implementation, with a mask for all rows and one for each, beside all other masks."""
+    *inputs, mask = random_inputs(3, 4, 30, 5)
+    options = {"directions": MIXED, "key_mask": mask, "windows": [None, 3, 9, 0]}
+    shared, own = torch.rand(30, 30) > 0.5, torch.rand(3, 30, 30) > 0.5
+    own[1, 4] = False
+    for token_mask in (shared, own):
+        weights = F.tensorized_attention_weights(*inputs[:2], inputs[3], **options, token_mask=token_mask)
+        assert (weights[~token_mask.expand(3, 30, 30)[:, None].expand(weights.shape[:-1])] == 0).all()
+        expected = torch.einsum("bhijd,bhjd->bhid", weights, inputs[2])
+        for implementation in fused_module.IMPLEMENTATIONS:
+            given = {"token_mask": token_mask, "implementation": implementation}
+            torch.testing.assert_close(tensorized_attention(*inputs, **options, **given), expected)
+    assert (expected[1, :, 4] == 0).all()
+
+
 def test_implementations_and_dropout():
     """Every name gives one function; dropped weights are those of the eager form."""
     q, k, v, scores, mask = random_inputs(2, 4, 7, 3)
@@ -196,6 +247,13 @@ def test_unknown_names_are_refused():
             tensorized_attention(x, x, x, x, score_function="softmax", **options)
         with pytest.raises(ValueError, match="2 directions for 1 heads"):
             tensorized_attention(x, x, x, x, directions=["full", "full"], implementation=implementation)
+        with pytest.raises(ValueError, match="2 windows for 1 heads; give one window or one for each head"):
+            tensorized_attention(x, x, x, x, directions="full", windows=[1, 2], implementation=implementation)
+        with pytest.raises(ValueError, match="window is -1; give the number of tokens"):
+            tensorized_attention(x, x, x, x, directions="full", windows=-1, implementation=implementation)
+        with pytest.raises(ValueError, match=r"token_mask has shape \(3, 3\); give \(2, 2\) or \(1, 2, 2\)"):
+            mask = torch.ones(3, 3, dtype=torch.bool)
+            tensorized_attention(x, x, x, x, directions="full", token_mask=mask, implementation=implementation)
     with pytest.raises(ValueError, match="'warp'; choose one of auto, eager, fused, linear"):
         tensorized_attention(x, x, x, x, directions="full", implementation="warp")
 
@@ -223,10 +281,11 @@ def test_memory_of_long_sentences(monkeypatch):
     assert largest < N * N / 2
 
 
+@pytest.mark.parametrize("windows", [None, [0, 5, 1, None]])
 @pytest.mark.parametrize("include_self", [False, True])
 @pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
 @pytest.mark.parametrize("length", [1, 2, 63, 150])
-def test_mathematics_of_the_gpu_form(length, score_function, include_self, monkeypatch):
+def test_mathematics_of_the_gpu_form(length, score_function, include_self, windows, monkeypatch):
     """The same call on the CPU, where FlexAttention refuses gradients but can compute them.
 
     Their rounding in float32 is that of its debugging form, which no one uses, and says nothing of the kernel's.
@@ -234,6 +293,7 @@ def test_mathematics_of_the_gpu_form(length, score_function, include_self, monke
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
     *inputs, mask = random_inputs(3, 4, length, 6)
     options = {"directions": MIXED, "key_mask": mask, "score_function": score_function, "include_self": include_self}
+    options["windows"] = windows
     truth = results(F.tensorized_attention, torch.float64, inputs, **options)
     for got, exact in zip(results(flex, torch.float64, inputs, **options), truth, strict=True):
         torch.testing.assert_close(got, exact, rtol=1e-9, atol=1e-11)
@@ -249,4 +309,5 @@ def test_mathematics_of_the_gpu_form(length, score_function, include_self, monke
 def test_on_a_gpu(length, score_function, width):
     *inputs, mask = random_inputs(3, 4, length, width, device="cuda")
     options = {"directions": MIXED, "key_mask": mask, "score_function": score_function}
-    assert_as_exact_as_eager(fused, inputs, **options)
+    for windows in (None, [0, 5, 1, 150]):
+        assert_as_exact_as_eager(fused, inputs, **options, windows=windows)

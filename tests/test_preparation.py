@@ -53,6 +53,27 @@ class TestPreparation:
         _, preparation = prepared(options(tmp_path, questions, encoder="biblosan", config_overrides=overrides))
         assert preparation.model.config.block_length == 2
 
+    def test_block_length_auto_is_stored_as_a_number(self, tmp_path, questions):
+        """In a new model, in its files, and in one that is trained further on other data."""
+        auto = "hidden_size=8,embedding_size=6,block_length=auto"
+        changes = {"encoder": "biblosan", "config_overrides": auto, "max_train_steps": 1}
+        _, plain = prepared(options(tmp_path, questions, encoder="biblosan"))
+        run = train(options(tmp_path / "first", questions, **changes))
+        assert run["config"]["block_length"] == plain.model.config.block_length
+        saved = json.loads((tmp_path / "first" / "config.json").read_text())
+        assert saved["block_length"] == plain.model.config.block_length
+        changes["config_overrides"] = f"{auto},formulation=paper"
+        _, paper = prepared(options(tmp_path, questions, **changes))
+        assert paper.model.config.block_length == plain.model.config.block_length - 1
+
+        longer = [{"text": " ".join(["a cat"] * 40), "label": kind} for kind in ("animal", "colour", "number")] * 8
+        further = {"encoder": None, "model_name_or_path": str(tmp_path / "first")}
+        further["train_file"] = str(write_rows(tmp_path / "longer.jsonl", longer))
+        fitting = optimal_block_length(80) + 1
+        for overrides, expected in ((None, saved["block_length"]), ("block_length=auto", fitting)):
+            _, preparation = prepared(options(tmp_path, questions | further, config_overrides=overrides))
+            assert preparation.model.config.block_length == expected
+
     def test_word_vectors_start_the_embedding(self, tmp_path, questions):
         path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "red"])
         cat = torch.tensor([float(number) for number in path.read_text().splitlines()[0].split()[1:]])
@@ -185,6 +206,7 @@ class TestReporting:
     def test_command_has_no_secrets_and_no_machine_path(self):
         argv = ["/somewhere/else/run_glue_style.py", "--hub_token", "abc", "--hub_token=def", "--a", "b c"]
         assert command_line(argv) == "python run_glue_style.py --hub_token '***' '--hub_token=***' --a 'b c'"
+        assert command_line(["/x/hf_blosan/training/__main__.py", "--cpu"]) == "python -m hf_blosan.training --cpu"
 
     def test_counts_parameters(self, tmp_path, questions):
         path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "unheard"])

@@ -12,7 +12,7 @@ from hf_blosan.metrics import task_metrics
 from hf_blosan.recipes import Recipe
 from hf_blosan.tasks import TASKS, get_task
 
-ENCODERS = ("disan", "biblosan", "mtsa")
+ENCODERS = ("disan", "biblosan", "mtsa", "birnn", "textcnn", "multihead", "wordbag")
 EXPECTED = set(
     "trec trec_fine cr mpqa subj mr sst2 sst5 sick_relatedness sick_entailment snli multinli cola mnli mrpc qnli qqp "
     "rte glue_sst2 stsb wnli demo demo_relatedness".split()
@@ -82,6 +82,10 @@ def test_mnli_has_two_development_splits():
         ("mpqa", "mtsa", {"dropout": 0.45, "attention_dropout": 0.0}),
         ("sick_relatedness", "disan", {"origin": "Bi-BloSAN SICK", "batch_size": 32, "classifier_bias": True}),
         ("rte", "mtsa", {"origin": "MTSA SNLI"}),
+        ("snli", "birnn", {"activation": "relu", "hidden_size": 600, "classifier_highway": False, "batch_size": 128}),
+        ("trec", "multihead", {"origin": "Bi-BloSAN TREC", "optimizer": "adadelta", "dropout": 0.35}),
+        ("cr", "textcnn", {"origin": "Bi-BloSAN CR, MPQA and SUBJ", "optimizer": "adam", "hidden_size": 600}),
+        ("sst2", "wordbag", {"origin": "Bi-BloSAN SST", "hidden_size": 300}),
     ],
 )
 def test_recorded_settings(task, encoder, expected):
@@ -91,5 +95,5 @@ def test_recorded_settings(task, encoder, expected):
 
 
 def test_unknown_encoder_names_the_choices():
-    with pytest.raises(InputError, match="encoder 'bert'; choose one of biblosan, disan, mtsa"):
+    with pytest.raises(InputError, match="encoder 'bert'; choose one of biblosan, birnn, disan, mtsa"):
         TASKS["trec"].recipe("bert")

@@ -16,7 +16,15 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from ..errors import InputError
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
-ENCODER_NAMES = {"disan": "DiSAN", "biblosan": "Bi-BloSAN", "mtsa": "MTSA"}
+ENCODER_NAMES = {
+    "disan": "DiSAN",
+    "biblosan": "Bi-BloSAN",
+    "mtsa": "MTSA",
+    "birnn": "Bi-RNN",
+    "textcnn": "CNN",
+    "multihead": "Multi-head attention",
+    "wordbag": "Word vector",
+}
 PAPERS = {
     "disan": {
         "title": "DiSAN: Directional Self-Attention Network for RNN/CNN-Free Language Understanding",

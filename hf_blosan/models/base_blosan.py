@@ -9,7 +9,7 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from .configuration_blosan import SentenceEncoderConfig
-from .functional_blosan import IMPLEMENTATIONS
+from .functional_blosan import IMPLEMENTATIONS, full_token_mask
 from .layers_blosan import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
 
 
@@ -91,11 +91,13 @@ class ContextFusion(nn.Module):
     """The room between embeddings and pooler: ``context(hidden_BNE, mask_BN) -> (tokens_BNH, maps or None)``.
 
     Works on its own as a context layer in other networks. ``layer`` is called as
-    ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module does.
+    ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module does; a caller's token mask
+    is the fourth argument of a layer that ``takes_token_mask``. ``input_layer`` maps token vectors before all others.
     """
 
-    def __init__(self, layers: list[nn.Module]):
+    def __init__(self, layers: list[nn.Module], input_layer: nn.Module | None = None):
         super().__init__()
+        self.input_layer = input_layer
         self.layers = nn.ModuleList(layers)
 
     def forward(
@@ -104,6 +106,7 @@ class ContextFusion(nn.Module):
         mask_BN: Tensor | None = None,
         output_attentions: bool = False,
         hidden_states: list[Tensor] | None = None,
+        token_mask: Tensor | None = None,
     ) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens.
 
@@ -112,23 +115,42 @@ class ContextFusion(nn.Module):
             mask_BN: (B, N), true at real tokens; all are real by default.
             output_attentions: return attention weights and gates too.
             hidden_states: a list to which the output of every layer is appended.
+            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), as far as the masks of
+                the model let it; ``hf_blosan.functional.mask_from_heads`` makes one.
+
+        Raises:
+            ValueError: a token mask of another shape, or for layers in which tokens do not attend to one another.
         """
         if mask_BN is None:
             mask_BN = torch.ones(hidden_BNE.shape[:2], dtype=torch.bool, device=hidden_BNE.device)
         mask_BN = mask_BN.bool()
+        options = [mask_BN, output_attentions]
+        if token_mask is not None:
+            options.append(self.checked_token_mask(token_mask, mask_BN))
+        if self.input_layer is not None:
+            hidden_BNE = self.input_layer(hidden_BNE)
         attentions, gates = (), ()
         for layer in self.layers:
-            hidden_BNE, maps = layer(hidden_BNE, mask_BN, output_attentions)
+            hidden_BNE, maps = layer(hidden_BNE, *options)
             if hidden_states is not None:
                 hidden_states.append(hidden_BNE)
             if maps is not None:
                 attentions, gates = attentions + maps.attentions, gates + maps.gates
         return hidden_BNE, AttentionMaps(attentions, gates) if output_attentions else None
 
+    def checked_token_mask(self, token_mask: Tensor, mask_BN: Tensor) -> Tensor:
+        for layer in self.layers:
+            if not getattr(layer, "takes_token_mask", False):
+                raise ValueError(
+                    f"token_mask: {type(layer).__name__} has no place for it; use a DiSAN or an MTSA, in which every "
+                    "token attends to tokens"
+                )
+        return full_token_mask(token_mask, *mask_BN.shape)
 
-def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool):
+
+def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
     """Run one attention module for each direction; features are concatenated, maps stacked in dimension 1."""
-    tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions) for module in modules), strict=True)
+    tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions, *others) for module in modules), strict=True)
     if not output_attentions:
         return torch.cat(tokens, dim=-1), None
     attentions = tuple(torch.stack(levels, dim=1) for levels in zip(*(m.attentions for m in maps), strict=True))
@@ -159,6 +181,9 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, (FeatureAttention, FusionGate)):
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
             init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
@@ -254,6 +279,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        token_mask: Tensor | None = None,
         **kwargs,
     ) -> SentenceEncoderOutput | tuple:
         """Encode sentences, one in a row.
@@ -265,6 +291,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             output_attentions: return attention maps, gates and the pooler's weights.
             output_hidden_states: return word vectors and the tokens after each layer.
             return_dict: ``False`` for a plain tuple.
+            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), as far as the model's
+                own masks let it; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
@@ -273,7 +301,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
         hidden_states = [hidden_BNE] if output_hidden_states else None
-        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states)
+        token_mask = fill_empty(token_mask)
+        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
         pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         output = SentenceEncoderOutput(
             last_hidden_state=tokens_BNH,
@@ -313,6 +342,13 @@ def prepare_inputs(
     return inputs, attention_mask.bool()
 
 
+def fill_empty(token_mask: Tensor | None) -> Tensor | None:
+    """A token mask for what :func:`prepare_inputs` makes of rows of no width."""
+    if token_mask is None or token_mask.shape[-1]:
+        return token_mask
+    return token_mask.new_zeros(*token_mask.shape[:-2], 1, 1)
+
+
 def real_tokens_first(mask_BN: Tensor) -> Tensor:
     """The order of positions (B, N) in which real tokens come first, each kind in its own order."""
     return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
@@ -320,17 +356,38 @@ def real_tokens_first(mask_BN: Tensor) -> Tensor:
 
 def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
     """Tokens of each row in another order."""
-    return tokens_BND.gather(1, order_BN[..., None].expand(-1, -1, tokens_BND.shape[-1]))
+    B, N, _ = tokens_BND.shape
+    places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
+    # Whole vectors are copied so; gather would go number by number, ten times as slowly.
+    return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
 
 
-def split_pairs(inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+def fuse_tokens_first(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others):
+    """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows with their real tokens in front.
+
+    For layers that count positions. Tokens come back to their places; positions in maps are those among real tokens.
+    """
+    # Mostly padding stands behind as it is; to look costs nothing on the CPU alone.
+    may_look = mask_BN.device.type == "cpu" and not torch.compiler.is_compiling()
+    if may_look and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
+        return fuse(hidden_BNE, mask_BN, *others)
+    order_BN = real_tokens_first(mask_BN)
+    tokens_BNH, maps = fuse(reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN), *others)
+    return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps
+
+
+def split_pairs(
+    inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None, token_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """One row per pair -> one row per sentence: (B, N, ...) -> (2B, N', ...), all first sentences before all second.
+
+    Returns inputs, mask and token mask (2B, N', N') or ``None``.
 
     Tokens of a sentence are moved to the front of its row, in their order, so that word order and blocks start at its
     first word. N' is the longest sentence, or N under ``torch.compile``, whose shapes cannot depend on values.
 
     Raises:
-        ValueError: no token_type_ids.
+        ValueError: no token_type_ids, or a token mask of another shape.
     """
     if token_type_ids is None:
         raise ValueError(
@@ -345,4 +402,7 @@ def split_pairs(inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None) 
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(len(mask_2BN), device=inputs.device)[:, None] % len(inputs)
-    return inputs[rows_2B1, order_2BN], mask_2BN
+    if token_mask is not None:
+        token_mask_BNN = full_token_mask(fill_empty(token_mask), *mask_BN.shape)
+        token_mask = token_mask_BNN[rows_2B1[..., None], order_2BN[..., None], order_2BN[:, None]]
+    return inputs[rows_2B1, order_2BN], mask_2BN, token_mask

@@ -21,9 +21,12 @@ class SentenceEncoderConfig(PreTrainedConfig):
         dropout: probability of dropping an element of a dense layer's input (the papers' 1 - keep).
         directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]`` knows no
             word order.
+        windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
+            (DiSAN; MTSA takes one for each head as well).
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
         pooling: ``"source2token"`` (a weight for each feature) or ``"additive"`` (one weight for each token).
-        num_hidden_layers: context-fusion layers; one, as in the papers.
+        num_hidden_layers: context-fusion layers; one in the papers' classification models. Several have residuals,
+            see ``stack_blosan.StackableLayer``.
         embedding_trainable: ``"all"`` rows but [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are constant
             zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are trained;
             ``"none"``.
@@ -42,6 +45,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     attribute_map = {"hidden_act": "activation", "hidden_dropout_prob": "dropout"}
     keys_to_ignore_at_inference = ["hidden_states", "attentions", "gates", "pooler_attentions"]
+    stackable = False  # whether one layer may follow upon another
 
     # Not None: the Auto classes look through it where several classes stand behind one config.
     architectures: list[str] | None = field(default_factory=list)
@@ -51,6 +55,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     activation: Literal["elu", "relu", "tanh", "gelu", "silu", "selu", "linear"] = "elu"
     dropout: float | int = 0.0
     directions: list[Direction] = field(default_factory=lambda: ["forward", "backward"])
+    windows: list[int | None] | None = None
     formulation: Literal["released", "paper"] = "released"
     pooling: Literal["source2token", "additive"] = "source2token"
     num_hidden_layers: int = 1
@@ -83,15 +88,44 @@ class SentenceEncoderConfig(PreTrainedConfig):
         for name in ("vocab_size", "embedding_size", "hidden_size", "classifier_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1")
+        if self.num_sentences not in (1, 2):
+            raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set one of these")
+
+    def validate_directions(self):
         if not self.directions or self.hidden_size % len(self.directions):
             raise ValueError(
                 f"hidden_size={self.hidden_size} does not divide into {len(self.directions)} directions; "
                 "choose a multiple of their number"
             )
-        if self.num_hidden_layers != 1:
-            raise ValueError(f"num_hidden_layers={self.num_hidden_layers}: these encoders have one layer; set it to 1")
-        if self.num_sentences not in (1, 2):
-            raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set one of these")
+
+    @property
+    def window_counts(self) -> dict[str, int]:
+        """What ``windows`` may be given for, and how many of it there are."""
+        return {}
+
+    def validate_windows(self):
+        counts = self.window_counts
+        if self.windows is None:
+            return
+        if not counts:
+            raise ValueError(
+                f"windows={self.windows}: only DiSAN and MTSA have windows; leave them out of a {self.model_type} model"
+            )
+        if len(self.windows) not in counts.values():
+            choices = " or ".join(f"one for each {name} ({count})" for name, count in counts.items())
+            raise ValueError(f"windows={self.windows}: give {choices}")
+        if any(window is not None and window < 0 for window in self.windows):
+            raise ValueError(
+                f"windows={self.windows}: a window is the number of tokens seen on each side, 0 or more, or None"
+            )
+
+    def validate_layers(self):
+        if self.num_hidden_layers < 1:
+            raise ValueError(f"num_hidden_layers={self.num_hidden_layers}: it must be at least 1")
+        if self.num_hidden_layers > 1 and not self.stackable:
+            raise ValueError(
+                f"num_hidden_layers={self.num_hidden_layers}: {self.model_type} has one layer; set it to 1"
+            )
 
     def validate_dropout(self):
         for name in ("dropout", "attention_dropout"):

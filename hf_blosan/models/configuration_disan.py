@@ -13,6 +13,11 @@ class DiSANConfig(SentenceEncoderConfig):
     """
 
     model_type = "disan"
+    stackable = True
+
+    @property
+    def window_counts(self) -> dict[str, int]:
+        return {"direction": len(self.directions)}
 
 
 __all__ = ["DiSANConfig"]

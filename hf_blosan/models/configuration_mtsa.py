@@ -7,10 +7,35 @@ from huggingface_hub.dataclasses import strict
 from .configuration_blosan import SentenceEncoderConfig
 
 # What each formulation says of the choices below when the user does not (PAPER: Eq. 7, 9, 13; RELEASED: the authors'
-# single-layer classification models).
+# single-layer classification models, and their function for several layers).
 FORMULATIONS = {
-    "released": {"scores_from": "values", "value_activation": True, "fusion_gate": True, "output_layer": False},
-    "paper": {"scores_from": "keys", "value_activation": False, "fusion_gate": False, "output_layer": True},
+    "released": {
+        "score_function": "sigmoid",
+        "scores_from": "values",
+        "source2token_layers": 2,
+        "value_bias": True,
+        "value_activation": True,
+        "fusion_gate": True,
+        "output_layer": False,
+    },
+    "released, several layers": {
+        "score_function": "exp",
+        "scores_from": "input",
+        "source2token_layers": 1,
+        "value_bias": False,
+        "value_activation": False,
+        "fusion_gate": False,
+        "output_layer": True,
+    },
+    "paper": {
+        "score_function": "sigmoid",
+        "scores_from": "keys",
+        "source2token_layers": 2,
+        "value_bias": False,
+        "value_activation": False,
+        "fusion_gate": False,
+        "output_layer": True,
+    },
 }
 
 
@@ -18,41 +43,56 @@ FORMULATIONS = {
 class MTSAConfig(SentenceEncoderConfig):
     """Multi-mask tensorized self-attention (Shen et al. 2019, arXiv 1805.00912).
 
-    Fields beside the common ones; the heads are dealt out evenly to ``directions``. The last four follow
-    ``formulation`` unless they are given.
+    Fields beside the common ones; the heads are dealt out evenly to ``directions``, and to ``windows``, of which there
+    may be one for each direction or one for each head. Fields from ``score_function`` on follow ``formulation`` unless
+    they are given; in the released code a model of several layers has others than one of a single layer.
 
     Args:
         num_heads: heads over ``hidden_size`` features; 2 (one a direction) in the authors' classification models.
         attention_dropout: the authors' 1 - attention keep; token2token and source2token weights are each dropped with
             probability 1 - sqrt(keep).
-        score_function: weight of a token2token score, ``"sigmoid"`` or ``"exp"``.
         attend_to_self: let a token see itself.
-        source2token_layers: 2, or 1 linear layer without activation.
+        token2token: weigh a key by its score with the query (E_R of Alg. 1). ``False`` is the ablation: every key that
+            the order mask shows counts the same but for its source2token weight.
+        source2token: weigh each feature of a key (E_S of Alg. 1). ``False`` is the ablation: E_S = 1.
+        score_function: weight of a token2token score, ``"sigmoid"`` or ``"exp"``.
         scores_from: what queries, keys and source2token scores are computed from: ``"values"`` (all from v),
             ``"input"`` (all from x), ``"keys"`` (queries and keys from x, source2token scores from the keys; paper).
+        source2token_layers: 2, or 1 linear layer without activation.
+        value_bias: give the map to the values a bias.
         value_activation: apply the activation to the values.
         fusion_gate: mix values and attention results with a gate.
-        output_layer: put a linear layer over all heads (Eq. 13).
+        output_layer: put a layer over all heads; linear as printed (Eq. 13), with the activation in the released code.
     """
 
     model_type = "mtsa"
+    stackable = True
     attribute_map = {**SentenceEncoderConfig.attribute_map, "num_attention_heads": "num_heads"}
 
     num_heads: int = 2
     attention_dropout: float | int = 0.0
-    score_function: Literal["sigmoid", "exp"] = "sigmoid"
     attend_to_self: bool = False
-    source2token_layers: int = 2
+    token2token: bool = True
+    source2token: bool = True
+    score_function: Literal["sigmoid", "exp"] | None = None
     scores_from: Literal["values", "input", "keys"] | None = None
+    source2token_layers: int | None = None
+    value_bias: bool | None = None
     value_activation: bool | None = None
     fusion_gate: bool | None = None
     output_layer: bool | None = None
 
     def __post_init__(self, **kwargs):
-        for name, value in FORMULATIONS.get(self.formulation, {}).items():
+        stacked = self.formulation == "released" and self.num_hidden_layers > 1
+        defaults = FORMULATIONS.get("released, several layers" if stacked else self.formulation, {})
+        for name, value in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
         super().__post_init__(**kwargs)
+
+    @property
+    def window_counts(self) -> dict[str, int]:
+        return {"direction": len(self.directions), "head": self.num_heads}
 
     def validate_heads(self):
         if self.num_heads < 1 or self.hidden_size % self.num_heads:
@@ -66,6 +106,13 @@ class MTSAConfig(SentenceEncoderConfig):
             )
         if self.source2token_layers not in (1, 2):
             raise ValueError(f"source2token_layers={self.source2token_layers}: choose 1 or 2")
+
+    def validate_ablations(self):
+        if not (self.token2token or self.source2token):
+            raise ValueError(
+                "token2token=False and source2token=False leave no attention; set one of them, or use model type "
+                "wordbag with dense_map=True, the paper's ablation without both"
+            )
 
 
 __all__ = ["MTSAConfig"]

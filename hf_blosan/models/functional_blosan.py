@@ -60,8 +60,9 @@ def order_mask(
         queries, keys: build these rows and columns only.
 
     Raises:
-        ValueError: unknown direction.
+        ValueError: unknown direction, or a window below 0.
     """
+    check_window(window)
     positions = torch.arange(length, device=device)
     query, key = positions[queries, None], positions[None, keys]
     if direction == "forward":
@@ -78,6 +79,29 @@ def order_mask(
     return visible if window is None else visible & ((key - query).abs() <= window)
 
 
+def check_window(window: int | None) -> None:
+    """Refuse a window below 0."""
+    if window is not None and window < 0:
+        raise ValueError(f"window is {window}; give the number of tokens a query sees on each side, 0 or more")
+
+
+def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
+    """A caller's mask of token pairs as booleans (B, N, N); one of (N, N) serves every row without a copy.
+
+    Raises:
+        ValueError: another shape, or numbers that are no truth values.
+    """
+    meaning = "true where the query (row) may see the key (column)"
+    if token_mask.is_floating_point():
+        raise ValueError(f"token_mask holds {token_mask.dtype}; give booleans, {meaning}")
+    if token_mask.shape not in ((length, length), (batch, length, length)):
+        raise ValueError(
+            f"token_mask has shape {tuple(token_mask.shape)}; give ({length}, {length}) or "
+            f"({batch}, {length}, {length}), {meaning}"
+        )
+    return token_mask.bool().expand(batch, length, length)
+
+
 @full_precision
 def directional_attention_weights(
     keys: Tensor,
@@ -85,6 +109,7 @@ def directional_attention_weights(
     *,
     direction: str,
     key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
 ) -> Tensor:
@@ -97,6 +122,8 @@ def directional_attention_weights(
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
     visible_NN = order_mask(keys.shape[1], direction, window=window, device=keys.device)
     visible_BNN = visible_NN[None] if key_mask is None else visible_NN & key_mask[:, None].bool()
+    if token_mask is not None:
+        visible_BNN = visible_BNN & full_token_mask(token_mask, *keys.shape[:2])
     # |score| <= c: exp cannot overflow, so no maximum is subtracted and the sum of nothing is an honest 0.
     weights_BNND = torch.where(visible_BNN[..., None], scores_BNND.exp(), 0.0)
     return _divide(weights_BNND, weights_BNND.sum(2, keepdim=True))
@@ -110,6 +137,7 @@ def directional_attention(
     *,
     direction: str,
     key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
 ) -> Tensor:
@@ -121,6 +149,8 @@ def directional_attention(
         values: h, the vectors that are averaged, shape (B, N, D).
         direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see :func:`order_mask`.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
+        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
+            masks let it; :func:`mask_from_heads` makes one.
         scale: the constant c that bounds the scores; 5 in all three papers.
         window: let a query see only keys at most that many tokens away; any distance by default.
 
@@ -128,11 +158,10 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction.
+        ValueError: unknown direction, a window below 0, or a token mask of another shape or of floating-point numbers.
     """
-    weights_BNND = directional_attention_weights(
-        keys, queries, direction=direction, key_mask=key_mask, scale=scale, window=window
-    )
+    options = {"key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
+    weights_BNND = directional_attention_weights(keys, queries, direction=direction, **options)
     return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
 
 
@@ -166,25 +195,38 @@ def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_ro
     return source2token_attention(scores[..., None], values, mask=mask, empty_rows=empty_rows)
 
 
-def _token_weights(
-    q_BHND: Tensor,
-    k_BHND: Tensor,
-    directions: str | Sequence[str],
-    key_mask: Tensor | None,
-    score_function: str,
-    include_self: bool,
-) -> Tensor:
-    """MTSA Alg. 1, steps 2-5: the token2token weights E_R (B, H, N, N), 0 where the key is not visible."""
-    num_heads, length = q_BHND.shape[1], q_BHND.shape[2]
+def for_each_head(
+    directions: str | Sequence[str], windows: int | Sequence[int | None] | None, num_heads: int
+) -> list[tuple[str, int | None]]:
+    """Direction and window of every head.
+
+    Raises:
+        ValueError: another number of them.
+    """
     directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
-    if len(directions) != num_heads:
-        raise ValueError(
-            f"{len(directions)} directions for {num_heads} heads; give one direction or one for each head"
-        )
-    masks = {d: order_mask(length, d, include_self=include_self, device=q_BHND.device) for d in set(directions)}
-    visible_BHNN = torch.stack([masks[d] for d in directions])[None]
+    windows = [windows] * num_heads if windows is None or isinstance(windows, int) else list(windows)
+    for name, given in (("direction", directions), ("window", windows)):
+        if len(given) != num_heads:
+            raise ValueError(f"{len(given)} {name}s for {num_heads} heads; give one {name} or one for each head")
+    return list(zip(directions, windows, strict=True))
+
+
+def _visible_to_heads(q_BHND: Tensor, directions, windows, key_mask, token_mask, include_self: bool) -> Tensor:
+    """The multi-mask of MTSA Alg. 1 with padding, booleans (B or 1, H, N, N)."""
+    B, num_heads, length, _ = q_BHND.shape
+    heads = for_each_head(directions, windows, num_heads)
+    options = {"include_self": include_self, "device": q_BHND.device}
+    masks = {head: order_mask(length, head[0], window=head[1], **options) for head in set(heads)}
+    visible_BHNN = torch.stack([masks[head] for head in heads])[None]
     if key_mask is not None:
         visible_BHNN = visible_BHNN & key_mask[:, None, None].bool()
+    if token_mask is not None:
+        visible_BHNN = visible_BHNN & full_token_mask(token_mask, B, length)[:, None]
+    return visible_BHNN
+
+
+def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_function: str) -> Tensor:
+    """MTSA Alg. 1, steps 2-5: the token2token weights E_R (B, H, N, N), 0 where the key is not visible."""
     scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
     if score_function == "sigmoid":
         weights_BHNN = scores_BHNN.sigmoid()
@@ -220,7 +262,9 @@ def tensorized_attention(
     source_scores: Tensor,
     *,
     directions: str | Sequence[str],
+    windows: int | Sequence[int | None] | None = None,
     key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     score_function: str = "sigmoid",
     include_self: bool = False,
     dropout: float = 0.0,
@@ -235,7 +279,11 @@ def tensorized_attention(
         q, k, v: queries, keys, values, shape (B, H, N, D).
         source_scores: source2token scores S, shape (B, H, N, D).
         directions: the order mask of all heads, or one name for each head; see :func:`order_mask`.
+        windows: let a query see only keys at most that many tokens away: one number for all heads, or for each head a
+            number, or ``None`` for any distance.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
+        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
+            masks let it; :func:`mask_from_heads` makes one.
         score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
         include_self: let a token attend to itself under a forward, backward or diagonal mask.
         dropout: probability with which weights of E_R and of E_S are dropped in the numerator; the authors leave the
@@ -245,10 +293,12 @@ def tensorized_attention(
         (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or score function, or a wrong number of directions.
+        ValueError: unknown direction or score function, a wrong number of directions or windows, a window below 0, or
+            a token mask of another shape or of floating-point numbers.
     """
     q_BHND, k_BHND, v_BHND, scores_BHND = _upcast(q, k, v, source_scores)
-    token_weights_BHNN = _token_weights(q_BHND, k_BHND, directions, key_mask, score_function, include_self)
+    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self)
+    token_weights_BHNN = _token_weights(q_BHND, k_BHND, visible_BHNN, score_function)
     source_weights_BHND = _source_weights(scores_BHND, key_mask)
     if dropout == 0.0:
         both = token_weights_BHNN @ torch.cat([source_weights_BHND * v_BHND, source_weights_BHND], dim=-1)
@@ -267,7 +317,9 @@ def tensorized_attention_weights(
     source_scores: Tensor,
     *,
     directions: str | Sequence[str],
+    windows: int | Sequence[int | None] | None = None,
     key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     score_function: str = "sigmoid",
     include_self: bool = False,
 ) -> Tensor:
@@ -276,9 +328,89 @@ def tensorized_attention_weights(
     For looking at attention and for testing; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
     """
     q_BHND, k_BHND, scores_BHND = _upcast(q, k, source_scores)
-    token_weights_BHNN = _token_weights(q_BHND, k_BHND, directions, key_mask, score_function, include_self)
+    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self)
+    token_weights_BHNN = _token_weights(q_BHND, k_BHND, visible_BHNN, score_function)
     weights_BHNND = token_weights_BHNN[..., None] * _source_weights(scores_BHND, key_mask)[:, :, None]
     return _divide(weights_BHNND, weights_BHNND.sum(3, keepdim=True))
+
+
+def mask_from_heads(
+    heads: Tensor, *, mask: Tensor | None = None, distance: int = 1, include_self: bool = False
+) -> Tensor:
+    """A token mask from dependency trees: a token sees its head and its children, and nothing else.
+
+    Args:
+        heads: (B, N) or (N,) integers, the position of each token's head in its own row, counted from 0; a root has
+            -1, or its own position. (CoNLL-U counts from 1 and has 0 at the root: subtract 1.)
+        mask: true at real tokens, in the shape of ``heads``; all tokens are real by default. What ``heads`` holds at
+            padding is not read; padding sees nothing and is not seen.
+        distance: see every token at most that many edges of the tree away; 2 adds grandparents, grandchildren and
+            siblings.
+        include_self: let a token see itself too.
+
+    Returns:
+        Booleans (B, N, N) or (N, N), true where the query (row) may see the key (column): a ``token_mask``. All of it
+        is used under ``direction="full"``; the other directions hide what they hide, the token itself too.
+
+    Raises:
+        ValueError: heads that are no integers, a head beyond the sentence or at padding, a mask of another shape, or
+            a distance below 1.
+
+    Example:
+        >>> heads = torch.tensor([[1, -1, 1, 2]])  # dogs chase cats everywhere
+        >>> mask_from_heads(heads).int()
+        tensor([[[0, 1, 0, 0],
+                 [1, 0, 1, 0],
+                 [0, 1, 0, 1],
+                 [0, 0, 1, 0]]], dtype=torch.int32)
+    """
+    length = heads.shape[-1]
+    if heads.is_floating_point() or heads.dtype == torch.bool:
+        raise ValueError(f"heads hold {heads.dtype}; give the position of each token's head as an integer")
+    if mask is not None and mask.shape != heads.shape:
+        raise ValueError(f"the mask has shape {tuple(mask.shape)}, the heads {tuple(heads.shape)}; they must agree")
+    if distance < 1:
+        raise ValueError(f"distance is {distance}; give the number of edges a token may see along, 1 or more")
+    real_BN = torch.ones_like(heads, dtype=torch.bool) if mask is None else mask.bool()
+    if not torch.compiler.is_compiling():  # a graph cannot depend on values
+        _check_heads(heads, real_BN)
+    itself_NN = torch.eye(length, dtype=torch.bool, device=heads.device)
+    is_head_BNN = heads[..., None] == torch.arange(length, device=heads.device)
+    near_BNN = (is_head_BNN | is_head_BNN.transpose(-1, -2) | itself_NN) & real_BN[..., None] & real_BN[..., None, :]
+    visible_BNN = near_BNN
+    for _ in range(min(distance, length) - 1):
+        visible_BNN = visible_BNN.float() @ near_BNN.float() > 0
+    return visible_BNN if include_self else visible_BNN & ~itself_NN
+
+
+def _check_heads(heads_BN: Tensor, real_BN: Tensor) -> None:
+    length = heads_BN.shape[-1]
+    at_padding_BN = (heads_BN >= 0) & ~real_BN.gather(-1, heads_BN.long().clamp(0, max(0, length - 1)))
+    wrong_BN = real_BN & ((heads_BN < -1) | (heads_BN >= length) | at_padding_BN)
+    if wrong_BN.any():
+        place = wrong_BN.nonzero()[0].tolist()
+        raise ValueError(
+            f"heads{place} is {int(heads_BN[tuple(place)])}; a head is the position of a real token of the sentence, "
+            f"0 to {length - 1}, and -1 or the token itself at a root"
+        )
+
+
+@full_precision
+def linear_recurrence(forget: Tensor, values: Tensor) -> Tensor:
+    """The states of a simple recurrent unit (arXiv 1709.02755): c_t = f_t * c_(t-1) + (1 - f_t) * x_t, c_0 = 0.
+
+    Args:
+        forget: gates f between 0 and 1, shape (B, N, D).
+        values: x, shape (B, N, D).
+
+    Returns:
+        c, shape (B, N, D), in the dtype of ``values``.
+    """
+    forget_BND, values_BND = _upcast(forget, values)
+    states = [torch.zeros_like(values_BND[:, :1])]
+    for forget_B1D, values_B1D in zip(forget_BND.split(1, dim=1), values_BND.split(1, dim=1), strict=True):
+        states.append(forget_B1D * states[-1] + (1 - forget_B1D) * values_B1D)
+    return torch.cat(states, dim=1)[:, 1:].to(values.dtype)
 
 
 def optimal_block_length(length: float, *, length_std: float = 0.0, batch_size: int = 1) -> int:

@@ -9,13 +9,15 @@
               and so is all that is not float32 in the end (float64 inputs).
 ``"auto"``    the fastest that is at hand: on the CPU "linear" from the lengths in ``kernels_cpu_blosan.CROSSOVERS`` on
               and "fused" below; on CUDA "linear" from ``kernels_cuda_blosan.CROSSOVER`` tokens on.
+
+No kernel and no expansion knows a ``token_mask``: with one, all but "eager" work on some queries at a time.
 """
 
 import torch
 from torch import Tensor
 
 from .far_field_blosan import directional_attention_gradients, directional_attention_sums
-from .functional_blosan import DIRECTIONS, IMPLEMENTATIONS, order_mask
+from .functional_blosan import DIRECTIONS, IMPLEMENTATIONS, check_window, full_token_mask, order_mask
 from .functional_blosan import directional_attention as directional_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .kernels_cpu_blosan import backward as cpu_backward
@@ -35,6 +37,7 @@ def directional_attention(
     *,
     direction: str,
     key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
     implementation: str = "auto",
@@ -47,6 +50,8 @@ def directional_attention(
         values: h, the vectors that are averaged, shape (B, N, D).
         direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see ``order_mask``.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
+        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
+            masks let it; ``mask_from_heads`` makes one.
         scale: the constant c that bounds the scores; 5 in all three papers.
         window: let a query see only keys at most that many tokens away; any distance by default.
         implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``; they differ in speed and memory, not in
@@ -56,21 +61,23 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or implementation, or a window below 0.
+        ValueError: unknown direction or implementation, a window below 0, or a token mask of another shape or of
+            floating-point numbers.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
-    if window is not None and window < 0:
-        raise ValueError(f"window is {window}; give the number of tokens a query sees on each side, 0 or more")
-    options = {"direction": direction, "key_mask": key_mask, "scale": scale, "window": window}
+    check_window(window)
+    if token_mask is not None:
+        token_mask = full_token_mask(token_mask, *values.shape[:2])
+    masks = {"direction": direction, "window": window, "key_mask": key_mask, "token_mask": token_mask}
     if implementation == "eager":
-        return directional_attention_eager(keys, queries, values, **options)
+        return directional_attention_eager(keys, queries, values, **masks, scale=scale)
     low = values.dtype in (torch.bfloat16, torch.float16)
     inputs = [(x.float() if low else x.to(values.dtype)).contiguous() for x in (keys, queries, values)]
     save = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return _fused(*inputs, **options, implementation=implementation, save=save)[0].to(values.dtype)
+    return _fused(*inputs, **masks, scale=scale, implementation=implementation, save=save)[0].to(values.dtype)
 
 
 @torch.library.custom_op("hf_blosan::directional_attention", mutates_args=())
@@ -79,6 +86,7 @@ def _fused(
     queries: Tensor,
     values: Tensor,
     key_mask: Tensor | None,
+    token_mask: Tensor | None,
     direction: str,
     scale: float,
     window: int | None,
@@ -87,9 +95,12 @@ def _fused(
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators, both (B, N, D); the second is empty unless it is to be saved."""
     arguments = (keys, queries, values, key_mask, direction, scale, window, implementation)
-    if cpu_kernel_available(values, scale):
+    if token_mask is not None:
+        out, denominators = _in_chunks(*arguments[:-1], token_mask)
+    elif cpu_kernel_available(values, scale):
         return cpu_forward(*arguments, save)
-    out, denominators = _without_cpu_kernel(*arguments)
+    else:
+        out, denominators = _without_cpu_kernel(*arguments)
     return out, denominators if save else torch.empty_like(values[:0])
 
 
@@ -101,9 +112,13 @@ def _without_cpu_kernel(keys, queries, values, key_mask, direction, scale, windo
         sums = directional_attention_sums(*arguments[:-1])
         if sums is not None:
             return sums[0] / torch.where(sums[1] > 0, sums[1], 1.0), sums[1]
+    return _in_chunks(*arguments[:-1])
+
+
+def _in_chunks(keys, queries, values, key_mask, direction, scale, window, token_mask=None) -> tuple[Tensor, Tensor]:
     out, denominators = torch.empty_like(values), torch.empty_like(values)
     for rows, columns in _chunks(values, direction, window):
-        weights = _weights(keys, queries, key_mask, direction, scale, window, rows, columns)[0]
+        weights = _weights(keys, queries, key_mask, direction, scale, window, token_mask, rows, columns)[0]
         total = weights.sum(2)
         denominators[:, rows] = total
         weights *= values[:, None, columns]
@@ -118,6 +133,7 @@ def _fused_backward(
     queries: Tensor,
     values: Tensor,
     key_mask: Tensor | None,
+    token_mask: Tensor | None,
     out: Tensor,
     denominators: Tensor,
     direction: str,
@@ -126,6 +142,8 @@ def _fused_backward(
     implementation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (grad, keys, queries, values, key_mask, out, denominators, direction, scale, window, implementation)
+    if token_mask is not None:
+        return _backward_in_chunks(*arguments[:-1], token_mask)
     if cpu_kernel_available(values, scale):
         return cpu_backward(*arguments)
     if cuda_kernel_available(values, scale):
@@ -134,10 +152,16 @@ def _fused_backward(
         gradients = directional_attention_gradients(*arguments[:-1])
         if gradients is not None:
             return gradients
+    return _backward_in_chunks(*arguments[:-1])
+
+
+def _backward_in_chunks(
+    grad, keys, queries, values, key_mask, out, denominators, direction, scale, window, token_mask=None
+) -> tuple[Tensor, Tensor, Tensor]:
     grad_keys, grad_queries, grad_values = (torch.zeros_like(values) for _ in range(3))
     share = grad / torch.where(denominators > 0, denominators, 1.0)
     for rows, columns in _chunks(values, direction, window):
-        weights, tanh = _weights(keys, queries, key_mask, direction, scale, window, rows, columns)
+        weights, tanh = _weights(keys, queries, key_mask, direction, scale, window, token_mask, rows, columns)
         weights *= share[:, rows, None]
         grad_values[:, columns] += weights.sum(1)
         weights *= values[:, None, columns] - out[:, rows, None]
@@ -159,34 +183,36 @@ def _chunks(values: Tensor, direction: str, window: int | None):
         yield slice(start, stop), slice(first, last)
 
 
-def _weights(keys, queries, key_mask, direction, scale, window, rows, columns) -> tuple[Tensor, Tensor]:
+def _weights(keys, queries, key_mask, direction, scale, window, token_mask, rows, columns) -> tuple[Tensor, Tensor]:
     """exp(c tanh) of some queries and keys, 0 where not visible, and the tanh."""
     tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / scale)
     visible = order_mask(keys.shape[1], direction, window=window, device=keys.device, queries=rows, keys=columns)[None]
     if key_mask is not None:
         visible = visible & key_mask[:, None, columns].bool()
+    if token_mask is not None:
+        visible = visible & token_mask[:, rows, columns]
     return torch.where(visible[..., None], (scale * tanh).exp(), 0.0), tanh
 
 
 @_fused.register_fake
-def _(keys, queries, values, key_mask, direction, scale, window, implementation, save):
+def _(keys, queries, values, key_mask, token_mask, direction, scale, window, implementation, save):
     return torch.empty_like(values), torch.empty_like(values if save else values[:0])
 
 
 @_fused_backward.register_fake
-def _(grad, keys, queries, values, key_mask, out, denominators, direction, scale, window, implementation):
+def _(grad, keys, queries, values, key_mask, token_mask, out, denominators, direction, scale, window, implementation):
     return torch.empty_like(values), torch.empty_like(values), torch.empty_like(values)
 
 
 def _save(ctx, inputs, output):
-    keys, queries, values, key_mask, *ctx.options, _ = inputs
-    ctx.save_for_backward(keys, queries, values, key_mask, *output)
+    keys, queries, values, key_mask, token_mask, *ctx.options, _ = inputs
+    ctx.save_for_backward(keys, queries, values, key_mask, token_mask, *output)
 
 
 def _differentiate(ctx, grad, _):
     (*saved,) = ctx.saved_tensors
     gradients = _fused_backward(grad.contiguous(), *saved, *ctx.options)
-    return *gradients, None, None, None, None, None, None
+    return *gradients, None, None, None, None, None, None, None
 
 
 _fused.register_autograd(_differentiate, setup_context=_save)

@@ -3,7 +3,7 @@
 ``"eager"``  the equation with its (B, H, N, N) weights; what everything is tested against.
 ``"fused"``  the same in O(N D) memory: weights exist for some queries at a time, the backward pass computes them
              again. On a GPU with narrow heads FlexAttention; elsewhere matrix products over tiles that leave out the
-             keys that word order hides.
+             keys that word order and windows hide. With a ``token_mask``, itself of size N^2, it is "eager".
 ``"linear"`` the same as ``"fused"``: attention by dot products has no form of linear cost. The name is taken so that
              one setting serves every encoder.
 ``"auto"``   the fastest that is at hand.
@@ -14,6 +14,7 @@ Shape suffixes as in functional_blosan; n rows of a batch that are worked on tog
 import functools
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ from .functional_blosan import (
     SCORE_FUNCTIONS,
     _divide,
     _source_weights,
+    check_window,
+    for_each_head,
     full_precision,
 )
 from .functional_blosan import tensorized_attention as tensorized_attention_eager
@@ -40,6 +43,9 @@ GROUP_ELEMENTS = 1 << 20
 # features, and twice the width of a head must fit.
 FLEX_WIDTH = 128
 
+# Further than any token is away: the window of a head that has none.
+NO_WINDOW = 1 << 40
+
 
 @full_precision
 def tensorized_attention(
@@ -49,7 +55,9 @@ def tensorized_attention(
     source_scores: Tensor,
     *,
     directions: str | Sequence[str],
+    windows: int | Sequence[int | None] | None = None,
     key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
     score_function: str = "sigmoid",
     include_self: bool = False,
     dropout: float = 0.0,
@@ -65,7 +73,11 @@ def tensorized_attention(
         q, k, v: queries, keys, values, shape (B, H, N, D).
         source_scores: source2token scores S, shape (B, H, N, D).
         directions: the order mask of all heads, or one name for each head; see ``order_mask``.
+        windows: let a query see only keys at most that many tokens away: one number for all heads, or for each head a
+            number, or ``None`` for any distance.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
+        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
+            masks let it; ``mask_from_heads`` makes one.
         score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
         include_self: let a token attend to itself under a forward, backward or diagonal mask.
         dropout: probability with which weights of E_R and of E_S are dropped in the numerator; the authors leave the
@@ -77,20 +89,25 @@ def tensorized_attention(
         (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction, score function or implementation, or a wrong number of directions.
+        ValueError: unknown direction, score function or implementation, a wrong number of directions or windows, a
+            window below 0, or a token mask of another shape or of floating-point numbers.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
     options = {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
-    if implementation == "eager" or dropout > 0 or (implementation == "auto" and _eager_is_faster(v)):
-        return tensorized_attention_eager(q, k, v, source_scores, directions=directions, dropout=dropout, **options)
-    directions = _check(directions, score_function, v.shape[1])
+    eager = implementation == "eager" or dropout > 0 or token_mask is not None
+    if eager or (implementation == "auto" and _eager_is_faster(v)):
+        options |= {"directions": directions, "windows": windows, "token_mask": token_mask, "dropout": dropout}
+        return tensorized_attention_eager(q, k, v, source_scores, **options)
+    heads = _check(for_each_head(directions, windows, v.shape[1]), score_function)
     low = v.dtype in (torch.bfloat16, torch.float16)
     inputs = [x.float() if low else x.to(v.dtype) for x in (q, k, v, source_scores)]
     if v.is_cuda and v.shape[-1] <= FLEX_WIDTH:
-        return _flex(*inputs, directions=directions, **options).to(v.dtype)
+        return _flex(*inputs, heads=heads, **options).to(v.dtype)
     save = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return _fused(*inputs, key_mask, ",".join(directions), score_function, include_self, save)[0].to(v.dtype)
+    directions = ",".join(direction for direction, _ in heads)
+    windows = [NO_WINDOW if window is None else window for _, window in heads]
+    return _fused(*inputs, key_mask, directions, windows, score_function, include_self, save)[0].to(v.dtype)
 
 
 def _eager_is_faster(v_BHND: Tensor) -> bool:
@@ -104,33 +121,33 @@ def _eager_is_faster(v_BHND: Tensor) -> bool:
     return N <= 128 if v_BHND.is_cuda else B * N * (D + N) < 1 << 15
 
 
-def _check(directions: str | Sequence[str], score_function: str, num_heads: int) -> list[str]:
-    directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
-    if len(directions) != num_heads:
-        raise ValueError(
-            f"{len(directions)} directions for {num_heads} heads; give one direction or one for each head"
-        )
-    for direction in directions:
+def _check(heads: list[tuple[str, int | None]], score_function: str) -> list[tuple[str, int | None]]:
+    for direction, window in heads:
+        check_window(window)
         if direction not in DIRECTIONS:
             raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
     if score_function not in SCORE_FUNCTIONS:
         raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
-    return directions
+    return heads
 
 
-def _flex(q, k, v, source_scores, *, directions, key_mask, score_function, include_self) -> Tensor:
+def _flex(q, k, v, source_scores, *, heads, key_mask, score_function, include_self) -> Tensor:
     """H = attention(q, k, [v E_S ; E_S]) split in two and divided: the normaliser of a softmax cancels.
 
-    sigmoid(s) = exp(log sigmoid(s)) is a modified score. Tiles that the order masks or padding hide are skipped.
+    sigmoid(s) = exp(log sigmoid(s)) is a modified score. Tiles that the masks hide are skipped.
     """
     B, H, N, _ = v.shape
     before, after, itself = (
-        torch.tensor([direction in names for direction in directions], device=v.device)
+        torch.tensor([direction in names for direction, _ in heads], device=v.device)
         for names in (("forward", "diagonal", "full"), ("backward", "diagonal", "full"), ("full",))
     )
+    reach = None
+    if any(window is not None for _, window in heads):
+        reach = torch.tensor([NO_WINDOW if window is None else window for _, window in heads], device=v.device)
 
     def visible(b, h, query, key):
         seen = (before[h] & (key < query)) | (after[h] & (key > query)) | ((itself[h] | include_self) & (key == query))
+        seen = seen if reach is None else seen & ((key - query).abs() <= reach[h])
         return seen if mask_BN is None else seen & mask_BN[b, key]
 
     def log_sigmoid(score, b, h, query, key):
@@ -158,16 +175,17 @@ def _fused(
     source_scores: Tensor,
     key_mask: Tensor | None,
     directions: str,
+    windows: Sequence[int],
     score_function: str,
     include_self: bool,
     save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Result, E_S and denominators, all (B, H, N, D); the last two are empty unless they are to be saved."""
-    out, source, denominators = _fused_fake(q, k, v, source_scores, key_mask, directions, score_function, False, save)
+    out, source, denominators = _empty_results(v, save)
     N, D = v.shape[2:]
     penalty_BN = _penalty(key_mask, v)
     scratch = _Scratch(v)
-    for direction, here in _groups(directions, v.shape):
+    for seen, here in _groups(directions, windows, include_self, v.shape):
         q_nND, k_nND, v_nND, out_nND = (x[here] for x in (q, k, v, out))
         n = len(v_nND)
         penalty_nN = None if penalty_BN is None else penalty_BN[here[0]]
@@ -177,10 +195,10 @@ def _fused(
         torch.mul(source_nND, v_nND, out=values[..., :D])
         if save:
             source[here] = source_nND
-        for queries, keys in _tiles(N, direction):
+        for queries, keys in _tiles(N, seen):
             Q, K = queries.stop - queries.start, keys.stop - keys.start
             weights = scratch("weights", n, Q, K)
-            _token_weights_(weights, q_nND, k_nND, penalty_nN, direction, score_function, include_self, queries, keys)
+            _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
             both = torch.bmm(weights, values[:, keys], out=scratch("both", n, Q, 2 * D))
             total = denominators[here][:, queries] if save else scratch("total", n, Q, D)
             torch.eq(both[..., D:], 0.0, out=total)  # 1 where nothing was summed; many times faster than where
@@ -200,6 +218,7 @@ def _fused_backward(
     source: Tensor,
     denominators: Tensor,
     directions: str,
+    windows: Sequence[int],
     score_function: str,
     include_self: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -208,7 +227,7 @@ def _fused_backward(
     gradients = _fused_backward_fake(grad, q, k, v)
     penalty_BN = _penalty(key_mask, v) if score_function == "exp" else None
     scratch, zero = _Scratch(v), v.new_zeros(())
-    for direction, here in _groups(directions, v.shape):
+    for seen, here in _groups(directions, windows, include_self, v.shape):
         q_nND, k_nND, v_nND, source_nND = (x[here] for x in (q, k, v, source))
         grad_q, grad_k, grad_v, grad_scores = (x[here] for x in gradients)
         n = len(v_nND)
@@ -223,22 +242,30 @@ def _fused_backward(
         if several:
             grad_values.zero_()
             grad_k.zero_()
-        for queries, keys in _tiles(N, direction):
+        for queries, keys in _tiles(N, seen):
             shape = (n, queries.stop - queries.start, keys.stop - keys.start)
             weights, grad_weights = scratch("weights", *shape), scratch("grad_weights", *shape)
-            _token_weights_(weights, q_nND, k_nND, penalty_nN, direction, score_function, include_self, queries, keys)
+            _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
             torch.bmm(share[:, queries], values[:, keys].transpose(1, 2), out=grad_weights)
             grad_values[:, keys].baddbmm_(weights.transpose(1, 2), share[:, queries], beta=several)
             if score_function == "sigmoid":
                 torch.ops.aten.sigmoid_backward.grad_input(grad_weights, weights, grad_input=grad_weights)
             else:
                 grad_weights.mul_(weights)
-            _hide_(grad_weights, direction, include_self, queries, keys)  # 0 times what is no number there
+            _hide_(grad_weights, seen, queries, keys)  # 0 times what is no number there
             grad_q[:, queries].baddbmm_(grad_weights, k_nND[:, keys], beta=0, alpha=scale)
             grad_k[:, keys].baddbmm_(grad_weights.transpose(1, 2), q_nND[:, queries], beta=several, alpha=scale)
         torch.mul(grad_values[..., :D], source_nND, out=grad_v)
         torch.mul(grad_values[..., D:], source_nND, out=grad_scores).addcmul_(grad_v, v_nND)
     return gradients
+
+
+class _Seen(NamedTuple):
+    """The keys that a query of a head sees: ``before`` and ``after`` it at most that many tokens away, and itself."""
+
+    before: int
+    after: int
+    itself: bool
 
 
 class _Scratch:
@@ -254,21 +281,24 @@ class _Scratch:
         return self.memory[name][:size].view(shape)
 
 
-def _groups(directions: str, shape: torch.Size) -> Iterator[tuple[str, tuple[slice, int]]]:
-    """Direction, and (rows, head) worked on together; one head, so that inputs of any layout need no copy."""
+def _groups(
+    directions: str, windows: Sequence[int], include_self: bool, shape: torch.Size
+) -> Iterator[tuple[_Seen, tuple[slice, int]]]:
+    """What is seen, and (rows, head) worked on together; one head, so that inputs of any layout need no copy."""
     B, _, N, D = shape
     size = max(1, GROUP_ELEMENTS // max(1, 2 * N * D))
-    for head, direction in enumerate(directions.split(",")):
+    for head, (direction, window) in enumerate(zip(directions.split(","), windows, strict=True)):
+        before, after = (0 if direction == hides else window for hides in ("backward", "forward"))
+        seen = _Seen(before, after, include_self or direction == "full")
         for start in range(0, B, size):
-            yield direction, (slice(start, min(B, start + size)), head)
+            yield seen, (slice(start, min(B, start + size)), head)
 
 
-def _tiles(length: int, direction: str) -> Iterator[tuple[slice, slice]]:
-    """Ranges of queries, each with the range of keys that word order may let them see."""
+def _tiles(length: int, seen: _Seen) -> Iterator[tuple[slice, slice]]:
+    """Ranges of queries, each with the range of keys that they may see."""
     for start in range(0, length, TILE_QUERIES):
         stop = min(length, start + TILE_QUERIES)
-        first, last = (start if direction == "backward" else 0), (stop if direction == "forward" else length)
-        yield slice(start, stop), slice(first, last)
+        yield slice(start, stop), slice(max(0, start - seen.before), min(length, stop + seen.after))
 
 
 def _source_weights_(out_nND: Tensor, scores_nND: Tensor, penalty_nN: Tensor | None) -> None:
@@ -284,30 +314,33 @@ def _source_weights_(out_nND: Tensor, scores_nND: Tensor, penalty_nN: Tensor | N
         out_nND.mul_((penalty_nN == 0)[..., None])
 
 
-def _token_weights_(out_nQK, q_nND, k_nND, penalty_nN, direction, score_function, include_self, queries, keys) -> None:
-    """E_R of a tile, 0 where word order hides the key. Padded keys need no 0 here: theirs are the zeros of E_S."""
+def _token_weights_(out_nQK, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys) -> None:
+    """E_R of a tile, 0 where the key is hidden. Padded keys need no 0 here: theirs are the zeros of E_S."""
     scale = 1 / math.sqrt(q_nND.shape[-1])
     torch.baddbmm(out_nQK, q_nND[:, queries], k_nND[:, keys].transpose(1, 2), beta=0, alpha=scale, out=out_nQK)
     if score_function == "sigmoid":
         out_nQK.sigmoid_()
     else:
         # A factor that depends on the query alone cancels: take out the largest visible score.
-        hidden_QK = 1 - _hide_(torch.ones_like(out_nQK[0]), direction, include_self, queries, keys)
+        hidden_QK = 1 - _hide_(torch.ones_like(out_nQK[0]), seen, queries, keys)
         out_nQK.add_(hidden_QK, alpha=MASKED)
         if penalty_nN is not None:
             out_nQK.add_(penalty_nN[:, None, keys])
         out_nQK.sub_(out_nQK.amax(-1, keepdim=True)).exp_()
-    _hide_(out_nQK, direction, include_self, queries, keys)
+    _hide_(out_nQK, seen, queries, keys)
 
 
-def _hide_(tile_nQK: Tensor, direction: str, include_self: bool, queries: slice, keys: slice) -> Tensor:
-    """Set to 0 what word order hides, in place."""
+def _hide_(tile_nQK: Tensor, seen: _Seen, queries: slice, keys: slice) -> Tensor:
+    """Set to 0 what is hidden, in place."""
     diagonal = queries.start - keys.start
-    if direction == "forward":
-        tile_nQK.tril_(diagonal - 1 + include_self)
-    elif direction == "backward":
-        tile_nQK.triu_(diagonal + 1 - include_self)
-    elif direction == "diagonal" and not include_self:
+    # A side without keys takes the query along, where that is hidden too.
+    low = -seen.before if seen.before or seen.itself else 1
+    high = seen.after if seen.after or seen.itself else -1
+    if keys.start - (queries.stop - 1) < low:
+        tile_nQK.triu_(diagonal + low)
+    if keys.stop - 1 - queries.start > high:
+        tile_nQK.tril_(diagonal + high)
+    if not seen.itself and low < 0 < high:
         tile_nQK.diagonal(diagonal, -2, -1).zero_()
     return tile_nQK
 
@@ -325,9 +358,13 @@ def _empty_by_head(like_BHND: Tensor) -> Tensor:
     return like_BHND.new_empty(H, B, N, D).transpose(0, 1)
 
 
-def _fused_fake(q, k, v, source_scores, key_mask, directions, score_function, include_self, save):
+def _empty_results(v: Tensor, save: bool) -> tuple[Tensor, Tensor, Tensor]:
     saved = v if save else v[:0]
     return torch.empty_like(v), _empty_by_head(saved), _empty_by_head(saved)
+
+
+def _fused_fake(q, k, v, source_scores, key_mask, directions, windows, score_function, include_self, save):
+    return _empty_results(v, save)
 
 
 def _fused_backward_fake(grad, q, k, v, *_):
@@ -341,16 +378,16 @@ _fused_backward.register_fake(_fused_backward_fake)
 
 
 def _save(ctx, inputs, output):
-    q, k, v, _, key_mask, ctx.directions, ctx.score_function, ctx.include_self, _ = inputs
+    q, k, v, _, key_mask, *ctx.options, _ = inputs
     ctx.save_for_backward(q, k, v, key_mask, *output)
     ctx.set_materialize_grads(False)  # no zeros for the outputs that are only saved
 
 
 def _differentiate(ctx, grad, *_):
     if grad is None:
-        return (None,) * 9
-    gradients = _fused_backward(grad, *ctx.saved_tensors, ctx.directions, ctx.score_function, ctx.include_self)
-    return *gradients, None, None, None, None, None
+        return (None,) * 10
+    gradients = _fused_backward(grad, *ctx.saved_tensors, *ctx.options)
+    return *gradients, None, None, None, None, None, None
 
 
 _fused.register_autograd(_differentiate, setup_context=_save)

@@ -97,6 +97,7 @@ class SentenceHeadMixin:
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        token_mask: Tensor | None = None,
         **kwargs,
     ) -> SentenceClassifierOutput | tuple:
         """Logits (B, num_labels), and the loss if ``labels`` are given.
@@ -106,12 +107,15 @@ class SentenceHeadMixin:
             token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; needed if ``config.num_sentences`` is 2.
             labels: (B,) class ids; scores if ``config.problem_type`` is regression.
             output_attentions, output_hidden_states, return_dict: as in the encoder's forward.
+            token_mask: as in the encoder's forward. Of a pair, N counts both sentences, as in ``input_ids``; what it
+                says of a token and one of the other sentence is not used.
 
         Raises:
             ValueError: a pair without token_type_ids.
         """
         options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        sentences, encoded = self._encode(input_ids, attention_mask, token_type_ids, inputs_embeds, **options)
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask)
+        sentences, encoded = self._encode(*inputs, **options)
         loss, logits = self.answers(sentences, labels)
         output = SentenceClassifierOutput(
             loss=loss,
@@ -123,18 +127,22 @@ class SentenceHeadMixin:
         )
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
-    def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, **options):
+    def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, **options):
         """Sentence vectors, (B, H) each, and the encoder's output."""
         options["return_dict"] = True
         if self.config.num_sentences == 1:
             encoded: SentenceEncoderOutput = self.model(
-                input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **options
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                token_mask=token_mask,
+                **options,
             )
             return [encoded.pooler_output], encoded
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
-        inputs, mask = split_pairs(inputs, mask_BN, token_type_ids)
+        inputs, mask, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
         name = "input_ids" if inputs_embeds is None else "inputs_embeds"
-        encoded = self.model(**{name: inputs}, attention_mask=mask, **options)
+        encoded = self.model(**{name: inputs}, attention_mask=mask, token_mask=token_mask, **options)
         return list(encoded.pooler_output.chunk(2)), encoded
 
 

@@ -9,7 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .functional_blosan import directional_attention_weights, source2token_weights, tensorized_attention_weights
+from .functional_blosan import (
+    directional_attention_weights,
+    full_token_mask,
+    source2token_weights,
+    tensorized_attention_weights,
+)
 from .fused_blosan import directional_attention
 from .fused_source2token_blosan import source2token_attention
 from .fused_tensorized_blosan import tensorized_attention
@@ -189,9 +194,9 @@ class FeatureAttention(nn.Module):
     initialisation and in what the released L2 term counts.
     """
 
-    def __init__(self, size, *, direction, joint=False, dropout=0.0):
+    def __init__(self, size, *, direction, window=None, joint=False, dropout=0.0):
         super().__init__()
-        self.direction, self.dropout = direction, dropout
+        self.direction, self.window, self.dropout = direction, window, dropout
         self.implementation = "auto"
         if joint:
             self.alignment_map = nn.Linear(size, 2 * size, bias=False)
@@ -204,9 +209,9 @@ class FeatureAttention(nn.Module):
     def joint(self) -> bool:
         return hasattr(self, "alignment_map")
 
-    def forward(self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False):
+    def forward(self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None):
         keys_BND, queries_BND = self.align(F.dropout(tokens_BND, self.dropout, self.training))
-        options = {"direction": self.direction, "key_mask": mask_BN}
+        options = {"direction": self.direction, "window": self.window, "key_mask": mask_BN, "token_mask": token_mask}
         attended_BND = directional_attention(
             keys_BND, queries_BND, tokens_BND, implementation=self.implementation, **options
         )
@@ -230,18 +235,18 @@ class FeatureAttention(nn.Module):
 class DirectionalSelfAttention(nn.Module):
     """DiSA (DiSAN Eq. 15-20), (B, N, in) -> (B, N, D): dense map h, attention s over h in one direction, gate.
 
-    Padded positions come out as 0. ``mask_BN=None``: every position is real.
+    Padded positions come out as 0. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator.
     """
 
-    def __init__(self, in_features, size, *, direction, activation, formulation="released", dropout=0.0):
+    def __init__(self, in_features, size, *, direction, activation, window=None, formulation="released", dropout=0.0):
         super().__init__()
         self.dense_map = Dense(in_features, size, activation=activation, dropout=dropout)
-        self.attention = FeatureAttention(size, direction=direction, dropout=dropout)
+        self.attention = FeatureAttention(size, direction=direction, window=window, dropout=dropout)
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False):
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None):
         mapped_BND = self.dense_map(tokens_BNE)
-        attended_BND, weights = self.attention(mapped_BND, mask_BN, output_attentions)
+        attended_BND, weights = self.attention(mapped_BND, mask_BN, output_attentions, token_mask)
         fused_BND, gate_BND = self.gate(mapped_BND, attended_BND)
         if mask_BN is not None:
             fused_BND = fused_BND.mul_(mask_BN[..., None])
@@ -269,8 +274,12 @@ class BlockSelfAttention(nn.Module):
 class MaskedBlockSelfAttention(nn.Module):
     """mBloSA (Bi-BloSAN Eq. 9-18), (B, N, in) -> (B, N, D): attention inside blocks of R tokens, then between blocks.
 
+    ``fuse_local=False`` leaves the results inside blocks out of the fusion (block vectors are made of them still),
+    ``fuse_global=False`` leaves out all that is between blocks.
+
     Maps asked for: weights inside the blocks (B, M, R, R, D), of the block vectors (B, M, R, D), between blocks
-    (B, M, M, D); gates between blocks (B, M, D) and of the result (B, N, D).
+    (B, M, M, D); gates between blocks (B, M, D) and of the result (B, N, D). Without ``fuse_global`` the first of the
+    weights and the last of the gates.
     """
 
     def __init__(
@@ -283,65 +292,79 @@ class MaskedBlockSelfAttention(nn.Module):
         activation,
         formulation="released",
         mask_padding_blocks=True,
+        fuse_local=True,
+        fuse_global=True,
         dropout=0.0,
     ):
         super().__init__()
         self.block_length, self.mask_padding_blocks = block_length, mask_padding_blocks
+        self.fuse_local, self.fuse_global = fuse_local, fuse_global
         self.activation = activation
         self.implementation = "auto"
         self.dense_map = Dense(in_features, size, activation=activation, dropout=dropout)
         options = {"direction": direction, "dropout": dropout}
         self.block_attention = FeatureAttention(size, joint=formulation == "released", **options)
-        if formulation == "released":
+        if fuse_global and formulation == "released":
             self.block_pooling = Dense(size, size, dropout=dropout)
             self.global_attention = DirectionalSelfAttention(size, size, activation=activation, **options)
-        else:
+        elif fuse_global:
             self.block_pooling = nn.Sequential(
                 Dense(size, size, activation=activation, dropout=dropout), Dense(size, size, dropout=dropout)
             )
             self.global_attention = BlockSelfAttention(size, **options)
-        self.fusion = Dense(3 * size, 2 * size, dropout=dropout)
+        self.fusion = Dense((1 + fuse_local + fuse_global) * size, 2 * size, dropout=dropout)
 
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
         length, R = tokens_BNE.shape[1], self.block_length
         padding = -length % R
-        mapped_BMRD = self.dense_map(F.pad(tokens_BNE, (0, 0, 0, padding))).unflatten(1, (-1, R))
-        mask_BMR = F.pad(mask_BN, (0, padding)).unflatten(1, (-1, R))
+        if padding:
+            tokens_BNE, mask_BN = F.pad(tokens_BNE, (0, 0, 0, padding)), F.pad(mask_BN, (0, padding))
+        mapped_BMRD, mask_BMR = self.dense_map(tokens_BNE).unflatten(1, (-1, R)), mask_BN.unflatten(1, (-1, R))
         B, M = mask_BMR.shape[:2]
 
         mapped_XRD, mask_XR = mapped_BMRD.flatten(0, 1), mask_BMR.flatten(0, 1)  # X = B M: blocks are independent
         local_XRD, local_weights = self.block_attention(mapped_XRD, mask_XR, output_attentions)
         local_XRD = masked(local_XRD, mask_XR)
 
-        scores_XRD = self.block_pooling(local_XRD)
-        blocks_XD = source2token_attention(scores_XRD, local_XRD, mask=mask_XR, implementation=self.implementation)
-        block_mask = mask_BMR.any(-1) if self.mask_padding_blocks else None
-        blocks_BMD, global_maps = self.global_attention(blocks_XD.unflatten(0, (B, M)), block_mask, output_attentions)
+        blocks_BMD, global_maps = None, None
+        if self.fuse_global:
+            scores_XRD = self.block_pooling(local_XRD)
+            blocks_XD = source2token_attention(scores_XRD, local_XRD, mask=mask_XR, implementation=self.implementation)
+            block_mask = mask_BMR.any(-1) if self.mask_padding_blocks else None
+            blocks_BMD, global_maps = self.global_attention(
+                blocks_XD.unflatten(0, (B, M)), block_mask, output_attentions
+            )
 
-        candidate_BMRD, gate_BMRD = self.fuse(mapped_BMRD, local_XRD.unflatten(0, (B, M)), blocks_BMD)
+        local_BMRD = local_XRD.unflatten(0, (B, M)) if self.fuse_local else None
+        candidate_BMRD, gate_BMRD = self.fuse(mapped_BMRD, local_BMRD, blocks_BMD)
         fused_BMRD = mix(candidate_BMRD, mapped_BMRD, gate_BMRD)
         fused_BND = fused_BMRD.flatten(1, 2)[:, :length]
         if not output_attentions:
             return fused_BND, None
-        pooling_weights = source2token_weights(scores_XRD, mask=mask_XR).unflatten(0, (B, M))
-        return fused_BND, AttentionMaps(
-            (local_weights.unflatten(0, (B, M)), pooling_weights, *global_maps.attentions),
-            (*global_maps.gates, gate_BMRD.flatten(1, 2)[:, :length]),
-        )
+        attentions, gates = (local_weights.unflatten(0, (B, M)),), (gate_BMRD.flatten(1, 2)[:, :length],)
+        if self.fuse_global:
+            pooling_weights = source2token_weights(scores_XRD, mask=mask_XR).unflatten(0, (B, M))
+            attentions = (*attentions, pooling_weights, *global_maps.attentions)
+            gates = (*global_maps.gates, *gates)
+        return fused_BND, AttentionMaps(attentions, gates)
 
-    def fuse(self, mapped_BMRD: Tensor, local_BMRD: Tensor, blocks_BMD: Tensor) -> tuple[Tensor, Tensor]:
-        """Candidate and gate of a token from [mapped; local; global], (B, M, R, D) each."""
+    def fuse(self, mapped_BMRD: Tensor, local_BMRD: Tensor | None, blocks_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Candidate and gate of a token from [mapped; local; global], (B, M, R, D) each; without those not given."""
         if not is_plain(self.fusion):
-            global_BMRD = blocks_BMD[:, :, None].expand_as(mapped_BMRD)
-            both_BMRD = self.fusion(torch.cat([mapped_BMRD, local_BMRD, global_BMRD], dim=-1))
-            candidate_BMRD, gate_BMRD = both_BMRD.chunk(2, dim=-1)
+            global_BMRD = None if blocks_BMD is None else blocks_BMD[:, :, None].expand_as(mapped_BMRD)
+            parts = [part for part in (mapped_BMRD, local_BMRD, global_BMRD) if part is not None]
+            candidate_BMRD, gate_BMRD = self.fusion(torch.cat(parts, dim=-1)).chunk(2, dim=-1)
             return ACTIVATIONS[self.activation](candidate_BMRD), gate_BMRD.sigmoid()
         # The global part is the same for all tokens of a block, and nothing has to be put side by side.
         results = []
         for weight, bias in zip(self.fusion.weight.chunk(2), self.fusion.bias.chunk(2), strict=True):
-            for_mapped, for_local, for_global = weight.chunk(3, dim=1)
-            result = F.linear(mapped_BMRD, for_mapped).add_(F.linear(blocks_BMD, for_global, bias)[:, :, None])
-            results.append(add_product(result, local_BMRD, for_local))
+            for_mapped, *for_others = weight.split(mapped_BMRD.shape[-1], dim=1)
+            if blocks_BMD is None:
+                result = F.linear(mapped_BMRD, for_mapped, bias)
+            else:
+                for_blocks = F.linear(blocks_BMD, for_others.pop(), bias)
+                result = F.linear(mapped_BMRD, for_mapped).add_(for_blocks[:, :, None])
+            results.append(result if local_BMRD is None else add_product(result, local_BMRD, *for_others))
         return activate(results[0], self.activation), results[1].sigmoid_()
 
 
@@ -353,8 +376,12 @@ GROUP_TOKENS = 1024
 class TensorizedSelfAttention(nn.Module):
     """MTSA (Eq. 7-13, Alg. 1), (B, N, in) -> (B, N, out): tensorized attention in heads with an order mask each.
 
-    Options are described at ``MTSAConfig``. ``input_size`` and ``output_size`` put a dense layer before and after the
-    heads. Padded positions come out as 0. Maps asked for: weights (B, H, N, N, size / H), gates (B, H, N, size / H).
+    Options are described at ``MTSAConfig``; ``directions`` and ``windows`` have an entry for each head. ``input_size``
+    and ``output_size`` put a dense layer before and after the heads. ``token_mask`` as in the operator. Padded
+    positions come out as 0. Maps asked for: weights (B, H, N, N, size / H), gates (B, H, N, size / H).
+
+    What is left out by ``token2token=False`` or ``source2token=False`` has no parameters, and its scores are all 0 in
+    the same operator: f(0) is one weight for all visible keys, which cancels, and exp(0) is 1.
     """
 
     def __init__(
@@ -364,10 +391,14 @@ class TensorizedSelfAttention(nn.Module):
         *,
         directions,
         activation,
+        windows=None,
         score_function="sigmoid",
         attend_to_self=False,
         scores_from="values",
+        token2token=True,
+        source2token=True,
         source2token_layers=2,
+        value_bias=True,
         value_activation=True,
         fusion_gate=True,
         input_size=None,
@@ -380,7 +411,8 @@ class TensorizedSelfAttention(nn.Module):
         num_heads, D = len(directions), size // len(directions)
         self.implementation = "auto"
         self.scores_from = scores_from
-        self.options = {"directions": directions, "score_function": score_function, "include_self": attend_to_self}
+        self.options = {"directions": directions, "windows": windows}
+        self.options |= {"score_function": score_function, "include_self": attend_to_self}
         # Dropped in two factors of one weight, so that a weight survives with the authors' attention keep.
         self.attention_dropout = 1 - (1 - attention_dropout) ** 0.5
         if input_size is not None:
@@ -390,39 +422,48 @@ class TensorizedSelfAttention(nn.Module):
             num_heads,
             in_features,
             D,
-            bias=scores_from != "keys",  # Eq. 7 as printed has none
+            bias=value_bias,
             activation=activation if value_activation else "linear",
             dropout=dropout,
         )
         query_size = D if scores_from == "values" else in_features
         score_size = in_features if scores_from == "input" else D
-        self.query_map = HeadDense(num_heads, query_size, D, bias=False, dropout=dropout)
-        self.key_map = HeadDense(num_heads, query_size, D, bias=False, dropout=dropout)
-        layers = [HeadDense(num_heads, score_size, D, activation=activation, dropout=dropout)]
-        if source2token_layers == 1:
-            layers, last_size = [], score_size
-        else:
-            last_size = D
-        self.source_scores = nn.Sequential(*layers, HeadDense(num_heads, last_size, D, dropout=dropout))
+        self.query_map, self.key_map, self.source_scores = None, None, None
+        if token2token:
+            self.query_map = HeadDense(num_heads, query_size, D, bias=False, dropout=dropout)
+        if token2token or (source2token and scores_from == "keys"):
+            self.key_map = HeadDense(num_heads, query_size, D, bias=False, dropout=dropout)
+        if source2token:
+            layers = [HeadDense(num_heads, score_size, D, activation=activation, dropout=dropout)]
+            if source2token_layers == 1:
+                layers, last_size = [], score_size
+            else:
+                last_size = D
+            self.source_scores = nn.Sequential(*layers, HeadDense(num_heads, last_size, D, dropout=dropout))
         self.gate = HeadDense(num_heads, 2 * D, D, dropout=dropout) if fusion_gate else None
         self.output_layer = None
         if output_size is not None:
             self.output_layer = Dense(size, output_size, activation=output_activation, dropout=dropout)
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None):
         B, N = mask_BN.shape
         rows = max(1, GROUP_TOKENS // max(1, N))
         apart = tokens_BNE.device.type == "cpu" and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         if not apart or output_attentions or B <= rows:
-            return self.attend(tokens_BNE, mask_BN, output_attentions)
-        groups = zip(tokens_BNE.split(rows), mask_BN.split(rows), strict=True)
-        return torch.cat([self.attend(*group)[0] for group in groups]), None
+            return self.attend(tokens_BNE, mask_BN, output_attentions, token_mask)
+        tokens, masks = tokens_BNE.split(rows), mask_BN.split(rows)
+        if token_mask is None:
+            token_masks = [None] * len(masks)
+        else:
+            token_masks = full_token_mask(token_mask, B, N).split(rows)
+        groups = zip(tokens, masks, token_masks, strict=True)
+        return torch.cat([self.attend(x, mask, token_mask=pairs)[0] for x, mask, pairs in groups]), None
 
-    def attend(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
+    def attend(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None):
         if hasattr(self, "input_layer"):
             tokens_BNE = self.input_layer(tokens_BNE)
         v_BHND = self.value_map(tokens_BNE)
-        attended_BHND, weights = self.look_around(tokens_BNE, v_BHND, mask_BN, output_attentions)
+        attended_BHND, weights = self.look_around(tokens_BNE, v_BHND, mask_BN, output_attentions, token_mask)
         gate_BHND = None
         if self.gate is not None:
             gate_BHND = self.gate_values(v_BHND, attended_BHND)
@@ -435,12 +476,17 @@ class TensorizedSelfAttention(nn.Module):
             return fused_BND, None
         return fused_BND, AttentionMaps((weights,), () if gate_BHND is None else (gate_BHND,))
 
-    def look_around(self, tokens_BNE: Tensor, v_BHND: Tensor, mask_BN: Tensor, output_attentions: bool):
+    def look_around(self, tokens_BNE: Tensor, v_BHND: Tensor, mask_BN: Tensor, output_attentions: bool, token_mask):
         """The values of other tokens, averaged (Alg. 1), and the weights if asked for."""
         query_input = v_BHND if self.scores_from == "values" else tokens_BNE
-        q_BHND, k_BHND = self.query_map(query_input), self.key_map(query_input)
-        scores_BHND = self.source_scores({"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from])
-        options = {"key_mask": mask_BN, **self.options}
+        maps = (self.query_map, self.key_map)
+        q_BHND, k_BHND = (torch.zeros_like(v_BHND) if map_ is None else map_(query_input) for map_ in maps)
+        if self.source_scores is None:
+            scores_BHND = torch.zeros_like(v_BHND)
+        else:
+            score_input = {"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from]
+            scores_BHND = self.source_scores(score_input)
+        options = {"key_mask": mask_BN, "token_mask": token_mask, **self.options}
         attended_BHND = tensorized_attention(
             q_BHND,
             k_BHND,

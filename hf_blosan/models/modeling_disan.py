@@ -1,34 +1,38 @@
 """DiSAN: directional self-attention network (Shen et al. 2017, arXiv 1709.04696)."""
 
 from torch import nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_directions
 from .configuration_disan import DiSANConfig
 from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
 from .layers_blosan import DirectionalSelfAttention
+from .stack_blosan import StackableLayer, stack_layers
 
 
-class DiSANLayer(GradientCheckpointingLayer):
+class DiSANLayer(StackableLayer):
     """[DiSA forward; DiSA backward] (DiSAN Fig. 3): a token attends to the words before it, and to those after it."""
 
+    takes_token_mask = True
+
     def __init__(self, config: DiSANConfig):
-        super().__init__()
+        super().__init__(config)
         size = config.hidden_size // len(config.directions)
+        windows = config.windows or [None] * len(config.directions)
         self.directions = nn.ModuleList(
             DirectionalSelfAttention(
-                config.embedding_size,
+                self.in_features,
                 size,
                 direction=direction,
+                window=window,
                 activation=config.activation,
                 formulation=config.formulation,
                 dropout=config.dropout,
             )
-            for direction in config.directions
+            for direction, window in zip(config.directions, windows, strict=True)
         )
 
-    def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
+        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -39,11 +43,11 @@ class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 
 class DiSANModel(DiSANPreTrainedModel, SentenceEncoderModel):
-    """DiSAN as an encoder: ``attentions`` holds one tensor (B, 2, N, N, D), ``gates`` one (B, 2, N, D)."""
+    """DiSAN as an encoder: ``attentions`` holds one tensor (B, 2, N, N, D) a layer, ``gates`` one (B, 2, N, D)."""
 
     @staticmethod
     def make_context(config: DiSANConfig) -> ContextFusion:
-        return ContextFusion([DiSANLayer(config) for _ in range(config.num_hidden_layers)])
+        return stack_layers(DiSANLayer, config)
 
 
 class DiSANForSequenceClassification(SequenceClassificationMixin, DiSANPreTrainedModel):

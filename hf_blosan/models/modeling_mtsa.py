@@ -1,37 +1,46 @@
 """MTSA: multi-mask tensorized self-attention (Shen et al. 2019, arXiv 1805.00912)."""
 
-from transformers.modeling_layers import GradientCheckpointingLayer
-
 from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .configuration_mtsa import MTSAConfig
 from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
 from .layers_blosan import TensorizedSelfAttention
+from .stack_blosan import StackableLayer, stack_layers
 
 
-class MTSALayer(GradientCheckpointingLayer):
+class MTSALayer(StackableLayer):
     """Tensorized self-attention in heads (MTSA Fig. 2); the heads are dealt out evenly to the order masks."""
 
+    takes_token_mask = True
+
     def __init__(self, config: MTSAConfig):
-        super().__init__()
-        heads_each = config.num_heads // len(config.directions)
+        super().__init__(config)
+
+        def for_heads(values):
+            return [value for value in values for _ in range(config.num_heads // len(values))]
+
         self.attention = TensorizedSelfAttention(
-            config.embedding_size,
+            self.in_features,
             config.hidden_size,
-            directions=[direction for direction in config.directions for _ in range(heads_each)],
+            directions=for_heads(config.directions),
+            windows=for_heads(config.windows) if config.windows else None,
             activation=config.activation,
             score_function=config.score_function,
             attend_to_self=config.attend_to_self,
             scores_from=config.scores_from,
+            token2token=config.token2token,
+            source2token=config.source2token,
             source2token_layers=config.source2token_layers,
+            value_bias=config.value_bias,
             value_activation=config.value_activation,
             fusion_gate=config.fusion_gate,
             output_size=config.hidden_size if config.output_layer else None,
+            output_activation=config.activation if config.formulation == "released" else "linear",
             dropout=config.dropout,
             attention_dropout=config.attention_dropout,
         )
 
-    def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        return self.attention(hidden_BNE, mask_BN, output_attentions)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
+        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -42,11 +51,11 @@ class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 
 class MTSAModel(MTSAPreTrainedModel, SentenceEncoderModel):
-    """MTSA as an encoder: ``attentions`` is one tensor (B, H, N, N, D), ``gates`` one (B, H, N, D), or none."""
+    """MTSA as an encoder: a layer has ``attentions`` (B, H, N, N, D) and, if it has a gate, ``gates`` (B, H, N, D)."""
 
     @staticmethod
     def make_context(config: MTSAConfig) -> ContextFusion:
-        return ContextFusion([MTSALayer(config) for _ in range(config.num_hidden_layers)])
+        return stack_layers(MTSALayer, config)
 
 
 class MTSAForSequenceClassification(SequenceClassificationMixin, MTSAPreTrainedModel):

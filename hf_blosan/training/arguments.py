@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError
@@ -168,6 +168,18 @@ class RunArguments:
             per_device_train_batch_size=self.per_device_train_batch_size or recipe.batch_size,
             per_device_eval_batch_size=self.per_device_eval_batch_size or recipe.eval_batch_size,
         )
+
+    def changed(self) -> dict[str, Any]:
+        """The options that are not at their default."""
+        return {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
+
+    def words(self) -> list[str]:
+        """The command line that `parse_arguments` reads as these options."""
+        pairs = [
+            [f"--{name}" if value else f"--no_{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
+            for name, value in self.changed().items()
+        ]
+        return [word for pair in pairs for word in pair]
 
     def public(self) -> dict[str, Any]:
         """All options as a dictionary, without those that are secret."""

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from ..models.layers_blosan import AdditivePooling, FeatureAttention, HeadDense
+from ..models.modeling_mtsa import MTSALayer
+from ..models.modeling_multihead import MultiHeadLayer
 
 
 class TensorFlowAdam(torch.optim.Adam):
@@ -52,7 +54,7 @@ def build_optimizer(
     """
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
-    matrices = {id(weight) for weight, _ in weight_matrices(model)}
+    matrices = {id(module.weight) for module, _ in matrix_layers(model)}
     decayed, others = [], []
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -62,28 +64,31 @@ def build_optimizer(
     return optimizer_class([group for group in groups if group["params"]], lr=learning_rate, **settings)
 
 
-def weight_matrices(model: nn.Module) -> list[tuple[Tensor, bool]]:
-    """Weight matrices of dense layers (no word tables), each with whether the released L2 term counts it."""
-    exempt = set()
+def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Module, int]]:
+    """Dense layers and convolutions (no word tables), each with how often the released L2 term counts its weight."""
+    counts = {}
     for module in model.modules():
         if isinstance(module, FeatureAttention) and not module.joint:
-            exempt |= {module.key_map, module.query_map}
+            counts |= {module.key_map: 0, module.query_map: 0}
         elif isinstance(module, AdditivePooling):
-            exempt.add(module.scores)
-    dense = [module for module in model.modules() if isinstance(module, (nn.Linear, HeadDense))]
-    return [(module.weight, module not in exempt) for module in dense]
+            counts[module.scores] = 0
+        elif isinstance(module, MTSALayer):
+            counts |= dict.fromkeys(module.modules(), num_sentences)
+        elif isinstance(module, MultiHeadLayer) and module.variant == "relu":
+            counts |= dict.fromkeys(module.modules(), 0)
+    dense = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d, HeadDense))]
+    return [(module, counts.get(module, 1)) for module in dense]
 
 
 def l2_penalty(model: nn.Module, factor: float) -> Tensor:
     """factor * sum(w^2) / 2 over the matrices that the authors regularise (scalar).
 
-    They leave out word vectors, biases, the two alignment matrices of DiSA and the scoring vector of additive
-    attention, and count the matrices of MTSA's heads once for each sentence of a pair.
+    They leave out word vectors, biases, the two alignment matrices of DiSA, the scoring vector of additive attention
+    and multi-head attention of the variant ``"relu"``, and count the matrices of MTSA's layers once for each sentence
+    of a pair.
     """
-    num_sentences = model.config.num_sentences
     total = torch.zeros((), device=next(model.parameters()).device)
-    for weight, counted in weight_matrices(model):
-        if counted:
-            repeats = num_sentences if weight.dim() == 3 else 1
-            total = total + repeats * weight.float().square().sum()
+    for module, count in matrix_layers(model, model.config.num_sentences):
+        if count:
+            total = total + count * module.weight.float().square().sum()
     return factor / 2 * total

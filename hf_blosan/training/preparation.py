@@ -144,8 +144,10 @@ def prepare(
     else:
         tokenizer, vectors = make_vocabulary(arguments, task, dataset["train"], overrides.get("embedding_size"))
     data = encode_dataset(dataset, tokenizer, max_length=arguments.max_length)
+    formulation = overrides.get("formulation", getattr(saved_config, "formulation", "released"))
+    if overrides.get("block_length") == "auto":
+        overrides["block_length"] = fitting_block_length(arguments, data["train"], formulation)
     if saved_config is None:
-        formulation = overrides.get("formulation", "released")
         proposed = propose_config(arguments, task, encoder, tokenizer, data["train"], formulation)
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
@@ -232,12 +234,16 @@ def propose_config(
         "num_sentences": task.num_sentences,
     }
     if "block_length" in known:
-        mean, deviation = length_statistics(train)
-        batch_size = arguments.per_device_train_batch_size
-        proposed["block_length"] = optimal_block_length(mean, length_std=deviation, batch_size=batch_size)
-        if formulation == "released":
-            proposed["block_length"] += 1  # as in the released scripts
+        proposed["block_length"] = fitting_block_length(arguments, train, formulation)
     return proposed | head_fields(task)
+
+
+def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: str) -> int:
+    """What ``block_length="auto"`` stands for: the optimum of Appendix A for the lengths of the training rows."""
+    mean, deviation = length_statistics(train)
+    batch_size = arguments.per_device_train_batch_size
+    optimum = optimal_block_length(mean, length_std=deviation, batch_size=batch_size)
+    return optimum + 1 if formulation == "released" else optimum  # as in the released scripts
 
 
 def head_fields(task: Task) -> dict[str, Any]:

@@ -117,6 +117,8 @@ def command_line(argv: list[str] | None = None) -> str:
         secret = word.startswith("--") and name in SECRETS
         shown.append("***" if hide else f"--{name}=***" if secret and separator else word)
         hide = secret and not separator
+    if os.path.basename(program) == "__main__.py":
+        return shlex.join(["python", "-m", "hf_blosan.training", *shown])
     return shlex.join(["python", _below_here(program), *shown])
 
 

@@ -1,0 +1,46 @@
+"""Configuration of the recurrent baselines."""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_blosan import SentenceEncoderConfig
+
+
+@strict
+class BiRNNConfig(SentenceEncoderConfig):
+    """Bi-LSTM, Bi-GRU and Bi-SRU, the recurrent baselines of DiSAN and Bi-BloSAN (arXiv 1709.04696, 1804.00857).
+
+    Fields beside the common ones. ``directions`` are the ways a row is read, ``"forward"`` or ``"backward"``;
+    ``activation`` is used in source2token and the classifier only; the papers print no equations of these cells, so
+    both formulations compute what the authors' code does.
+
+    Args:
+        cell: ``"lstm"``; ``"gru"``, TensorFlow's form and not torch's; ``"sru"``, or ``"sru_normal"`` with a scale
+            and a shift after its product. An SRU passes its input on, so a direction is as wide as a word vector:
+            ``hidden_size = len(directions) * embedding_size``.
+    """
+
+    model_type = "birnn"
+
+    cell: Literal["lstm", "gru", "sru", "sru_normal"] = "lstm"
+
+    def validate_directions(self):
+        super().validate_directions()
+        for direction in self.directions:
+            if direction not in ("forward", "backward"):
+                raise ValueError(
+                    f'directions={self.directions}: a recurrent network reads "forward" or "backward", '
+                    f'not "{direction}"'
+                )
+
+    def validate_cell(self):
+        wanted = len(self.directions) * self.embedding_size
+        if self.cell in ("sru", "sru_normal") and self.hidden_size != wanted:
+            raise ValueError(
+                f'hidden_size={self.hidden_size} with cell="{self.cell}" and embedding_size={self.embedding_size}: '
+                f"a direction of an SRU is as wide as its input; set hidden_size={wanted}"
+            )
+
+
+__all__ = ["BiRNNConfig"]

@@ -1,0 +1,48 @@
+"""Configuration of the multi-head attention baseline."""
+
+from dataclasses import field
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_blosan import Direction, SentenceEncoderConfig
+
+
+@strict
+class MultiHeadConfig(SentenceEncoderConfig):
+    """Multi-head self-attention (Vaswani et al. 2017, arXiv 1706.03762), a baseline of Bi-BloSAN (arXiv 1804.00857).
+
+    Fields beside the common ones, or other than there:
+
+    Args:
+        num_heads: heads over ``hidden_size`` features; the paper's 8 have 75 each. There is no output projection.
+        variant: ``"sinusoidal"`` is the paper's baseline: sinusoidal positions are added to the word vectors, queries,
+            keys and values are linear maps without bias. ``"relu"`` is the other one in the authors' code: no
+            positions, relu(W x + b) for queries, keys and values.
+        formulation: ``"released"`` or ``"paper"`` sinusoids: feature f of d (even f) is sin(n / 10000^(2f/d)) or, as
+            usual, sin(n / 10000^(f/d)).
+        dropout: drops attention weights too; in the attention of ``"relu"`` nothing else (as released).
+        directions: none; word order comes from the positions alone.
+    """
+
+    model_type = "multihead"
+    attribute_map = {**SentenceEncoderConfig.attribute_map, "num_attention_heads": "num_heads"}
+
+    num_heads: int = 8
+    variant: Literal["sinusoidal", "relu"] = "sinusoidal"
+    directions: list[Direction] = field(default_factory=list)
+
+    def validate_directions(self):
+        if self.directions:
+            raise ValueError(
+                f"directions={self.directions}: multi-head attention has no order masks here; leave the list empty"
+            )
+
+    def validate_heads(self):
+        if self.num_heads < 1 or self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}; choose a divisor"
+            )
+
+
+__all__ = ["MultiHeadConfig"]

@@ -1,0 +1,87 @@
+"""Configuration of the convolutional baselines."""
+
+from dataclasses import field
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_blosan import Direction, SentenceEncoderConfig
+
+# Windows and layers of each architecture when the user names none.
+ARCHITECTURES = {"multi": ((3, 4, 5), 1), "hierarchical": ((5,), 3)}
+
+
+@strict
+class TextCNNConfig(SentenceEncoderConfig):
+    """Convolutional baselines of Bi-BloSAN (Shen et al. 2018, arXiv 1804.00857, Table 1): Multi-CNN and Hrchy-CNN.
+
+    Fields beside the common ones, or wider than there:
+
+    Args:
+        architecture: ``"multi"``: windows of several lengths side by side (Kim 2014, arXiv 1408.5882);
+            ``"hierarchical"``: convolutions one upon another, with gated linear units and residuals (Gehring et al.
+            2017, arXiv 1705.03122), of which the paper's has ``hidden_size=300``.
+        filter_sizes: tokens in a window; for ``"multi"`` ``[3, 4, 5]`` by default, each window with as many of the
+            features, for ``"hierarchical"`` the one window of all layers, ``[5]``.
+        num_hidden_layers: 1 for ``"multi"``, any number for ``"hierarchical"``; 3 by default, as in the paper.
+        pooling: also ``"max"`` for ``"multi"``: the largest value over the windows that lie inside the sentence (Kim
+            2014), the paper's Multi-CNN. A sentence shorter than a window is filled up with zero vectors.
+        mask_padding: keep padding out of the sentence vector: the maximum runs over windows inside the sentence alone,
+            and tokens of padding are set to 0 between the layers. ``False`` is the authors' code, where a sentence's
+            vector depends on how far its batch is padded.
+        directions: none; convolutions know no order masks.
+    """
+
+    model_type = "textcnn"
+    stackable = True
+
+    architecture: Literal["multi", "hierarchical"] = "multi"
+    filter_sizes: list[int] | None = None
+    num_hidden_layers: int | None = None
+    pooling: Literal["source2token", "additive", "max"] = "source2token"
+    mask_padding: bool = True
+    directions: list[Direction] = field(default_factory=list)
+
+    def __post_init__(self, **kwargs):
+        filter_sizes, num_layers = ARCHITECTURES[self.architecture]
+        if self.filter_sizes is None:
+            self.filter_sizes = list(filter_sizes)
+        if self.num_hidden_layers is None:
+            self.num_hidden_layers = num_layers
+        super().__post_init__(**kwargs)
+
+    def validate_directions(self):
+        if self.directions:
+            raise ValueError(f"directions={self.directions}: convolutions have no order masks; leave the list empty")
+
+    def validate_layers(self):
+        super().validate_layers()
+        if self.architecture == "multi" and self.num_hidden_layers != 1:
+            raise ValueError(
+                f'num_hidden_layers={self.num_hidden_layers} with architecture="multi", whose windows stand side by '
+                'side in one layer; set it to 1 or choose architecture="hierarchical"'
+            )
+
+    def validate_filter_sizes(self):
+        sizes = self.filter_sizes
+        if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
+            raise ValueError(f"filter_sizes={sizes}: name one window or more, each once and of at least 1 token")
+        if self.architecture == "hierarchical" and len(sizes) > 1:
+            raise ValueError(
+                f'filter_sizes={sizes} with architecture="hierarchical", whose layers share one window; name one'
+            )
+        if self.hidden_size % len(sizes):
+            raise ValueError(
+                f"hidden_size={self.hidden_size} does not divide among the {len(sizes)} windows of "
+                f"filter_sizes={sizes}; choose a multiple of their number"
+            )
+
+    def validate_pooling(self):
+        if self.pooling == "max" and self.architecture == "hierarchical":
+            raise ValueError(
+                'pooling="max" with architecture="hierarchical": the maximum is taken over the windows of '
+                'architecture="multi"; choose "source2token" or "additive"'
+            )
+
+
+__all__ = ["TextCNNConfig"]

@@ -1,0 +1,100 @@
+"""Bi-LSTM, Bi-GRU and Bi-SRU: the recurrent baselines of DiSAN and Bi-BloSAN (arXiv 1709.04696, 1804.00857)."""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .base_blosan import (
+    ContextFusion,
+    SentenceEncoderModel,
+    SentenceEncoderPreTrainedModel,
+    real_tokens_first,
+    reorder,
+)
+from .configuration_birnn import BiRNNConfig
+from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
+from .layers_blosan import masked
+from .recurrent_blosan import GRU, LSTM, SRU, FrozenNorm, GateMap
+
+
+def make_cell(config: BiRNNConfig) -> nn.Module:
+    """The cell of one direction."""
+    size, options = config.hidden_size // len(config.directions), {"dropout": config.dropout}
+    if config.cell in ("sru", "sru_normal"):
+        return SRU(size, normalize=config.cell == "sru_normal", **options)
+    return {"lstm": LSTM, "gru": GRU}[config.cell](config.embedding_size, size, **options)
+
+
+def reading_order(mask_BN: Tensor, direction: str) -> Tensor:
+    """Positions (B, N) in the order of reading, from the last real token to the first if backward; padding at the end.
+
+    So no real token is read after padding, wherever that stands.
+    """
+    if direction == "forward":
+        return real_tokens_first(mask_BN)
+    return mask_BN.shape[1] - 1 - real_tokens_first(mask_BN.flip(1))
+
+
+class BiRNNLayer(GradientCheckpointingLayer):
+    """[cell from left to right; cell from right to left]; the outputs at padding are 0."""
+
+    def __init__(self, config: BiRNNConfig):
+        super().__init__()
+        self.reads = tuple(config.directions)
+        self.directions = nn.ModuleList(make_cell(config) for _ in config.directions)
+
+    def forward(self, hidden_BNE, mask_BN, output_attentions=False):
+        outputs = []
+        for cell, direction in zip(self.directions, self.reads, strict=True):
+            order_BN = reading_order(mask_BN, direction)
+            outputs.append(reorder(cell(reorder(hidden_BNE, order_BN)), order_BN.argsort(dim=1)))
+        return masked(torch.cat(outputs, dim=-1), mask_BN), None
+
+
+class BiRNNPreTrainedModel(SentenceEncoderPreTrainedModel):
+    config: BiRNNConfig
+    config_class = BiRNNConfig
+    model_tags = ["birnn"]
+    _no_split_modules = ["BiRNNLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, GateMap):
+            parts = module.from_input.weight, module.from_state.weight
+            bound = (6 / (len(parts[0]) + sum(part.shape[1] for part in parts))) ** 0.5
+            for part in parts:
+                init.uniform_(part, -bound, bound)
+            init.constant_(module.bias, module.bias_start)
+        elif isinstance(module, SRU):
+            init.zeros_(module.forget_bias)
+            init.zeros_(module.reset_bias)
+        elif isinstance(module, FrozenNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+            init.zeros_(module.mean)
+            init.ones_(module.variance)
+
+
+class BiRNNModel(BiRNNPreTrainedModel, SentenceEncoderModel):
+    """A recurrent encoder; ``attentions`` and ``gates`` are empty.
+
+    After ``set_attn_implementation("eager")`` LSTM and SRU compute their equations token by token; GRU always does.
+    ``torch.compile`` makes a graph of its own for every length of LSTM and GRU: pad to a few lengths.
+    """
+
+    @staticmethod
+    def make_context(config: BiRNNConfig) -> ContextFusion:
+        return ContextFusion([BiRNNLayer(config) for _ in range(config.num_hidden_layers)])
+
+
+class BiRNNForSequenceClassification(SequenceClassificationMixin, BiRNNPreTrainedModel):
+    encoder_class = BiRNNModel
+
+
+class BiRNNForPairRegression(PairRegressionMixin, BiRNNPreTrainedModel):
+    encoder_class = BiRNNModel
+
+
+__all__ = ["BiRNNForPairRegression", "BiRNNForSequenceClassification", "BiRNNModel", "BiRNNPreTrainedModel"]

@@ -1,0 +1,113 @@
+"""Multi-head self-attention (Vaswani et al. 2017, arXiv 1706.03762) as Bi-BloSAN's authors compare with it."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .configuration_multihead import MultiHeadConfig
+from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
+from .layers_blosan import AttentionMaps, HeadDense, masked
+
+
+def sinusoidal_positions(length: int, size: int, *, formulation="released", device=None) -> Tensor:
+    """sin(n / 10000^(c f / E)) for even features f, cos of the same angle for the feature after it, (N, E).
+
+    c is 1 in Vaswani et al. (section 3.5), 2 in the authors' code (``"released"``).
+    """
+    features_E = torch.arange(size, device=device)
+    exponents_E = (features_E - features_E % 2) * ((2.0 if formulation == "released" else 1.0) / size)
+    angles_NE = torch.arange(length, device=device)[:, None] / 10000.0**exponents_E
+    return torch.where(features_E % 2 == 0, angles_NE.sin(), angles_NE.cos())
+
+
+class MultiHeadLayer(GradientCheckpointingLayer):
+    """softmax(Q K' / sqrt(D)) V for each head, side by side (Vaswani et al. Eq. 1), (B, N, E) -> (B, N, hidden_size).
+
+    Padded positions come out as 0. Attention weights asked for: (B, H, N, N).
+    """
+
+    def __init__(self, config: MultiHeadConfig):
+        super().__init__()
+        self.variant, self.formulation = config.variant, config.formulation
+        self.implementation = "auto"
+        self.attention_dropout = config.dropout
+        sizes = (config.num_heads, config.embedding_size, config.hidden_size // config.num_heads)
+        if config.variant == "relu":
+            options = {"activation": "relu"}
+        else:
+            options = {"bias": False, "dropout": config.dropout}
+        self.query_map = HeadDense(*sizes, **options)
+        self.key_map = HeadDense(*sizes, **options)
+        self.value_map = HeadDense(*sizes, **options)
+
+    def forward(self, hidden_BNE, mask_BN, output_attentions=False):
+        if self.variant == "sinusoidal":
+            options = {"formulation": self.formulation, "device": hidden_BNE.device}
+            table_NE = sinusoidal_positions(*hidden_BNE.shape[1:], **options).to(hidden_BNE.dtype)
+            # Counted from the first real token, wherever the padding is.
+            positions_BN = (mask_BN.cumsum(1) - 1).clamp(min=0)
+            hidden_BNE = masked(hidden_BNE + table_NE[positions_BN], mask_BN)
+        maps = (self.query_map, self.key_map, self.value_map)
+        attended_BHND, weights_BHNN = self.attend(*(map_(hidden_BNE) for map_ in maps), mask_BN, output_attentions)
+        tokens_BNH = masked(attended_BHND.transpose(1, 2).flatten(2), mask_BN)
+        return tokens_BNH, AttentionMaps((weights_BHNN,), ()) if output_attentions else None
+
+    def attend(self, q_BHND, k_BHND, v_BHND, mask_BN, output_attentions):
+        dropout = self.attention_dropout if self.training else 0.0
+        # A row of padding only sees all of it, so that there are numbers to set to 0.
+        visible_B11N = (mask_BN | ~mask_BN.any(1, keepdim=True))[:, None, None]
+        if not output_attentions and self.implementation != "eager":
+            return F.scaled_dot_product_attention(
+                q_BHND, k_BHND, v_BHND, attn_mask=visible_B11N, dropout_p=dropout
+            ), None
+        scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
+        weights_BHNN = scores_BHNN.masked_fill(~visible_B11N, -math.inf).softmax(-1)
+        return F.dropout(weights_BHNN, dropout) @ v_BHND, weights_BHNN
+
+
+class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
+    config: MultiHeadConfig
+    config_class = MultiHeadConfig
+    model_tags = ["multihead"]
+    _no_split_modules = ["MultiHeadLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, HeadDense) and self.config.formulation == "released":
+            # Glorot uniform as TensorFlow counts for the authors' variables: one of shape (3, heads, E, D) for all
+            # maps of "sinusoidal", one of shape (E, heads D) for a map of "relu".
+            num_heads, in_features, size = module.weight.shape
+            fans = in_features + num_heads * size
+            if self.config.variant == "sinusoidal":
+                fans = 3 * num_heads * (in_features + size)
+            init.uniform_(module.weight, -((6 / fans) ** 0.5), (6 / fans) ** 0.5)
+
+
+class MultiHeadModel(MultiHeadPreTrainedModel, SentenceEncoderModel):
+    """Multi-head attention as an encoder: ``attentions`` holds one tensor (B, H, N, N); there are no ``gates``."""
+
+    @staticmethod
+    def make_context(config: MultiHeadConfig) -> ContextFusion:
+        return ContextFusion([MultiHeadLayer(config)])
+
+
+class MultiHeadForSequenceClassification(SequenceClassificationMixin, MultiHeadPreTrainedModel):
+    encoder_class = MultiHeadModel
+
+
+class MultiHeadForPairRegression(PairRegressionMixin, MultiHeadPreTrainedModel):
+    encoder_class = MultiHeadModel
+
+
+__all__ = [
+    "MultiHeadForPairRegression",
+    "MultiHeadForSequenceClassification",
+    "MultiHeadModel",
+    "MultiHeadPreTrainedModel",
+]

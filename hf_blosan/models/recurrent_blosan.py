@@ -1,0 +1,149 @@
+"""Recurrent cells of the authors' baselines as modules, (B, N, in) -> (B, N, D); each reads a row from left to right.
+
+State and output before the first token are 0. Shape suffixes: see functional_blosan; G gates side by side.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .fused_recurrence_blosan import linear_recurrence
+from .layers_blosan import Dense, is_plain, mix
+
+
+class GateMap(nn.Module):
+    """W [x; h] + b in its two parts: that of the input, for all tokens at once, and that of the state, token by token.
+
+    The authors' code has W as one matrix, whose Glorot limit both parts start from; b starts at ``bias_start``.
+    """
+
+    def __init__(self, in_features, size, out_features, *, bias_start=0.0):
+        super().__init__()
+        self.from_input = Dense(in_features, out_features, bias=False)
+        self.from_state = Dense(size, out_features, bias=False)
+        self.bias = nn.Parameter(torch.empty(out_features))
+        self.bias_start = bias_start
+
+    def for_inputs(self, x: Tensor) -> Tensor:
+        return self.from_input(x).add_(self.bias)
+
+
+class LSTM(nn.Module):
+    """Long short-term memory as in TensorFlow: one bias a gate, the forget gate opened by a 1 that is no parameter.
+
+    i, f, g, o = W [x_t; h_(t-1)] + b
+    c_t = sigmoid(f + 1) c_(t-1) + sigmoid(i) tanh(g),   h_t = sigmoid(o) tanh(c_t)
+
+    ``implementation="eager"`` is this equation; every other is torch's LSTM. The input is dropped.
+    """
+
+    def __init__(self, in_features, size, *, dropout=0.0):
+        super().__init__()
+        self.gates = GateMap(in_features, size, 4 * size)
+        self.size, self.dropout = size, dropout
+        self.implementation = "auto"
+
+    def forward(self, tokens_BNE: Tensor) -> Tensor:
+        tokens_BNE = F.dropout(tokens_BNE, self.dropout, self.training)
+        plain = is_plain(self.gates.from_input) and is_plain(self.gates.from_state)
+        if self.implementation == "eager" or not plain:
+            return self.token_by_token(tokens_BNE)
+        bias = self.gates.bias
+        tokens_BNE = tokens_BNE.to(bias.dtype)
+        start_1BD = tokens_BNE.new_zeros(1, len(tokens_BNE), self.size)
+        # torch adds a second bias: the place for the 1 of the forget gates.
+        opened = F.pad(bias.new_ones(self.size), (self.size, 2 * self.size))
+        weights = [self.gates.from_input.weight, self.gates.from_state.weight, bias, opened]
+        # cuDNN differentiates only what it computed "in training".
+        options = {"dropout": 0.0, "train": torch.is_grad_enabled(), "bidirectional": False, "batch_first": True}
+        with torch.autocast("cpu", enabled=False):  # autocast to float16 has no LSTM there
+            return torch.lstm(tokens_BNE, [start_1BD, start_1BD], weights, has_biases=True, num_layers=1, **options)[0]
+
+    def token_by_token(self, tokens_BNE: Tensor) -> Tensor:
+        inputs_BNG = self.gates.for_inputs(tokens_BNE)
+        output_BD = memory_BD = inputs_BNG.new_zeros(len(inputs_BNG), self.size)
+        outputs = []
+        for input_BG in inputs_BNG.unbind(1):
+            i_BD, f_BD, g_BD, o_BD = (input_BG + self.gates.from_state(output_BD)).chunk(4, dim=-1)
+            memory_BD = (f_BD + 1).sigmoid() * memory_BD + i_BD.sigmoid() * g_BD.tanh()
+            output_BD = o_BD.sigmoid() * memory_BD.tanh()
+            outputs.append(output_BD)
+        return torch.stack(outputs, dim=1)
+
+
+class GRU(nn.Module):
+    """Gated recurrent unit as in TensorFlow; torch's computes another function, r_t * (U h_(t-1)) in the candidate.
+
+    r_t, u_t = sigmoid(W [x_t; h_(t-1)] + b)
+    k_t = tanh(V [x_t; r_t * h_(t-1)] + a),   h_t = u_t h_(t-1) + (1 - u_t) k_t
+
+    The input is dropped.
+    """
+
+    def __init__(self, in_features, size, *, dropout=0.0):
+        super().__init__()
+        self.gates = GateMap(in_features, size, 2 * size, bias_start=1.0)
+        self.candidate = GateMap(in_features, size, size)
+        self.size, self.dropout = size, dropout
+
+    def forward(self, tokens_BNE: Tensor) -> Tensor:
+        # Tokens first, so that those of one step lie side by side.
+        tokens_NBE = F.dropout(tokens_BNE, self.dropout, self.training).transpose(0, 1)
+        gates_NBG, candidates_NBD = self.gates.for_inputs(tokens_NBE), self.candidate.for_inputs(tokens_NBE)
+        state_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
+        states = []
+        for gates_BG, candidate_BD in zip(gates_NBG.unbind(), candidates_NBD.unbind(), strict=True):
+            gates_BG = (gates_BG + self.gates.from_state(state_BD)).sigmoid()
+            reset_BD, update_BD = gates_BG.chunk(2, dim=-1)
+            candidate_BD = (candidate_BD + self.candidate.from_state(reset_BD * state_BD)).tanh()
+            state_BD = mix(state_BD, candidate_BD, update_BD)
+            states.append(state_BD)
+        return torch.stack(states, dim=1)
+
+
+class FrozenNorm(nn.Module):
+    """Batch normalisation by constant statistics: the authors never update them, so it is a scale and a shift."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(size)), nn.Parameter(torch.empty(size))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("variance", torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.weight * torch.rsqrt(self.variance + 1e-3)
+        return x * scale + (self.bias - self.mean * scale)
+
+
+class SRU(nn.Module):
+    """Simple recurrent unit (arXiv 1709.02755): all products before the recurrence, which is elementwise; in = D.
+
+    y, f, r = W x_t,   f_t = sigmoid(f + b_f),   r_t = sigmoid(r + b_r)
+    c_t = f_t c_(t-1) + (1 - f_t) y_t,   h_t = r_t tanh(c_t) + (1 - r_t) x_t
+
+    Dropped are the input of W, the results of W and the x_t of the last term, each by itself. With ``normalize`` (the
+    authors' ``sru_normal``) W is followed by a :class:`FrozenNorm`, and x_t is dropped once, wherever it goes.
+    """
+
+    def __init__(self, size, *, normalize=False, dropout=0.0):
+        super().__init__()
+        self.map = Dense(size, 3 * size, bias=False)
+        self.norm = FrozenNorm(3 * size) if normalize else None
+        self.forget_bias, self.reset_bias = nn.Parameter(torch.empty(size)), nn.Parameter(torch.empty(size))
+        self.dropout = dropout
+        self.implementation = "auto"
+
+    def forward(self, tokens_BND: Tensor) -> Tensor:
+        dropped_BND = self.drop(tokens_BND)
+        mapped_BNG = self.map(dropped_BND)
+        if self.norm is None:
+            mapped_BNG, dropped_BND = self.drop(mapped_BNG), self.drop(tokens_BND)
+        else:
+            mapped_BNG = self.norm(mapped_BNG)
+        values_BND, forget_BND, reset_BND = mapped_BNG.chunk(3, dim=-1)
+        forget_BND = (forget_BND + self.forget_bias).sigmoid()
+        states_BND = linear_recurrence(forget_BND, values_BND, implementation=self.implementation)
+        return mix(states_BND.tanh(), dropped_BND, (reset_BND + self.reset_bias).sigmoid())
+
+    def drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)

@@ -1,0 +1,276 @@
+"""The papers' tables: their data, and the command that runs them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
+
+from hf_blosan.experiments import command, runner
+from hf_blosan.experiments.plan import plan
+from hf_blosan.experiments.tables import TABLES, choose, slug
+from hf_blosan.overrides import format_config_overrides, parse_config_overrides
+from hf_blosan.tasks import TASKS
+from hf_blosan.training import RunArguments, parse_arguments
+from hf_blosan.training.preparation import CONFIG_CLASSES, RECIPE_FIELDS, head_fields, make_model
+from hf_blosan.training.reporting import count_parameters
+
+SYSTEMS = [
+    pytest.param(row, task, id=f"{name}-{slug(row.name)}-{task}")
+    for name, table in TABLES.items()
+    for row in table.rows
+    for task in dict.fromkeys(column.task for column in table.columns if column.task in TASKS)
+]
+
+
+def config_fields(row, task) -> dict:
+    """Fields of the configuration the row gets for a task, but for what the data decide."""
+    recipe, known = TASKS[task].recipe(row.encoder), CONFIG_CLASSES[row.encoder].__dataclass_fields__
+    fields = {name: getattr(recipe, name) for name in RECIPE_FIELDS if name in known}
+    return fields | {"vocab_size": 3, "num_sentences": TASKS[task].num_sentences} | dict(row.overrides)
+
+
+class TestTables:
+    @pytest.mark.parametrize(("row", "task"), SYSTEMS)
+    def test_every_system_has_a_possible_configuration(self, row, task):
+        CONFIG_CLASSES[row.encoder](**config_fields(row, task) | head_fields(TASKS[task]))
+        assert parse_config_overrides(format_config_overrides(row.overrides)) == row.overrides
+
+    @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+    def test_names_are_distinct_and_figures_belong_to_columns(self, table):
+        for entries in (table.rows, table.columns):
+            assert len({slug(entry.name) for entry in entries}) == len(entries)
+        assert {name for row in table.rows for name in row.paper} <= {column.name for column in table.columns}
+
+    @pytest.mark.parametrize(
+        ("row", "column"),
+        [
+            pytest.param(row, column, id=f"{name}-{slug(row.name)}")
+            for name, table in TABLES.items()
+            for row in table.rows
+            for column in table.columns
+            if column.figure == "parameters" and column.name in row.paper
+        ],
+    )
+    def test_models_have_as_many_parameters_as_the_paper_says(self, row, column):
+        """To one unit of the last digit that is printed: the papers round here and cut there."""
+        model = make_model(TASKS["snli"], row.encoder, config_fields(row, "snli") | head_fields(TASKS["snli"]))
+        printed = row.paper[column.name].removesuffix("m")
+        unit = 10.0 ** -len(printed.partition(".")[2])
+        assert count_parameters(model)["without_embeddings"] / 1e6 == pytest.approx(float(printed), abs=unit)
+
+    def test_names_are_chosen_whatever_their_case_and_punctuation(self):
+        rows = TABLES["biblosan_table6"].rows
+        assert [row.name for row in choose(rows, ["bi_blosan", "BI-LSTM"], "row", "t")] == ["Bi-LSTM", "Bi-BloSAN"]
+        assert choose(rows, None, "row", "t") == rows
+
+
+def test_options_survive_the_command_line():
+    arguments = RunArguments(
+        task_name="trec",
+        encoder="mtsa",
+        output_dir="o",
+        bucketing=False,
+        cpu=True,
+        learning_rate=5e-4,
+        config_overrides="directions=[diagonal,diagonal],dense_map=true,dropout=0.2,value_bias=null",
+    )
+    assert parse_arguments(arguments.words()) == arguments
+    overrides = parse_config_overrides(arguments.config_overrides)
+    assert overrides["dense_map"] is True and overrides["value_bias"] is None
+    assert format_config_overrides(overrides) == arguments.config_overrides
+
+
+@pytest.fixture(scope="module")
+def trec(tmp_path_factory) -> list[str]:
+    """Options that name a small data set in the shape of TREC and make small models."""
+    folder = tmp_path_factory.mktemp("data")
+    words = [word for kind in QUESTION_WORDS.values() for word in kind] + FILLER
+    options = ["--data_dir", write_trec(folder), "--word_vectors", write_vectors(folder / "vectors.txt", words)]
+    options += ["--max_train_samples", "500", "--num_train_epochs", "2", "--optimizer", "adam", "--cpu"]
+    return [*map(str, options), "--config_overrides", "hidden_size=8,classifier_size=8,dropout=0"]
+
+
+def run(capsys, *arguments) -> tuple[int, list[str], str]:
+    """The command in this process: exit code, printed lines, standard error."""
+    capsys.readouterr()
+    code = command.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out.splitlines(), captured.err
+
+
+def test_table6(trec, tmp_path, capsys, monkeypatch):
+    """A system trains, another cannot; what is finished is not trained again."""
+    table = ["biblosan_table6", "--columns", "TREC", "--output_dir", tmp_path / "out", *trec]
+    code, lines, _ = run(capsys, *table, "--rows", "Bi-LSTM", "Bi-SRU")
+    assert code == 1
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert files == ["bi_lstm_trec_seed42.json", "bi_sru_trec_seed42.log"]
+    record = json.loads((tmp_path / "out" / files[0]).read_text())
+    assert record["data"]["rows"]["train"] == 500 and record["config"]["cell"] == "lstm"
+    assert record["command"].startswith("python run_glue_style.py --task_name trec --data_dir ")
+    assert record["hardware"]["threads"] == 1
+    accuracy = f"{100 * record['figures']['test_accuracy']:.2f}"
+    rows = [line.strip("| ").split(" | ") for line in lines[2:6]]
+    assert [[cell.strip() for cell in row] for row in (rows[0], *rows[2:])] == [
+        ["system", "TREC", "paper"],
+        ["Bi-LSTM", accuracy, "-"],
+        ["Bi-SRU", "failed", "-"],
+    ]
+    assert "a direction of an SRU is as wide as its input; set hidden_size=12 (log: " in "\n".join(lines)
+
+    monkeypatch.setattr(runner, "_call", lambda *_: pytest.fail("a finished run is trained again"))
+    code, again, error = run(capsys, *table, "--rows", "bi_lstm")
+    assert code == 0 and "1 finished before, 0 to train" in error
+    assert [line.split() for line in again if "-:" not in line] == [
+        line.split() for line in lines if "failed" not in line and "-:" not in line
+    ]
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[RunArguments]:
+    """The options of all runs that the command starts; a run is done at once, Bi-GRU's fails."""
+    started = []
+
+    def call(words, log, under_way):
+        arguments = parse_arguments(words)
+        started.append(arguments)
+        if "cell=gru" in (arguments.config_overrides or ""):
+            log.write_text("Traceback (most recent call last):\nRuntimeError: no memory\n")
+            return 1
+        log.write_text("fine")
+        Path(arguments.results_file).write_text(json.dumps(a_record(arguments)))
+        return 0
+
+    monkeypatch.setattr(runner, "_call", call)
+    monkeypatch.setattr(runner, "missing_data", lambda task, data_dir: None)
+    return started
+
+
+def a_record(arguments: RunArguments) -> dict:
+    return {
+        "task": {"name": arguments.task_name, "best_metric": "accuracy"},
+        "data": {"source": "local files", "hub_id": None, "rows": {"train": 90, "test": 10}, "held_out": {}},
+        "figures": {"validation_accuracy": 0.5, "test_accuracy": 0.8 + arguments.fold / 100 + arguments.seed / 10000},
+        "parameters": {"without_embeddings": 2_345_403},
+        "training": {"seconds_in_all": 1.0},
+        "word_vectors": None,
+        "seed": arguments.seed,
+    }
+
+
+class TestCommand:
+    def test_seeds_and_folds(self, trained, tmp_path, capsys):
+        options = ["mtsa_sentences", "--rows", "MTSA", "--columns", "CR", "TREC", "--output_dir", tmp_path]
+        options += ["--data_dir", tmp_path, "--jobs", "3"]
+        code, lines, error = run(capsys, *options, "--seeds", "1", "2", "--folds", "3")
+        assert code == 0 and "8 to train" in error
+        assert {(a.task_name, a.seed, a.fold) for a in trained} == {
+            *(("cr", seed, fold) for seed in (1, 2) for fold in range(3)),
+            *(("trec", seed, 0) for seed in (1, 2)),
+        }
+        assert lines[4] == "| MTSA   | 81.02 ± 0.89 |     - | 80.02 ± 0.01 |     - |"
+        _, _, error = run(capsys, *options, "--seeds", "1", "2")
+        assert "8 finished before, 14 to train" in error
+
+    def test_failed_runs_are_tried_again(self, trained, tmp_path, capsys):
+        options = ["biblosan_table6", "--rows", "Bi-GRU", "DiSAN", "--columns", "sst_2", "--output_dir", tmp_path]
+        for others in (1, 0):
+            code, lines, error = run(capsys, *options)
+            assert code == 1 and f"{1 - others} finished before, {1 + others} to train" in error
+            assert f"- Bi-GRU on sst2, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru" in lines[7]
+
+    def test_figures_of_the_paper_stand_beside_ours(self, trained, tmp_path, capsys):
+        _, lines, _ = run(capsys, "disan_table1", "--rows", "DiSAN", "--output_dir", tmp_path)
+        assert lines[2:5] == [
+            "| system |   |θ| | paper |  SNLI | paper |",
+            "| ------ | ----: | ----: | ----: | ----: |",
+            "| DiSAN  | 2.35m | 2.35m | 80.42 |  85.6 |",
+        ]
+        assert "The papers train on 549,367 rows: the figures cannot be compared." in lines[6]
+        assert trained[0].per_device_train_batch_size == 64
+
+    def test_options_of_the_user_go_before_those_of_the_row(self, trained, tmp_path, capsys):
+        words = ["--config_overrides", "hidden_size=8,dropout=0.2", "--per_device_train_batch_size", "8"]
+        run(capsys, "mtsa_snli", "--rows", "600d_bi_blosan", "--output_dir", tmp_path, *words)
+        overrides = parse_config_overrides(trained[0].config_overrides)
+        assert (overrides["hidden_size"], overrides["dropout"], overrides["classifier_size"]) == (8, 0.2, 300)
+        assert trained[0].per_device_train_batch_size == 8
+
+    def test_data_that_are_not_there_are_no_error(self, tmp_path, capsys):
+        folder = write_trec(tmp_path / "data", train=12)
+        options = ["--rows", "DiSAN", "--output_dir", tmp_path / "out", "--data_dir", folder]
+        code, lines, _ = run(capsys, "biblosan_table6", "--columns", "SST-2", *options)
+        assert code == 0 and "| DiSAN  | no data |     - |" in lines
+        assert "sst2: no data: task sst2 finds no " in lines[6]
+        code, lines, _ = run(capsys, "biblosan_squad", *options)
+        assert code == 0 and lines[6] == "- squad_sentence: no data: the package has no task 'squad_sentence'"
+
+    def test_models_can_be_kept(self, trained, tmp_path, capsys):
+        options = ["disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path]
+        run(capsys, *options, "--keep_models")
+        assert trained[0].output_dir == str(tmp_path / "disan_sst5_seed42")
+        run(capsys, *options, "--seeds", "1")
+        assert Path(trained[1].output_dir).parent.name.startswith(".disan_sst5_seed1.")
+
+    def test_stopped(self, monkeypatch, tmp_path, capsys):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(runner, "missing_data", interrupt)
+        code, lines, error = run(capsys, "disan_sst", "--output_dir", tmp_path)
+        assert (code, lines, error) == (130, [], "stopped; the same command goes on from here\n")
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("table6", "unknown table 'table6'; choose one of disan_table1, disan_sst"),
+            ("disan_sst --rows LSTM", "disan_sst has no row 'LSTM'; choose of Multi-head, Bi-LSTM, DiSAN without"),
+            ("disan_sst --columns CR", "disan_sst has no column 'CR'; choose of SST-5"),
+            ("disan_sst --jobs 0", "--jobs is 0; it must be 1 or more"),
+            ("disan_sst --folds 0", "--folds is 0; it must be 1 or more"),
+            ("disan_sst --data_dir none", "data directory none does not exist; correct --data_dir"),
+            ("disan_sst --seed 3", "--seed is decided by the table; use --seeds"),
+            ("disan_sst --encoder mtsa", "--encoder is decided by the table; name rows with --rows"),
+            ("disan_sst --learn_rate 3", "unknown option '--learn_rate'; --help lists them all"),
+            ("disan_sst --learning_rate 0", "--learning_rate is 0.0; it must be more than 0"),
+            ("disan_sst --config_overrides dropuot=0", "multihead has no field 'dropuot'; choose of"),
+        ],
+    )
+    def test_bad_input_is_one_sentence(self, tmp_path, monkeypatch, capsys, arguments, message):
+        monkeypatch.chdir(tmp_path)
+        code, lines, error = run(capsys, *arguments.split())
+        assert code == 2 and not lines and error.startswith("error: ") and message in error
+        assert error.count("\n") == 1
+
+    def test_a_record_of_other_settings_is_not_taken_for_ours(self, trained, tmp_path, capsys):
+        options = ["disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path]
+        run(capsys, *options, "--learning_rate", "0.1")
+        code, _, error = run(capsys, *options)
+        path = tmp_path / "disan_sst5_seed42.json"
+        assert code == 2 and error == (
+            f"error: {path} was made with learning_rate 0.1, this call has the default; give another --output_dir, or "
+            "remove the file to train anew\n"
+        )
+        path.write_text("{}")
+        code, _, error = run(capsys, *options)
+        assert code == 2 and error == f"error: {path} is no record of a run of a table; remove it\n"
+
+
+def test_leaving_early_ends_the_runs_under_way(monkeypatch, tmp_path):
+    processes, popen = [], subprocess.Popen
+
+    def start(words, **options):
+        processes.append(popen([sys.executable, "-c", f"import time; time.sleep({60 * len(processes)})"], **options))
+        return processes[-1]
+
+    monkeypatch.setattr(runner.subprocess, "Popen", start)
+    table = replace(TABLES["disan_sst"], rows=TABLES["disan_sst"].rows[:2])
+    runs = plan(table, table.rows, table.columns, [1], None, tmp_path, [])
+    results = runner.train_all(runs, "disan_sst", jobs=2)
+    assert next(results).failure.startswith("exit code 0")
+    results.close()
+    assert processes[1].wait(timeout=20) < 0
