@@ -109,9 +109,7 @@ def quantities(layer, name, seen):
             found["fusion_gate"] = maps.gates[0].transpose(0, 1)
         return found
     if isinstance(layer, MultiHeadLayer):
-        maps_BHND = {
-            letter: out(child) for letter, child in (("Q", "query_map"), ("K", "key_map"), ("V", "value_map"))
-        }
+        maps_BHND = {letter: out(f"{map_}_map") for letter, map_ in (("Q", "query"), ("K", "key"), ("V", "value"))}
         if layer.variant == "relu":
             return {letter: map_.transpose(1, 2).flatten(2) for letter, map_ in maps_BHND.items()}
         found = {f"{letter}_map": map_.transpose(0, 1) for letter, map_ in maps_BHND.items()}
@@ -162,7 +160,7 @@ def where_comparable(layer, quantity, expected, actual, mask_BN):
         query_BMR = torch.nn.functional.pad(mask_BN, (0, padding)).unflatten(1, (-1, layer.block_length))
         expected, actual = expected * query_BMR[..., None, None], actual * query_BMR[..., None, None]
     if quantity == "prob_dist":
-        # Ours sees what it saw elsewhere, the authors' a uniform softmax; both results are set to something else later.
+        # Padded queries see real keys here and everything there; no result depends on them.
         expected, actual = expected * mask_BN[..., None], actual * mask_BN[..., None]
     if isinstance(layer, TensorizedSelfAttention) and quantity == "fusion_gate":
         # The same between tokens; the output is 0 at padded positions.

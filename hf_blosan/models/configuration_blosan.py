@@ -109,7 +109,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
             return
         if not counts:
             raise ValueError(
-                f"windows={self.windows}: only DiSAN and MTSA have windows; leave them out of a {self.model_type} model"
+                f"windows={self.windows}: only DiSAN and MTSA have windows; leave them out of a {self.model_type}"
             )
         if len(self.windows) not in counts.values():
             choices = " or ".join(f"one for each {name} ({count})" for name, count in counts.items())
