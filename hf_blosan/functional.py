@@ -9,13 +9,13 @@ from .models.functional_blosan import (
     mask_from_heads,
     optimal_block_length,
     order_mask,
-    source2token_attention,
     source2token_weights,
     spread_scores,
     tensorized_attention_weights,
 )
 from .models.fused_blosan import directional_attention
 from .models.fused_recurrence_blosan import linear_recurrence
+from .models.fused_source2token_blosan import source2token_attention
 from .models.fused_tensorized_blosan import tensorized_attention
 
 __all__ = [

@@ -16,8 +16,8 @@ from hf_blosan.models.layers_blosan import (
     DirectionalSelfAttention,
     MaskedBlockSelfAttention,
     Source2Token,
-    TensorizedSelfAttention,
 )
+from hf_blosan.models.layers_tensorized_blosan import TensorizedSelfAttention
 from hf_blosan.models.modeling_multihead import sinusoidal_positions
 
 

@@ -19,14 +19,14 @@ from safetensors.torch import load_file
 from hf_blosan import convert_tf_checkpoint as tf
 from hf_blosan import functional
 from hf_blosan.functional import IMPLEMENTATIONS
-from hf_blosan.models import layers_blosan, recurrent_blosan
+from hf_blosan.models import layers_blosan, layers_tensorized_blosan, recurrent_blosan
 from hf_blosan.models.layers_blosan import (
     DirectionalSelfAttention,
     FeatureAttention,
     MaskedBlockSelfAttention,
     Source2Token,
-    TensorizedSelfAttention,
 )
+from hf_blosan.models.layers_tensorized_blosan import TensorizedSelfAttention
 from hf_blosan.models.modeling_multihead import MultiHeadLayer
 from hf_blosan.training.optim import build_optimizer, l2_penalty
 
@@ -205,8 +205,11 @@ def test_there_are_fixtures():
 @pytest.fixture(params=IMPLEMENTATIONS)
 def every_implementation(request, monkeypatch):
     """Attention is computed in one way after another, whatever the modules ask for."""
-    users = {"directional_attention": layers_blosan, "tensorized_attention": layers_blosan}
-    users["linear_recurrence"] = recurrent_blosan
+    users = {
+        "directional_attention": layers_blosan,
+        "tensorized_attention": layers_tensorized_blosan,
+        "linear_recurrence": recurrent_blosan,
+    }
     for name, user in users.items():
         operator = getattr(functional, name)
         forced = functools.partial(forget_and_call, operator, request.param)

@@ -21,8 +21,8 @@ class SentenceEncoderOutput(ModelOutput):
         last_hidden_state: tokens in context, (B, N, hidden_size); positions of padding mean nothing.
         pooler_output: sentence vectors, (B, hidden_size).
         hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
-        attentions: attention weights of each layer, level by level; shapes at the layers of ``layers_blosan``,
-            with the directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
+        attentions: attention weights of each layer, level by level; shapes at the layers of ``layers_blosan`` and
+            ``layers_tensorized_blosan``, with the directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
         gates: gate values, likewise.
         pooler_attentions: weight of each token in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
             pooling.

@@ -3,7 +3,7 @@
 from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .configuration_mtsa import MTSAConfig
 from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_blosan import TensorizedSelfAttention
+from .layers_tensorized_blosan import TensorizedSelfAttention
 from .stack_blosan import StackableLayer, stack_layers
 
 
