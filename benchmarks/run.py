@@ -140,26 +140,29 @@ def cpu_model() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-def earlier_rows(path: Path, head: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of an interrupted run.
+def resumed(arguments: argparse.Namespace, head: dict[str, Any]) -> dict[str, Any]:
+    """The report of an earlier run that is to go on; its header stays where it tells how times were measured.
 
     Raises:
-        InputError: it is no report, or was made elsewhere or of other code.
+        InputError: it is no report, or was made elsewhere, of other code, or with other samples of times.
     """
+    path = arguments.output
     if not path.exists():
-        return []
+        return {"header": head, "rows": []}
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         before, rows = report["header"], report["rows"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"--resume: {path} is no report of this program; give another --output") from error
-    for name in ("hardware", "device", "dtype", "threads", "seed", "tf32", "versions", "commit", "rule"):
+    names = ("hardware", "device", "dtype", "threads", "seed", "tf32", "versions", "commit", "rule")
+    for name in names + (("repeats", "freed_memory_is_kept") if arguments.times else ()):
         if before.get(name) != head[name]:
             raise InputError(
                 f"--resume: {path} was made with {name} {before.get(name)}, here it is {head[name]}; "
                 "give another --output"
             )
-    return rows
+    commands = [line for line in before["command"].splitlines() if line != head["command"]]
+    return {"header": before | {"command": "\n".join([*commands, head["command"]])}, "rows": rows}
 
 
 Rows = dict[str, dict[str, Any]]
@@ -207,7 +210,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     torch.set_num_threads(setting.threads)
     report = {"header": header(arguments, setting, argv), "rows": []}
     if arguments.resume:
-        report["rows"] = earlier_rows(arguments.output, report["header"])
+        report = resumed(arguments, report["header"])
     for shape in shapes:
         for pass_ in passes:
             place = {"batch": shape[0], "length": shape[1], "pass": pass_}

@@ -158,7 +158,7 @@ def build_birnn(options, in_features, weights):
 
 
 def build_textcnn(options, in_features, weights, **fields):
-    model = build_encoder("textcnn", options, in_features, weights, mask_padding=False, **fields)
+    model = build_encoder("textcnn", options, in_features, weights, **fields)
     return model, {**tf.CONTEXTS["textcnn"], **tf.POOLER}
 
 
@@ -168,11 +168,11 @@ def build_multi_cnn(options, in_features, weights, **fields):
 
 
 def build_cnn_kim(options, in_features, weights):
-    return build_multi_cnn(options, in_features, weights, pooling="max")
+    return build_multi_cnn(options, in_features, weights, pooling="max", mask_padding=False)
 
 
 def build_hierarchical_cnn(options, in_features, weights):
-    fields = {"architecture": "hierarchical", "hidden_size": options.get("hn") or in_features}
+    fields = {"architecture": "hierarchical", "mask_padding": False, "hidden_size": options.get("hn") or in_features}
     return build_textcnn(options, in_features, weights, **fields)
 
 

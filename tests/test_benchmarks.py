@@ -123,9 +123,15 @@ def test_memory_is_added_to_times(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "peak_mib", lambda *arguments: 1.5)
     path = tmp_path / "both.json"
     options = ("--shapes", "1x3", "--operators", "convolution", "--passes", "forward", "--resume")
-    (timed,) = measured(path, *options)["rows"]
-    (both,) = measured(path, *options, "--no-times", "--memory")["rows"]
-    assert "peak_mib" not in timed and both == {**timed, "peak_mib": 1.5}
+    times = measured(path, *options)
+    both = measured(path, *options, "--no-times", "--memory", "--repeats", "7")
+    assert "peak_mib" not in times["rows"][0] and both["rows"] == [{**times["rows"][0], "peak_mib": 1.5}]
+    # The header tells still how the times were measured, and both commands.
+    head = both["header"]
+    assert head["repeats"] == 1 and head["freed_memory_is_kept"] == times["header"]["freed_memory_is_kept"]
+    assert head["command"].startswith(times["header"]["command"] + "\n") and "--no-times" in head["command"]
+    with pytest.raises(InputError, match="made with repeats 1, here it is 3"):
+        measured(path, *options, "--repeats", "3")
 
 
 @pytest.mark.parametrize(

@@ -263,3 +263,23 @@ def test_spread_scores():
     torch.testing.assert_close(spread, expected)
     spread = F.spread_scores(torch.tensor([2.5]), score_min=0, score_max=5, num_classes=3)
     torch.testing.assert_close(spread, torch.tensor([[0.0, 1.0, 0.0]]))
+
+
+@pytest.mark.parametrize("operator", ["directional", "tensorized", "source2token"])
+@pytest.mark.parametrize("mask", [(1, 4), (3, 2)])
+def test_a_mask_of_another_shape_is_refused(operator, mask):
+    """A kernel would read beyond it."""
+    x, mask = torch.randn(3, 4, 16), torch.ones(mask, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"for 3 rows of 4 tokens; give it the shape \(3, 4\)"):
+        if operator == "directional":
+            F.directional_attention(x, x, x, direction="full", key_mask=mask)
+        elif operator == "tensorized":
+            F.tensorized_attention(*[x[:, None]] * 4, directions="full", key_mask=mask)
+        else:
+            F.source2token_attention(x, x, mask=mask)
+
+
+def test_tensors_of_different_shapes_are_refused():
+    x = torch.randn(3, 4, 16)
+    with pytest.raises(ValueError, match=r"shapes differ: keys \(1, 4, 16\), queries \(3, 4, 16\)"):
+        F.directional_attention(x[:1], x, x, direction="full")

@@ -2,19 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hf_blosan.experiments.plan import Run
+from hf_blosan.experiments.plan import Run, plan
 from hf_blosan.experiments.report import render
 from hf_blosan.experiments.runner import Result
-from hf_blosan.experiments.tables import get_table
+from hf_blosan.experiments.tables import Table, get_table
 from hf_blosan.hub.model_card import make_model_card
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 IN_TABLES = sorted((ROOT / "results").glob("*/*.json"))
+FOLDERS = sorted({path.parent for path in IN_TABLES})
 ROWS = re.findall(r"^\| .*\[\w+\]\(results/(\w+)\.json\).*$", (ROOT / "README.md").read_text(), re.MULTILINE)
 
 
@@ -47,16 +49,35 @@ def test_model_card_is_made_from_the_record(path):
     assert card.strip() == str(make_model_card(json.loads(path.read_text()), location=path.stem)).strip()
 
 
+def recorded_table(folder: Path) -> tuple[Table, list[Run]]:
+    """The table whose runs are in a folder, and every run it has on the tasks that were run, with the same seeds."""
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    (name,) = {record["experiment"]["table"] for record in records}
+    table, tasks = get_table(name), {record["task"]["name"] for record in records}
+    table = replace(table, columns=tuple(column for column in table.columns if column.task in tasks))
+    data = ["--data_dir", "data"] if records[0]["data"]["source"] == "local files" else []
+    seeds = sorted({record["seed"] for record in records})
+    return table, plan(table, table.rows, table.columns, seeds, None, folder, data)
+
+
+def test_recorded_tables_are_complete():
+    for folder in FOLDERS:
+        _, runs = recorded_table(folder)
+        assert sorted(folder.iterdir()) == sorted(run.record_file for run in runs)
+        for run in runs:
+            record = json.loads(run.record_file.read_text())
+            made = record["experiment"]["row"], record["task"]["name"], record["seed"]
+            assert made == (run.row.name, run.task, run.arguments.seed)
+
+
 def test_readme_shows_the_recorded_tables():
-    """A folder in results/ holds the runs of a table; the README has its lines, as the command prints them."""
-    readme = (ROOT / "README.md").read_text().splitlines()
-    for folder in {path.parent for path in IN_TABLES}:
-        records = [json.loads(path.read_text()) for path in IN_TABLES if path.parent == folder]
-        table = get_table(records[0]["experiment"]["table"])
-        rows = {row.name: row for row in table.rows}
-        results = [Result(Run(rows[r["experiment"]["row"]], r["task"]["name"], None, 0), r) for r in records]
-        tasks = {result.run.task for result in results}
-        shown = tuple(row for row in table.rows if any(result.run.row == row for result in results))
-        columns = tuple(column for column in table.columns if column.task in tasks)
-        printed = render(table, shown, columns, results, {}).splitlines()
-        assert [line for line in printed if line.startswith("|") and line not in readme] == []
+    """The tables of systems in the README are those of the folders in results/, line by line as the command prints."""
+    printed = []
+    for folder in FOLDERS:
+        table, runs = recorded_table(folder)
+        results = [Result(run, json.loads(run.record_file.read_text())) for run in runs if run.record_file.exists()]
+        printed.append(
+            [line for line in render(table, table.rows, table.columns, results, {}).splitlines() if line[:1] == "|"]
+        )
+    tables = re.findall(r"(?:^\|.*\n)+", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(lines.splitlines() for lines in tables if lines.startswith("| system ")) == sorted(printed)

@@ -13,9 +13,12 @@ DESCRIPTION = """\
 Train the systems of a paper's table and print it, the paper's figures beside ours (standard output; progress goes to
 standard error). Each run is a process of its own and leaves one JSON file; the same command again goes on where it was
 stopped. Every option of run_glue_style.py that is not decided by the table is handed on to every run, for instance
---data_dir, --word_vectors, --max_train_samples, --optimizer or --config_overrides. It goes before the setting of the
-row; what is not given is the papers' setting. The exit code is 1 if a run failed, 2 for bad input, 130 if stopped.
+--data_dir, --word_vectors (of width 300, as in the papers), --max_train_samples, --optimizer or --config_overrides. It
+goes before the setting of the row; what is not given is the papers' setting. The exit code is 1 if a run failed, 2 for
+bad input, 130 if stopped.
 """
+
+JOBS = "runs side by side (1), each with one thread unless OMP_NUM_THREADS says otherwise"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--columns", nargs="+", metavar="NAME", help="only these columns, for instance trec sst_2")
     parser.add_argument("--seeds", nargs="+", type=int, default=[42], help="a run for each of these seeds (42)")
     parser.add_argument("--folds", type=int, help="only that many of the folds of a data set without a test split")
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each with one thread (1)")
+    parser.add_argument("--jobs", type=int, default=1, help=JOBS)
     parser.add_argument("--output_dir", type=Path, help="folder of the records (out/experiments/TABLE)")
     parser.add_argument("--keep_models", action="store_true", help="keep each run's model, not its record alone")
     options, words = parser.parse_known_args(argv)
@@ -59,6 +62,8 @@ def run_table(options: argparse.Namespace, words: list[str]) -> int:
     table = get_table(options.table)
     rows = choose(table.rows, options.rows, "row", options.table)
     columns = choose(table.columns, options.columns, "column", options.table)
+    if min(options.seeds) < 0:
+        raise InputError(f"--seeds has {min(options.seeds)}; a seed must be 0 or more")
     for name in ("folds", "jobs"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -71,12 +76,22 @@ def run_table(options: argparse.Namespace, words: list[str]) -> int:
     output_dir = options.output_dir or Path("out/experiments") / options.table
     seeds = list(dict.fromkeys(options.seeds))
     runs = plan(table, rows, columns, seeds, options.folds, output_dir, words)
-    data_dir = runs[0].arguments.data_dir
+    data_dir, word_vectors = runs[0].arguments.data_dir, runs[0].arguments.word_vectors
     if data_dir and not Path(data_dir).is_dir():
         raise InputError(f"data directory {data_dir} does not exist; correct --data_dir")
+    if word_vectors and not Path(word_vectors).is_file():
+        raise InputError(f"word-vector file {word_vectors} does not exist; correct --word_vectors")
 
     results = [Result(run, record) for run in runs if (record := run.record())]
     finished = {result.run.record_file for result in results}
+    # Written at the very end of a run: a folder alone may be that of a run that was stopped.
+    bare = sum(not Path(result.run.arguments.output_dir, "all_results.json").exists() for result in results)
+    if options.keep_models and bare:
+        print(
+            f"--keep_models: {bare} of the finished runs kept no model; remove their records in {output_dir} to train "
+            "them again, or give another --output_dir",
+            file=sys.stderr,
+        )
     left = [run for run in runs if run.record_file not in finished]
     reasons = {task: missing_data(task, data_dir) for task in dict.fromkeys(run.task for run in left)}
     missing = {task: reason for task, reason in reasons.items() if reason}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,12 @@ DECIDED = {
 }
 """Training options that are not for the user to give, since rows and columns decide them, and what to do instead."""
 
-PLACES = ("data_dir", "word_vectors", "output_dir", "results_file")
-"""Options that say where something is, and not what it is."""
+INDIFFERENT = (
+    *("data_dir", "output_dir", "results_file"),
+    *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
+    *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
+)
+"""Options that say where things are or how a run is watched; what comes out does not hang on them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides what comes out: the options that are not at their default, and no paths."""
-        changed = {name: value for name, value in self.arguments.changed().items() if name not in PLACES}
+        changed = _deciding(self.arguments.changed())
         if self.arguments.word_vectors:
             changed["word_vectors"] = Path(self.arguments.word_vectors).name
         return changed | {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
@@ -79,8 +85,8 @@ class Run:
             return None
         try:
             record = json.loads(self.record_file.read_text(encoding="utf-8"))
-            made = record["experiment"]["settings"]
-        except (ValueError, KeyError, TypeError) as error:
+            made = _deciding(record["experiment"]["settings"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{self.record_file} is no record of a run of a table; remove it") from error
         wanted = self.settings
         for name in (*wanted, *made):
@@ -118,7 +124,7 @@ def plan(
     for task in dict.fromkeys(column.task for column in columns):
         for row in rows:
             common = _arguments(table, row, task, output_dir, words)
-            available = _folds(TASKS.get(task), common)
+            available = _folds(TASKS[task], common)
             for seed in seeds:
                 for fold in range(min(folds or available, available) or 1):
                     name = f"{slug(row.name)}_{task}_seed{seed}" + (f"_fold{fold}" if available else "")
@@ -137,7 +143,7 @@ def plan(
 def _arguments(table: Table, row: Row, task: str, output_dir: Path, words: list[str]) -> RunArguments:
     """Options of the runs of a row on a task, whatever their seed and fold."""
     expected = RunArguments(task_name=task, encoder=row.encoder, output_dir=str(output_dir), **table.options)
-    arguments = parse_arguments([*expected.words(), *words])
+    arguments = _parse([*expected.words(), *words])
     for name, remedy in DECIDED.items():
         if getattr(arguments, name) != getattr(expected, name):
             raise InputError(f"--{name} is decided by the table; {remedy}")
@@ -146,9 +152,25 @@ def _arguments(table: Table, row: Row, task: str, output_dir: Path, words: list[
     return replace(arguments, config_overrides=format_config_overrides({**row.overrides, **given}) or None)
 
 
-def _folds(task: Task | None, arguments: RunArguments) -> int:
+def _parse(words: list[str]) -> RunArguments:
+    """`parse_arguments`, with a value of the wrong type as one sentence, too."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return parse_arguments(words)
+    except SystemExit as error:
+        reason = said.getvalue().strip().rpartition("error: ")[2].removeprefix("argument ")
+        raise InputError(f"{reason}; run_glue_style.py --help says what each option takes") from error
+
+
+def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without those on which the result does not hang."""
+    return {name: value for name, value in settings.items() if name not in INDIFFERENT}
+
+
+def _folds(task: Task, arguments: RunArguments) -> int:
     """How many folds the task is tested in; 0 where it has a test or validation split of its own."""
-    source = task and (task.local if arguments.data_dir else task.hub)
+    source = task.local if arguments.data_dir else task.hub
     if source is None or {"test", "validation"} & set(source.splits):
         return 0
     return arguments.num_folds

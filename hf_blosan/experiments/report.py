@@ -39,7 +39,10 @@ def render(
             if table.published:
                 line.append(row.paper.get(column.name, NO_FIGURE))
         body.append(line)
-    notes = [f"- {note}" for note in _notes(columns, results, missing)]
+    notes = _notes(columns, results, missing)
+    if table.published and any(column.name not in row.paper for row in rows for column in columns):
+        notes.append(f'"{NO_FIGURE}" in a column "paper": the published figure could not be checked.')
+    notes = [f"- {note}" for note in notes]
     return "\n".join([table.title, "", *markdown([head, *body]), *([""] if notes else []), *notes])
 
 
@@ -82,12 +85,12 @@ def _notes(columns: tuple[Column, ...], results: list[Result], missing: Mapping[
     """Where the figures come from, and why some are not there."""
     notes = [str(result) for result in results if result.failure]
     for task in dict.fromkeys(column.task for column in columns):
-        records = [result.record for result in results if result.record and result.run.task == task]
+        finished = [result for result in results if result.record and result.run.task == task]
         if task in missing:
             notes.append(f"{task}: no data: {missing[task]}")
-        if records:
+        if finished:
             full = max(column.train_rows or 0 for column in columns if column.task == task)
-            notes.append(f"{task}: {_data(records[0], full)}")
+            notes.append(f"{task}: {_data(finished)}{_warning(finished[0].record, full)}")
     records = [result.record for result in results if result.record]
     notes += dict.fromkeys(map(_vectors, records))
     if records:
@@ -98,11 +101,32 @@ def _notes(columns: tuple[Column, ...], results: list[Result], missing: Mapping[
     return notes
 
 
-def _data(record: Mapping[str, Any], full: int) -> str:
-    """The rows of a run, with a warning where they are far fewer than the papers'."""
-    if record["data"]["rows"]["train"] >= full:
+def _data(results: list[Result]) -> str:
+    """The rows of the runs on a task, and over how many runs of a system the figures are means."""
+    record, run = results[0].record, results[0].run
+    parts = {(result.run.arguments.seed, result.run.arguments.fold) for result in results}
+    if len(parts) == 1:
         return data_sentence(record)
-    return f"{data_sentence(record)} The papers train on {full:,} rows: the figures cannot be compared."
+    data = record["data"]
+    sentences = [data_sentence(record | {"data": data | {"held_out": {}}})]
+    if "validation" in data["held_out"]:
+        sentences.append(f"The validation split is {data['held_out']['validation']}.")
+    seeds, folds = (len(set(numbers)) for numbers in zip(*parts, strict=True))
+    over = f"{seeds} seed{'s' if seeds > 1 else ''}"
+    if run.folds:
+        over += f", {folds} of {run.folds} folds; the numbers of rows are those of the first run"
+    return f"{' '.join(sentences)} {len(parts)} runs of each system: {over}."
+
+
+def _warning(record: Mapping[str, Any], full: int) -> str:
+    """A sentence that is due where the rows are not the papers', and nothing else."""
+    settings = record["experiment"]["settings"]
+    cuts = [f"--{name} {settings[name]}" for name in ("max_train_samples", "max_eval_samples") if name in settings]
+    if cuts:
+        return f" Cut by {' and '.join(cuts)}: the figures cannot be compared with the papers'."
+    if record["data"]["rows"]["train"] < full:
+        return f" The papers train on {full:,} rows: the figures cannot be compared."
+    return ""
 
 
 def _vectors(record: Mapping[str, Any]) -> str:

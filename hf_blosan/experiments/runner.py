@@ -20,7 +20,6 @@ from datasets import disable_progress_bars
 
 from ..data import load_task
 from ..errors import InputError
-from ..tasks import TASKS
 from ..training.reporting import write_json
 from .plan import Run
 
@@ -47,8 +46,6 @@ class Result:
 
 def missing_data(task: str, data_dir: str | None) -> str | None:
     """Why the rows of a task cannot be had, ``None`` if they can."""
-    if task not in TASKS:
-        return f"the package has no task {task!r}"
     disable_progress_bars()
     try:
         load_task(task, data_dir=data_dir, seed=0)
@@ -79,14 +76,18 @@ def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bo
 
 
 def _train(run: Run, table: str, keep_models: bool, under_way: set[subprocess.Popen]) -> Result:
-    """Train one run in a process; its record appears whole or not at all, its log stays if it fails."""
-    run.record_file.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(prefix=f".{run.record_file.stem}.", dir=run.record_file.parent))
-    log, record_file = run.record_file.with_suffix(".log"), folder / "record.json"
+    """Train one run in a process; its record appears whole or not at all, its log stays if it fails of itself."""
+    log = run.record_file.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    _remove_remains(run)
+    folder = Path(mkdtemp(prefix=f".{log.stem}.", dir=log.parent))
+    record_file = folder / "record.json"
     model = run.arguments.output_dir if keep_models else str(folder / "model")
     arguments = replace(run.arguments, output_dir=model, results_file=str(record_file))
     try:
         code = _call(arguments.words(), folder / "log", under_way)
+        if code < 0:
+            return Result(run, failure=f"ended by {Signals(-code).name}")
         if code or not record_file.exists():
             os.replace(folder / "log", log)
             return Result(run, failure=f"{_reason(log, code)} (log: {log})")
@@ -95,10 +96,19 @@ def _train(run: Run, table: str, keep_models: bool, under_way: set[subprocess.Po
             "experiment": {"table": table, "row": run.row.name, "settings": run.settings},
         }
         write_json(run.record_file, record)
-        log.unlink(missing_ok=True)
         return Result(run, record)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_remains(run: Run) -> None:
+    """Remove the log of an earlier try that failed, and the hidden files of one that was killed."""
+    stem = run.record_file.stem
+    for path in (run.record_file.with_suffix(".log"), *run.record_file.parent.glob(f".{stem}.*")):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _call(words: list[str], log: Path, under_way: set[subprocess.Popen]) -> int:
@@ -114,9 +124,7 @@ def _call(words: list[str], log: Path, under_way: set[subprocess.Popen]) -> int:
 
 
 def _reason(log: Path, code: int) -> str:
-    """Why a run failed, in a line: what it said last, or the signal that ended it."""
-    if code < 0:
-        return f"ended by {Signals(-code).name}"
+    """Why a run failed, in a line: what it said last."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     said = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines
     return said[-1] if said else f"exit code {code}"

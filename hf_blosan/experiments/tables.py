@@ -134,7 +134,6 @@ _SNLI = (
     Column(name="|θ|", task="snli", figure="parameters", scale=1e-6, unit="m", train_rows=549_367),
     Column(name="SNLI", task="snli", train_rows=549_367),
 )
-_SQUAD = (Column(name="SQuAD", task="squad_sentence"),)
 
 _BI_LSTM = Row(name="Bi-LSTM", encoder="birnn", overrides={"cell": "lstm"})
 _BI_GRU = Row(name="Bi-GRU", encoder="birnn", overrides={"cell": "gru"})
@@ -213,11 +212,6 @@ TABLES = {
             _variant(_WORDS, "w/o mBloSA", {"|θ|": "0.54m"}),
             _variant(_WORDS_ADDITIVE, "w/o mBloSA and source2token", {"|θ|": "0.45m"}),
         ),
-    ),
-    "biblosan_squad": Table(
-        title="Bi-BloSAN (arXiv 1804.00857): the answer's sentence in SQuAD",
-        columns=_SQUAD,
-        rows=(*_BASELINES, _DISAN, _BIBLOSAN),
     ),
     "biblosan_sick": Table(
         title="Bi-BloSAN (arXiv 1804.00857): SICK relatedness",

@@ -9,7 +9,7 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from .configuration_blosan import SentenceEncoderConfig
-from .functional_blosan import IMPLEMENTATIONS, full_token_mask
+from .functional_blosan import IMPLEMENTATIONS, check_shapes, full_token_mask
 from .layers_blosan import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
 
 
@@ -119,11 +119,15 @@ class ContextFusion(nn.Module):
                 the model let it; ``hf_blosan.functional.mask_from_heads`` makes one.
 
         Raises:
-            ValueError: a token mask of another shape, or for layers in which tokens do not attend to one another.
+            ValueError: rows of no tokens, a mask of another shape, or a token mask for layers in which tokens do not
+                attend to one another.
         """
         if mask_BN is None:
             mask_BN = torch.ones(hidden_BNE.shape[:2], dtype=torch.bool, device=hidden_BNE.device)
         mask_BN = mask_BN.bool()
+        check_shapes(*hidden_BNE.shape[:2], mask_BN)
+        if not hidden_BNE.shape[1]:
+            raise ValueError("rows of no tokens have no context; give them one position, of padding if need be")
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))
@@ -321,7 +325,7 @@ def prepare_inputs(
     """Ids (B, N) or vectors (B, N, E) with their boolean mask (B, N); a row of no width becomes one of padding.
 
     Raises:
-        ValueError: neither or both of ids and vectors given, or rows of no tokens without a padding id.
+        ValueError: neither or both of ids and vectors given, or a mask of another shape.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give either input_ids or inputs_embeds, and not both")
@@ -339,6 +343,7 @@ def prepare_inputs(
             attention_mask = inputs != pad_token_id
         else:
             attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
+    check_shapes(*inputs.shape[:2], attention_mask)
     return inputs, attention_mask.bool()
 
 

@@ -42,6 +42,11 @@ class BiBloSANConfig(SentenceEncoderConfig):
                 "fuse_local=False and fuse_global=False leave no context to fuse; set one of them, or use model type "
                 "wordbag, the papers' baseline without attention between tokens"
             )
+        if not (self.fuse_global or self.mask_padding_blocks):
+            raise ValueError(
+                "mask_padding_blocks=False with fuse_global=False, which has no attention between blocks; leave it "
+                "True"
+            )
 
     def validate_windows(self):
         if self.windows is not None:

@@ -45,7 +45,8 @@ class MTSAConfig(SentenceEncoderConfig):
 
     Fields beside the common ones; the heads are dealt out evenly to ``directions``, and to ``windows``, of which there
     may be one for each direction or one for each head. Fields from ``score_function`` on follow ``formulation`` unless
-    they are given; in the released code a model of several layers has others than one of a single layer.
+    they are given; in the released code a model of several layers has others than one of a single layer. A saved
+    configuration holds them all as given.
 
     Args:
         num_heads: heads over ``hidden_size`` features; 2 (one a direction) in the authors' classification models.

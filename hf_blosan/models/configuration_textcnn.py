@@ -29,6 +29,7 @@ class TextCNNConfig(SentenceEncoderConfig):
         mask_padding: keep padding out of the sentence vector: the maximum runs over windows inside the sentence alone,
             and tokens of padding are set to 0 between the layers. ``False`` is the authors' code, where a sentence's
             vector depends on how far its batch is padded.
+        formulation: differs for ``"hierarchical"`` alone (the activation before the gate).
         directions: none; convolutions know no order masks.
     """
 
@@ -74,6 +75,13 @@ class TextCNNConfig(SentenceEncoderConfig):
             raise ValueError(
                 f"hidden_size={self.hidden_size} does not divide among the {len(sizes)} windows of "
                 f"filter_sizes={sizes}; choose a multiple of their number"
+            )
+
+    def validate_padding(self):
+        if not self.mask_padding and self.architecture == "multi" and self.pooling != "max":
+            raise ValueError(
+                f'mask_padding=False with pooling="{self.pooling}": nothing of padding comes in either way; leave it '
+                'True, or choose pooling="max"'
             )
 
     def validate_pooling(self):

@@ -14,6 +14,7 @@ float32 and float64 are computed as they come, bfloat16 and float16 in float32 a
 import functools
 import math
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -77,6 +78,22 @@ def order_mask(
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
     visible = visible | (key == query) if include_self else visible
     return visible if window is None else visible & ((key - query).abs() <= window)
+
+
+def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
+    """Refuse a mask that is not (B, N) and tensors of different shapes: kernels do not broadcast.
+
+    Raises:
+        ValueError: there is one.
+    """
+    if mask is not None and mask.shape != (batch, length):
+        raise ValueError(
+            f"the mask of real tokens has shape {tuple(mask.shape)} for {batch} rows of {length} tokens; give it the "
+            f"shape {(batch, length)}"
+        )
+    if len({x.shape for x in tensors.values()}) > 1:
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in tensors.items())
+        raise ValueError(f"shapes differ: {shapes}; give all of them the same")
 
 
 def check_window(window: int | None) -> None:
@@ -204,7 +221,7 @@ def for_each_head(
         ValueError: another number of them.
     """
     directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
-    windows = [windows] * num_heads if windows is None or isinstance(windows, int) else list(windows)
+    windows = [windows] * num_heads if windows is None or isinstance(windows, Integral) else list(windows)
     for name, given in (("direction", directions), ("window", windows)):
         if len(given) != num_heads:
             raise ValueError(f"{len(given)} {name}s for {num_heads} heads; give one {name} or one for each head")
@@ -384,8 +401,9 @@ def mask_from_heads(
 
 
 def _check_heads(heads_BN: Tensor, real_BN: Tensor) -> None:
+    heads_BN = heads_BN.long()
     length = heads_BN.shape[-1]
-    at_padding_BN = (heads_BN >= 0) & ~real_BN.gather(-1, heads_BN.long().clamp(0, max(0, length - 1)))
+    at_padding_BN = (heads_BN >= 0) & ~real_BN.gather(-1, heads_BN.clamp(0, max(0, length - 1)))
     wrong_BN = real_BN & ((heads_BN < -1) | (heads_BN >= length) | at_padding_BN)
     if wrong_BN.any():
         place = wrong_BN.nonzero()[0].tolist()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .far_field_blosan import directional_attention_gradients, directional_attention_sums
-from .functional_blosan import DIRECTIONS, IMPLEMENTATIONS, check_window, full_token_mask, order_mask
+from .functional_blosan import DIRECTIONS, IMPLEMENTATIONS, check_shapes, check_window, full_token_mask, order_mask
 from .functional_blosan import directional_attention as directional_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .kernels_cpu_blosan import backward as cpu_backward
@@ -61,14 +61,15 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or implementation, a window below 0, or a token mask of another shape or of
-            floating-point numbers.
+        ValueError: unknown direction or implementation, a window below 0, tensors or masks of other shapes, or a token
+            mask of floating-point numbers.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
     check_window(window)
+    check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
     masks = {"direction": direction, "window": window, "key_mask": key_mask, "token_mask": token_mask}

@@ -7,7 +7,7 @@ the CPU, a score for every feature, and a vector of 0 for empty rows. Elsewhere 
 import torch
 from torch import Tensor
 
-from .functional_blosan import IMPLEMENTATIONS
+from .functional_blosan import IMPLEMENTATIONS, check_shapes
 from .functional_blosan import source2token_attention as source2token_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .kernels_cpu_blosan import over_items
@@ -35,10 +35,11 @@ def source2token_attention(
         (B, D) in the dtype of ``values``.
 
     Raises:
-        ValueError: unknown implementation.
+        ValueError: unknown implementation, or a mask of another shape.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+    check_shapes(*values.shape[:2], mask)
     same = scores.shape == values.shape and scores.dtype == values.dtype
     if implementation == "eager" or empty_rows != "zero" or not same or not cpu_kernel_available(values):
         return source2token_attention_eager(scores, values, mask=mask, empty_rows=empty_rows)
@@ -65,7 +66,7 @@ def _fused_backward(
 
 @_fused.register_fake
 def _fused_fake(scores, values, mask):
-    return tuple(torch.empty_like(values[:, 0]) for _ in range(3))
+    return tuple(values.new_empty(values.shape[0], values.shape[2]) for _ in range(3))
 
 
 @_fused_backward.register_fake

@@ -27,6 +27,7 @@ from .functional_blosan import (
     SCORE_FUNCTIONS,
     _divide,
     _source_weights,
+    check_shapes,
     check_window,
     for_each_head,
     full_precision,
@@ -94,6 +95,7 @@ def tensorized_attention(
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+    check_shapes(v.shape[0], v.shape[2], key_mask, q=q, k=k, v=v, source_scores=source_scores)
     options = {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
     eager = implementation == "eager" or dropout > 0 or token_mask is not None
     if eager or (implementation == "auto" and _eager_is_faster(v)):

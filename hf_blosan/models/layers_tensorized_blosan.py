@@ -87,8 +87,9 @@ class TensorizedSelfAttention(nn.Module):
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None):
         B, N = mask_BN.shape
         rows = max(1, GROUP_TOKENS // max(1, N))
-        apart = tokens_BNE.device.type == "cpu" and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
-        if not apart or output_attentions or B <= rows:
+        # Not in training: a checkpoint's first forward has no gradients either, and must drop what its second drops.
+        wanted = torch.is_grad_enabled() or self.training or output_attentions
+        if wanted or tokens_BNE.device.type != "cpu" or torch.compiler.is_compiling() or B <= rows:
             return self.attend(tokens_BNE, mask_BN, output_attentions, token_mask)
         tokens, masks = tokens_BNE.split(rows), mask_BN.split(rows)
         if token_mask is None:

@@ -6,7 +6,8 @@ for free. What is kept of an exponential is exp - 1, which is exact for small sc
 of ``far_field_blosan``. Long sums are taken in parts of ``CHUNK``.
 
 All loops stand in this one file because numba's cache on disk looks at the age of the file of ``forward`` and
-``backward`` alone: after a change to ``vector_cpu_blosan`` or ``far_field_blosan.CHUNK``, touch this file.
+``backward`` alone: after a change to ``vector_cpu_blosan`` or ``far_field_blosan.CHUNK``, touch this file (and
+``loops_cpu_source2token_blosan``, ``loops_cpu_recurrence_blosan``, after a change to this one too).
 """
 
 import numpy as np

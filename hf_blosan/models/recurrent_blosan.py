@@ -24,7 +24,8 @@ class GateMap(nn.Module):
         self.bias = nn.Parameter(torch.empty(out_features))
         self.bias_start = bias_start
 
-    def for_inputs(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
+        """The part of the input, with the bias."""
         return self.from_input(x).add_(self.bias)
 
 
@@ -60,7 +61,7 @@ class LSTM(nn.Module):
             return torch.lstm(tokens_BNE, [start_1BD, start_1BD], weights, has_biases=True, num_layers=1, **options)[0]
 
     def token_by_token(self, tokens_BNE: Tensor) -> Tensor:
-        inputs_BNG = self.gates.for_inputs(tokens_BNE)
+        inputs_BNG = self.gates(tokens_BNE)
         output_BD = memory_BD = inputs_BNG.new_zeros(len(inputs_BNG), self.size)
         outputs = []
         for input_BG in inputs_BNG.unbind(1):
@@ -89,7 +90,7 @@ class GRU(nn.Module):
     def forward(self, tokens_BNE: Tensor) -> Tensor:
         # Tokens first, so that those of one step lie side by side.
         tokens_NBE = F.dropout(tokens_BNE, self.dropout, self.training).transpose(0, 1)
-        gates_NBG, candidates_NBD = self.gates.for_inputs(tokens_NBE), self.candidate.for_inputs(tokens_NBE)
+        gates_NBG, candidates_NBD = self.gates(tokens_NBE), self.candidate(tokens_NBE)
         state_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
         states = []
         for gates_BG, candidate_BD in zip(gates_NBG.unbind(), candidates_NBD.unbind(), strict=True):

@@ -214,5 +214,5 @@ def parse_arguments(argv: list[str] | None = None) -> RunArguments:
     parser = HfArgumentParser(RunArguments, description="Train a sentence encoder on a task and evaluate it.")
     arguments, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
     if unknown:
-        raise InputError(f"unknown option {unknown[0]!r}; --help lists them all")
+        raise InputError(f"unknown option {unknown[0]!r}; run_glue_style.py --help lists them all")
     return arguments

@@ -99,12 +99,12 @@ def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
 
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
     """Numbers in the model: all, those that are trained, those outside the word table (the papers' count)."""
-    everything = sum(tensor.numel() for tensor in model.state_dict().values())
     word_table = sum(tensor.numel() for tensor in model.base_model.embeddings.state_dict().values())
+    others = model.num_parameters() - model.base_model.embeddings.word_embeddings.weight.numel()
     return {
-        "total": everything,
+        "total": others + word_table,
         "trained": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
-        "without_embeddings": everything - word_table,
+        "without_embeddings": others,
     }
 
 
@@ -117,8 +117,9 @@ def command_line(argv: list[str] | None = None) -> str:
         secret = word.startswith("--") and name in SECRETS
         shown.append("***" if hide else f"--{name}=***" if secret and separator else word)
         hide = secret and not separator
-    if os.path.basename(program) == "__main__.py":
-        return shlex.join(["python", "-m", "hf_blosan.training", *shown])
+    folder, file = os.path.split(os.path.abspath(program))
+    if file == "__main__.py":
+        return shlex.join(["python", "-m", f"hf_blosan.{os.path.basename(folder)}", *shown])
     return shlex.join(["python", _below_here(program), *shown])
 
 
