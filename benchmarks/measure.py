@@ -6,7 +6,6 @@ import ctypes
 import gc
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -103,17 +102,6 @@ def clock(call: Callable, number: int, device: str) -> float:
     for _ in range(number):
         call()
     return (time.perf_counter() - begin) * 1e3 / number
-
-
-def keep_freed_memory() -> bool:
-    """Tell the allocator of glibc to give no memory back from now on; returns whether it could be told.
-
-    Or else the memory that one operator frees goes back to the system, or not, by what happens to lie behind it, and
-    the next one pays for fresh pages: up to a third of a call, by the luck of the heap and not by what is computed.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    trim_threshold, mmap_threshold = -1, -3
-    return mallopt is not None and all(mallopt(option, 2**31 - 1) for option in (trim_threshold, mmap_threshold))
 
 
 def times(calls: dict[str, Callable], repeats: int, device: str) -> dict[str, dict[str, float]]:

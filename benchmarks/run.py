@@ -20,7 +20,7 @@ from hf_blosan.errors import InputError
 from hf_blosan.training.reporting import command_line, git_commit, write_json
 
 from .correctness import RULE, refusal
-from .measure import Case, Setting, keep_freed_memory, peak_mib, times
+from .measure import Case, Setting, peak_mib, times
 from .operators import OPERATORS, PASSES
 from .shapes import SELECTIONS
 
@@ -125,7 +125,6 @@ def header(arguments: argparse.Namespace, setting: Setting, argv: list[str]) -> 
         **asdict(setting),
         "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
         "rule": RULE,
-        "freed_memory_is_kept": arguments.times and keep_freed_memory(),
         "repeats": arguments.repeats,
         "command": command_line(["-m", "benchmarks.run", *argv]),
     }
@@ -155,7 +154,7 @@ def resumed(arguments: argparse.Namespace, head: dict[str, Any]) -> dict[str, An
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"--resume: {path} is no report of this program; give another --output") from error
     names = ("hardware", "device", "dtype", "threads", "seed", "tf32", "versions", "commit", "rule")
-    for name in names + (("repeats", "freed_memory_is_kept") if arguments.times else ()):
+    for name in (*names, "repeats") if arguments.times else names:
         if before.get(name) != head[name]:
             raise InputError(
                 f"--resume: {path} was made with {name} {before.get(name)}, here it is {head[name]}; "
