@@ -141,7 +141,7 @@ def test_memory_is_added_to_times(tmp_path, monkeypatch):
         (("--operators", "disa,warp"), "--operators warp: there is no such choice; take from disa,"),
         (("--passes", "backward"), "--passes backward"),
         (("--repeats", "0"), "--repeats 0: give at least 1"),
-        (("--no-times",), "--no-times --no-memory: nothing is left to measure"),
+        (("--no-times", "--no-memory"), "--no-times --no-memory: nothing is left to measure"),
     ],
 )
 def test_bad_options_get_one_sentence(options, message, tmp_path, capsys):
