@@ -189,14 +189,12 @@ class FeatureAttention(nn.Module):
     """Masked feature-wise self-attention over mapped tokens (DiSAN Eq. 15-18): alignment maps and the operator.
 
     ``joint=True`` keeps both maps in one d x 2d matrix (inside the blocks of Bi-BloSAN); the difference is in the
-    initialisation and in what the released L2 term counts. ``mask_queries=True``: padded tokens see nothing, so they
-    come out as 0.
+    initialisation and in what the released L2 term counts.
     """
 
-    def __init__(self, size, *, direction, window=None, joint=False, mask_queries=False, dropout=0.0):
+    def __init__(self, size, *, direction, window=None, joint=False, dropout=0.0):
         super().__init__()
         self.direction, self.window, self.dropout = direction, window, dropout
-        self.mask_queries = mask_queries
         self.implementation = "auto"
         if joint:
             self.alignment_map = nn.Linear(size, 2 * size, bias=False)
@@ -215,8 +213,6 @@ class FeatureAttention(nn.Module):
         attended_BND = directional_attention(
             keys_BND, queries_BND, tokens_BND, implementation=self.implementation, **options
         )
-        if self.mask_queries and mask_BN is not None:
-            attended_BND = masked(attended_BND, mask_BN)
         if not output_attentions:
             return attended_BND, None
         return attended_BND, directional_attention_weights(keys_BND, queries_BND, **options)
@@ -305,7 +301,7 @@ class MaskedBlockSelfAttention(nn.Module):
         self.implementation = "auto"
         self.dense_map = Dense(in_features, size, activation=activation, dropout=dropout)
         options = {"direction": direction, "dropout": dropout}
-        self.block_attention = FeatureAttention(size, joint=formulation == "released", mask_queries=True, **options)
+        self.block_attention = FeatureAttention(size, joint=formulation == "released", **options)
         if fuse_global and formulation == "released":
             self.block_pooling = Dense(size, size, dropout=dropout)
             self.global_attention = DirectionalSelfAttention(size, size, activation=activation, **options)
@@ -326,6 +322,7 @@ class MaskedBlockSelfAttention(nn.Module):
 
         mapped_XRD, mask_XR = mapped_BMRD.flatten(0, 1), mask_BMR.flatten(0, 1)  # X = B M: blocks are independent
         local_XRD, local_weights = self.block_attention(mapped_XRD, mask_XR, output_attentions)
+        local_XRD = local_XRD * mask_XR[..., None]  # not in place: a hook may hold what the attention returned
 
         blocks_BMD, global_maps = None, None
         if self.fuse_global:
