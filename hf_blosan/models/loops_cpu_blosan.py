@@ -16,13 +16,18 @@ from .far_field_blosan import CHUNK
 from .vector_cpu_blosan import (
     LANES,
     divide_or_zero,
+    get,
+    keep,
     largest,
     load,
     load_at,
     load_part_at,
     maximum,
     minimum,
+    pointer,
     prefetch_at,
+    put,
+    reciprocal,
     scale_by_power,
     store,
     store_at,
@@ -91,9 +96,9 @@ def _expm1(y):
 
 @part_of_a_loop
 def _half_tanh(m):
-    """-tanh(u / c) / 2 from m = exp(2 u / c) - 1; the last term takes back the rounding of r."""
+    """-tanh(u / c) / 2 from m = exp(2 u / c) - 1; the last term takes back the error of r, but for its square."""
     s = m + TWO
-    r = ONE / s
+    r = reciprocal(s)
     t = m * r * MINUS_HALF
     return t + t * (ONE - r * s)
 
@@ -112,18 +117,21 @@ def _wide_pair(key, query, factor):
 
 
 @inlined
-def _get(source, row, i, first):
-    """Features first ... first + 15 of token i, 0 beyond the last; those of the next row are asked for meanwhile."""
-    _, length, size = source.shape
+def _get(source, shape, row, i, first):
+    """Features first ... first + 15 of token i, 0 beyond the last; those of the next row are asked for meanwhile.
+
+    ``shape`` is the length and the features of a row.
+    """
+    length, size = shape
     offset = (row * length + i) * size + first
     prefetch_at(source, offset + length * size)
     return load_at(source, offset) if first + LANES <= size else load_part_at(source, offset, size - first)
 
 
 @inlined
-def _put(to, row, i, first, vector):
+def _put(to, shape, row, i, first, vector):
     """The counterpart of :func:`_get`."""
-    _, length, size = to.shape
+    length, size = shape
     offset = (row * length + i) * size + first
     prefetch_at(to, offset + length * size)
     if first + LANES <= size:
@@ -133,7 +141,7 @@ def _put(to, row, i, first, vector):
 
 
 @inlined
-def _visible(j, n, see, first_real, side):
+def _visible(j, n, length, see, first_real, side):
     """The real keys of chunk n that query j sees, as a range of ``real``, the list of their positions.
 
     Where it sees both sides but not itself, side 0 is the keys before it and side 1 those behind, else side 0 is all.
@@ -145,8 +153,8 @@ def _visible(j, n, see, first_real, side):
     if not same:
         start = j + 1 if side == 1 or not before else start
         stop = j if side == 0 and before else stop
-    start, stop = max(start, n * CHUNK), min(stop, (n + 1) * CHUNK, len(first_real) - 1)
-    return (first_real[start], first_real[stop]) if start < stop else (0, 0)
+    start, stop = max(start, n * CHUNK), min(stop, (n + 1) * CHUNK, length)
+    return (get(first_real, start), get(first_real, stop)) if start < stop else (0, 0)
 
 
 @inlined
@@ -163,12 +171,12 @@ def _is_near(m, n, before, after, far, window):
 
 
 @part_of_a_loop
-def _near(m, n, see, c, wide, real, first_real, exp_keys, exp_queries, values, numerator, denominator):
+def _near(m, n, length, see, c, wide, real, first_real, exp_keys, exp_queries, values, numerator, denominator):
     """Add the keys of chunk n to the queries of chunk m."""
-    for j in range(m * CHUNK, min(len(values), (m + 1) * CHUNK)):
+    for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
         q = load(exp_queries, j)
         for side in range(_sides(see)):
-            first, last = _visible(j, n, see, first_real, side)
+            first, last = _visible(j, n, length, see, first_real, side)
             if first < last:
                 if wide:
                     num, den = _wide_pairs(first, last, c, wide, real, exp_keys, q, values)
@@ -183,15 +191,16 @@ def _narrow_pairs(first, last, c, real, exp_keys, q, values):
     """Weights of the keys, times their values and alone. Two at a time hide one another's latency."""
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last - 1, 2):
-        i, i1 = real[r], real[r + 1]
+        i, i1 = get(real, r), get(real, r + 1)
         weight = _power_of_two(_half_tanh(_pair(load(exp_keys, i), q)) * c)
         weight1 = _power_of_two(_half_tanh(_pair(load(exp_keys, i1), q)) * c)
         den = den + (weight + weight1)
         num = (num + weight * load(values, i)) + weight1 * load(values, i1)
     if (last - first) % 2:
-        weight = _power_of_two(_half_tanh(_pair(load(exp_keys, real[last - 1]), q)) * c)
+        i = get(real, last - 1)
+        weight = _power_of_two(_half_tanh(_pair(load(exp_keys, i), q)) * c)
         den = den + weight
-        num = num + weight * load(values, real[last - 1])
+        num = num + weight * load(values, i)
     return num, den
 
 
@@ -199,9 +208,10 @@ def _narrow_pairs(first, last, c, real, exp_keys, q, values):
 def _wide_pairs(first, last, c, wide, real, keys, q, values):
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last):
-        weight = _power_of_two(_half_tanh(_wide_pair(load(keys, real[r]), q, wide)) * c)
+        i = get(real, r)
+        weight = _power_of_two(_half_tanh(_wide_pair(load(keys, i), q, wide)) * c)
         den = den + weight
-        num = num + weight * load(values, real[r])
+        num = num + weight * load(values, i)
     return num, den
 
 
@@ -216,51 +226,80 @@ def _pair_backward(i, q, share, s, c, wide, exp_keys, values):
 
 @part_of_a_loop
 def _near_backward(
-    m, n, see, c, wide, real, first_real, exp_keys, exp_queries, values, shares, out, to_keys, to_queries, to_values
+    m,
+    n,
+    length,
+    see,
+    c,
+    wide,
+    real,
+    first_real,
+    exp_keys,
+    exp_queries,
+    values,
+    shares,
+    out,
+    to_keys,
+    to_queries,
+    to_values,
 ):
     """Gradients of query chunk m and key chunk n.
 
     The loss changes with w_ij by G_j (x_i - s_j), where G = grad / denominator, the shares, and s is the result.
     """
-    part = np.zeros((2 * CHUNK, LANES), np.float32)
-    for j in range(m * CHUNK, min(len(values), (m + 1) * CHUNK)):
+    sums = np.zeros((2 * CHUNK, LANES), np.float32)
+    part = pointer(sums)
+    for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
         q, share, s = load(exp_queries, j), load(shares, j), load(out, j)
         to_query = zeros_like(values)
         for side in range(_sides(see)):
-            first, last = _visible(j, n, see, first_real, side)
+            first, last = _visible(j, n, length, see, first_real, side)
             for r in range(first, last - 1, 2):
-                row, row1 = 2 * (real[r] - n * CHUNK), 2 * (real[r + 1] - n * CHUNK)
-                weight, score = _pair_backward(real[r], q, share, s, c, wide, exp_keys, values)
-                weight1, score1 = _pair_backward(real[r + 1], q, share, s, c, wide, exp_keys, values)
+                i, i1 = get(real, r), get(real, r + 1)
+                row, row1 = 2 * (i - n * CHUNK), 2 * (i1 - n * CHUNK)
+                weight, score = _pair_backward(i, q, share, s, c, wide, exp_keys, values)
+                weight1, score1 = _pair_backward(i1, q, share, s, c, wide, exp_keys, values)
                 to_query = to_query + (score + score1)
                 store(part, row, load(part, row) + score)
                 store(part, row + 1, load(part, row + 1) + weight)
                 store(part, row1, load(part, row1) + score1)
                 store(part, row1 + 1, load(part, row1 + 1) + weight1)
             if (last - first) % 2:
-                row = 2 * (real[last - 1] - n * CHUNK)
-                weight, score = _pair_backward(real[last - 1], q, share, s, c, wide, exp_keys, values)
+                i = get(real, last - 1)
+                row = 2 * (i - n * CHUNK)
+                weight, score = _pair_backward(i, q, share, s, c, wide, exp_keys, values)
                 to_query = to_query + score
                 store(part, row, load(part, row) + score)
                 store(part, row + 1, load(part, row + 1) + weight)
         store(to_queries, j, load(to_queries, j) + to_query)
-    for i in range(n * CHUNK, min(len(values), (n + 1) * CHUNK)):
+    for i in range(n * CHUNK, min(length, (n + 1) * CHUNK)):
         row = 2 * (i - n * CHUNK)
         store(to_keys, i, load(to_keys, i) + load(part, row))
         store(to_values, i, load(to_values, i) + load(part, row + 1))
+    keep(sums)
+
+
+@inlined
+def _chunks(length):
+    return (length + CHUNK - 1) // CHUNK
 
 
 @part_of_a_loop
-def _moments(points, tilt, h, starts, values, moments):
-    """moments[m, r] = sum of starts exp(tilt a) T_r(a / h) over chunk m, moments[m, terms + r] the same times values.
+def _clear(to, first, count):
+    for r in range(first, first + count):
+        store(to, r, zeros_like(to))
+
+
+@part_of_a_loop
+def _moments(points, length, tilt, h, starts, values, terms, moments):
+    """Row (2 m) terms + r is the sum of starts exp(tilt a) T_r(a / h) over chunk m, (2 m + 1) terms + r times values.
 
     Two points at a time: sums are loaded and stored half as often. An odd last one meets a point that counts 0.
     """
-    terms = moments.shape[1] // 2
-    for m in range(len(moments)):
-        total = moments[m]
-        total[:] = 0
-        last = min(len(points), (m + 1) * CHUNK)
+    for m in range(_chunks(length)):
+        one, other = 2 * m * terms, (2 * m + 1) * terms
+        _clear(moments, one, 2 * terms)
+        last = min(length, (m + 1) * CHUNK)
         for i in range(m * CHUNK, last, 2):
             i1 = min(i + 1, last - 1)
             a, b = load(points, i), load(points, i1)
@@ -271,8 +310,8 @@ def _moments(points, tilt, h, starts, values, moments):
             y, z = y + y, z + z
             v, w = zeros_like(moments) + load(values, i), zeros_like(moments) + load(values, i1)
             for r in range(terms):
-                store(total, r, load(total, r) + (y0 + z0))
-                store(total, terms + r, load(total, terms + r) + y0 * v + z0 * w)
+                store(moments, one + r, load(moments, one + r) + (y0 + z0))
+                store(moments, other + r, load(moments, other + r) + y0 * v + z0 * w)
                 y0, y1 = y1, y * y1 - y0
                 z0, z1 = z1, z * z1 - z0
 
@@ -318,41 +357,42 @@ def _expand(coefficients, moments, first, terms, to):
 
 
 @part_of_a_loop
-def _add(total, moments, sign):
-    for r in range(len(total)):
-        store(total, r, load(total, r) + load(moments, r) * sign)
+def _add(total, moments, rows, m, sign):
+    """Add the moments of chunk m, or take them away."""
+    for r in range(rows):
+        store(total, r, load(total, r) + load(moments, m * rows + r) * sign)
 
 
 @part_of_a_loop
-def _count(first_real, start, stop):
+def _count(first_real, length, start, stop):
     """The real tokens in chunks start ... stop - 1."""
-    last = len(first_real) - 1
-    return first_real[min(last, max(0, stop * CHUNK))] - first_real[min(last, max(0, start * CHUNK))]
+    return get(first_real, min(length, max(0, stop * CHUNK))) - get(first_real, min(length, max(0, start * CHUNK)))
 
 
 @part_of_a_loop
-def _slide(total, current, moments, m, before, after, far, first_real):
+def _slide(total, current, moments, terms, m, length, before, after, far, first_real):
     """From the moments of all chunks far from chunk m - 1 to those far from m: up to ``far`` chunks away.
 
     The running total is kept in float64, so that what is taken out again leaves no trace; where no token is left, not
     even a rounding of it.
     """
+    rows, chunks = 2 * terms, _chunks(length)
     if m == 0:
-        total[:] = 0
-        for n in range(1, min(len(moments), far + 1) if after else 0):
-            _add(total, moments[n], 1)
+        _clear(total, 0, rows)
+        for n in range(1, min(chunks, far + 1) if after else 0):
+            _add(total, moments, rows, n, 1)
     if m > 0 and before:
-        _add(total, moments[m - 1], 1)
+        _add(total, moments, rows, m - 1, 1)
         if m - 1 - far >= 0:
-            _add(total, moments[m - 1 - far], -1)
+            _add(total, moments, rows, m - 1 - far, -1)
     if m > 0 and after:
-        _add(total, moments[m], -1)
-        if m + far < len(moments):
-            _add(total, moments[m + far], 1)
-    left = _count(first_real, m - far, m) if before else 0
-    if left + (_count(first_real, m + 1, m + 1 + far) if after else 0) == 0:
-        total[:] = 0
-    for r in range(len(total)):
+        _add(total, moments, rows, m, -1)
+        if m + far < chunks:
+            _add(total, moments, rows, m + far, 1)
+    left = _count(first_real, length, m - far, m) if before else 0
+    if left + (_count(first_real, length, m + 1, m + 1 + far) if after else 0) == 0:
+        _clear(total, 0, rows)
+    for r in range(rows):
         store(current, r, load(total, r))
 
 
@@ -360,26 +400,34 @@ def _slide(total, current, moments, m, before, after, far, first_real):
 def _workspace(length, coefficients):
     """Moments of every chunk; their running total, in float64 and as it is used; the terms of one chunk."""
     size, kind = coefficients.shape[1], coefficients.dtype
-    moments = np.empty(((length + CHUNK - 1) // CHUNK, 2 * size, LANES), kind)
+    moments = np.empty((_chunks(length) * 2 * size, LANES), kind)
     return moments, np.empty((2 * size, LANES)), np.empty((2 * size, LANES), kind), np.empty((3 * size, LANES), kind)
 
 
 @part_of_a_loop
 def _forward_far(
-    keys, queries, ones, values, first_real, tilt, h, coefficients, before, after, far, numerator, denominator
+    keys, queries, ones, values, first_real, length, tilt, h, coefficients, before, after, far, numerator, denominator
 ):
     """Add to every query the keys of chunks up to ``far`` chunks away."""
     size, weight = coefficients.shape[1], coefficients[0]
-    moments, total, current, terms = _workspace(len(keys), coefficients)
-    _moments(keys, tilt, h, ones, values, moments)
-    for m in range(len(moments)):
-        _slide(total, current, moments, m, before, after, far, first_real)
+    workspace = _workspace(length, coefficients)
+    moments, total, current, terms = _pointers(workspace)
+    _moments(keys, length, tilt, h, ones, values, size, moments)
+    for m in range(_chunks(length)):
+        _slide(total, current, moments, size, m, length, before, after, far, first_real)
         _expand(weight, current, 0, terms, 0)
         _expand(weight, current, size, terms, size)
-        for j in range(m * CHUNK, min(len(keys), (m + 1) * CHUNK)):
+        for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
             den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
             store(denominator, j, load(denominator, j) + den)
             store(numerator, j, load(numerator, j) + num)
+    keep(workspace)
+
+
+@inlined
+def _pointers(workspace):
+    moments, total, current, terms = workspace
+    return pointer(moments), pointer(total), pointer(current), pointer(terms)
 
 
 @part_of_a_loop
@@ -391,6 +439,7 @@ def _backward_far(
     shares,
     out,
     first_real,
+    length,
     tilt,
     h,
     coefficients,
@@ -403,27 +452,29 @@ def _backward_far(
 ):
     """The same for gradients, see ``_near_backward``."""
     size, weight, slope = coefficients.shape[1], coefficients[0], coefficients[1]
-    moments, total, current, terms = _workspace(len(keys), coefficients)
-    _moments(keys, tilt, h, ones, values, moments)
-    for m in range(len(moments)):
-        _slide(total, current, moments, m, before, after, far, first_real)
+    workspace, everyone = _workspace(length, coefficients), np.arange(length + 1)
+    moments, total, current, terms = _pointers(workspace)
+    _moments(keys, length, tilt, h, ones, values, size, moments)
+    for m in range(_chunks(length)):
+        _slide(total, current, moments, size, m, length, before, after, far, first_real)
         _expand(slope, current, 0, terms, 0)
         _expand(slope, current, size, terms, size)
-        for j in range(m * CHUNK, min(len(keys), (m + 1) * CHUNK)):
+        for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
             den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
             store(to_queries, j, load(to_queries, j) + load(shares, j) * (num - load(out, j) * den))
     # Keys before a query get their gradient from it: seen from the keys, the queries lie behind.
-    _moments(queries, tilt, h, shares, out, moments)
-    everyone = np.arange(len(queries) + 1)
-    for m in range(len(moments)):
-        _slide(total, current, moments, m, after, before, far, everyone)
+    _moments(queries, length, tilt, h, shares, out, size, moments)
+    for m in range(_chunks(length)):
+        _slide(total, current, moments, size, m, length, after, before, far, pointer(everyone))
         _expand(weight, current, 0, terms, 0)
         _expand(slope, current, 0, terms, size)
         _expand(slope, current, size, terms, 2 * size)
-        for i in range(m * CHUNK, min(len(keys), (m + 1) * CHUNK)):
+        for i in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
             to_value, share, pull = _evaluate(load(keys, i), tilt, h, terms, 0, size, 2 * size)
             store(to_values, i, load(to_values, i) + to_value * load(ones, i))
             store(to_keys, i, load(to_keys, i) + (load(values, i) * share - pull) * load(ones, i))
+    keep(workspace)
+    keep(everyone)
 
 
 @part_of_a_loop
@@ -436,48 +487,57 @@ def _reach(half_range, length, window, tiers, shortest):
 
 
 @part_of_a_loop
-def _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real):
-    """Read an item into buffers 0 ... 5: keys, queries, values, mask, and exp - 1 of keys and of queries.
+def _set_up(
+    shape, row, first, scale, limit, keys, queries, values, mask, k, q, x, ones, exp_k, exp_q, real, first_real
+):
+    """Read keys, queries, values and mask of an item into k, q, x, ones, and exp - 1 of keys and queries.
 
     Keys and queries of each feature are moved against one another until both fit into the smallest [-H, H]; sums stay
     as they are. Returns the largest H. Where that is beyond the limit nothing is moved and ``wide`` = 2 / c, else 0:
     exponentials of single tokens lose digits where these lie far apart, so that wide scores are summed first.
     """
-    k, q, x, ones, exp_k, exp_q = buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
+    length = shape[0]
     high = zeros_like(k) - np.float32(np.inf)
     low = high
     count = 0
-    for i in range(len(k)):
-        first_real[i] = count
-        query = _get(queries, row, i, first)
+    for i in range(length):
+        put(first_real, i, count)
+        query = _get(queries, shape, row, i, first)
         store(q, i, query)
         high, low = maximum(zeros_like(k) - query, high), maximum(query, low)
-        if mask[row, i]:
-            key = _get(keys, row, i, first)
+        if get(mask, row * length + i):
+            key = _get(keys, shape, row, i, first)
             high, low = maximum(key, high), maximum(zeros_like(k) - key, low)
             store(k, i, key)
-            store(x, i, _get(values, row, i, first))
+            store(x, i, _get(values, shape, row, i, first))
             store(ones, i, zeros_like(k) + ONE)
-            real[count] = i
+            put(real, count, i)
             count += 1
         else:
             store(k, i, zeros_like(k))
             store(x, i, zeros_like(k))
             store(ones, i, zeros_like(k))
-    first_real[len(k)] = count
+    put(first_real, length, count)
     shift, factor = (high - low) * HALF, np.float32(2 / scale)
     half_range = largest((high + low) * HALF + (shift - shift))  # NaN where the shift is no number
     if half_range <= limit:
-        for i in range(len(k)):
+        for i in range(length):
             key, query = load(k, i) - shift * load(ones, i), load(q, i) + shift
             store(k, i, key)
             store(q, i, query)
             store(exp_k, i, _expm1(key * factor))
             store(exp_q, i, _expm1(query * factor))
         return half_range, np.float32(0)
-    exp_k[:] = k
-    exp_q[:] = q
+    for i in range(length):
+        store(exp_k, i, load(k, i))
+        store(exp_q, i, load(q, i))
     return half_range, factor
+
+
+@inlined
+def _rows(buffers, n):
+    """The memory of buffer n."""
+    return pointer(buffers[n])
 
 
 @whole_loop
@@ -491,36 +551,44 @@ def forward(
     terms) stand in ``tables32``, those of the last tiers in ``tables64``.
     ``see`` = (before, after, same, window): which keys a query sees.
     """
-    _, length, size = values.shape
-    blocks, chunks = (size + LANES - 1) // LANES, (length + CHUNK - 1) // CHUNK
+    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
+    length, chunks = shape[0], _chunks(shape[0])
     before, after, _, window = see
     c = np.float32(-2 * scale) * LOG2_E
-    real, first_real = np.empty(length, np.int64), np.empty(length + 1, np.int64)
-    buffers = np.zeros((8, length, LANES), np.float32)
-    k, q, x, ones, exp_k, exp_q = buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
-    num, den = buffers[6], buffers[7]
+    buffers, places = np.empty((8, length, LANES), np.float32), np.empty((2, length + 1), np.int64)
+    k, q, x, ones = _rows(buffers, 0), _rows(buffers, 1), _rows(buffers, 2), _rows(buffers, 3)
+    exp_k, exp_q, num, den = _rows(buffers, 4), _rows(buffers, 5), _rows(buffers, 6), _rows(buffers, 7)
+    real, first_real = _rows(places, 0), _rows(places, 1)
+    inputs = pointer(keys), pointer(queries), pointer(values), pointer(mask)
+    save, results, totals = denominators.shape[0] > 0, pointer(out), pointer(denominators)
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
-        buffers[6:] = 0
-        half_range, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
+        _clear(num, 0, length)
+        _clear(den, 0, length)
+        half_range, wide = _set_up(
+            shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
+        )
         tier, far = _reach(half_range, length, window, tiers, shortest)
         if far:
             h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
+            points = (k, q, ones, x, first_real, length)
             if tier < len(tables32):
                 table = tables32[tier, :, :n, :n]
-                _forward_far(k, q, ones, x, first_real, tilt, np.float32(h), table, before, after, far, num, den)
+                _forward_far(*points, tilt, np.float32(h), table, before, after, far, num, den)
             else:
                 table = tables64[tier - len(tables32), :, :n, :n]
-                _forward_far(k, q, ones, x, first_real, tilt, h, table, before, after, far, num, den)
+                _forward_far(*points, tilt, h, table, before, after, far, num, den)
         for m in range(chunks):
             for n in range(chunks):
                 if _is_near(m, n, before, after, far, window):
-                    _near(m, n, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
+                    _near(m, n, length, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
         for j in range(length):
             total = load(den, j)
-            _put(out, row, j, first, divide_or_zero(load(num, j), total))
-            if denominators.shape[0]:
-                _put(denominators, row, j, first, total)
+            _put(results, shape, row, j, first, divide_or_zero(load(num, j), total))
+            if save:
+                _put(totals, shape, row, j, first, total)
+    keep(buffers)
+    keep(places)
 
 
 @whole_loop
@@ -546,25 +614,32 @@ def backward(
     grad_values,
 ):
     """As :func:`forward`."""
-    _, length, size = values.shape
-    blocks, chunks = (size + LANES - 1) // LANES, (length + CHUNK - 1) // CHUNK
+    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
+    length, chunks = shape[0], _chunks(shape[0])
     before, after, _, window = see
     c = np.float32(-2 * scale) * LOG2_E
-    real, first_real = np.empty(length, np.int64), np.empty(length + 1, np.int64)
-    buffers = np.zeros((11, length, LANES), np.float32)
-    k, q, x, ones, exp_k, exp_q = buffers[0], buffers[1], buffers[2], buffers[3], buffers[4], buffers[5]
-    share, s, to_k, to_q, to_x = buffers[6], buffers[7], buffers[8], buffers[9], buffers[10]
+    buffers, places = np.empty((11, length, LANES), np.float32), np.empty((2, length + 1), np.int64)
+    k, q, x, ones = _rows(buffers, 0), _rows(buffers, 1), _rows(buffers, 2), _rows(buffers, 3)
+    exp_k, exp_q, share, s = _rows(buffers, 4), _rows(buffers, 5), _rows(buffers, 6), _rows(buffers, 7)
+    to_k, to_q, to_x = _rows(buffers, 8), _rows(buffers, 9), _rows(buffers, 10)
+    real, first_real = _rows(places, 0), _rows(places, 1)
+    inputs = pointer(keys), pointer(queries), pointer(values), pointer(mask)
+    results, totals, gradients = pointer(out), pointer(denominators), pointer(grad)
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
-        buffers[6:] = 0
-        half_range, wide = _set_up(row, first, scale, limit, keys, queries, values, mask, buffers, real, first_real)
+        half_range, wide = _set_up(
+            shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
+        )
         for j in range(length):
-            store(share, j, divide_or_zero(_get(grad, row, j, first), _get(denominators, row, j, first)))
-            store(s, j, _get(out, row, j, first))
+            total = _get(totals, shape, row, j, first)
+            store(share, j, divide_or_zero(_get(gradients, shape, row, j, first), total))
+            store(s, j, _get(results, shape, row, j, first))
+        for to in (to_k, to_q, to_x):
+            _clear(to, 0, length)
         tier, far = _reach(half_range, length, window, tiers, shortest)
         if far:
             h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
-            points = (k, q, ones, x, share, s, first_real)
+            points = (k, q, ones, x, share, s, first_real, length)
             if tier < len(tables32):
                 table = tables32[tier, :, :n, :n]
                 _backward_far(*points, tilt, np.float32(h), table, before, after, far, to_k, to_q, to_x)
@@ -574,8 +649,11 @@ def backward(
         for m in range(chunks):
             for n in range(chunks):
                 if _is_near(m, n, before, after, far, window):
-                    _near_backward(m, n, see, c, wide, real, first_real, exp_k, exp_q, x, share, s, to_k, to_q, to_x)
+                    inside = (real, first_real, exp_k, exp_q, x, share, s)
+                    _near_backward(m, n, length, see, c, wide, *inside, to_k, to_q, to_x)
         for i in range(length):
-            _put(grad_keys, row, i, first, load(to_k, i))
-            _put(grad_queries, row, i, first, load(to_q, i))
-            _put(grad_values, row, i, first, load(to_x, i))
+            _put(pointer(grad_keys), shape, row, i, first, load(to_k, i))
+            _put(pointer(grad_queries), shape, row, i, first, load(to_q, i))
+            _put(pointer(grad_values), shape, row, i, first, load(to_x, i))
+    keep(buffers)
+    keep(places)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .loops_cpu_blosan import _get, _put, whole_loop
-from .vector_cpu_blosan import LANES, zeros_like
+from .vector_cpu_blosan import LANES, pointer, zeros_like
 
 ONE = np.float32(1)
 
@@ -11,30 +11,33 @@ ONE = np.float32(1)
 @whole_loop
 def forward(start, stop, forget, values, states):
     """Items start ... stop."""
-    _, length, size = values.shape
-    blocks = (size + LANES - 1) // LANES
+    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
+    length = shape[0]
+    forget, values, states = pointer(forget), pointer(values), pointer(states)
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         state = zeros_like(values)
         for i in range(length):
-            gate = _get(forget, row, i, first)
-            state = gate * state + (ONE - gate) * _get(values, row, i, first)
-            _put(states, row, i, first, state)
+            gate = _get(forget, shape, row, i, first)
+            state = gate * state + (ONE - gate) * _get(values, shape, row, i, first)
+            _put(states, shape, row, i, first, state)
 
 
 @whole_loop
 def backward(start, stop, grad, forget, values, states, grad_forget, grad_values):
     """With g_t = grad_t + f_(t+1) g_(t+1): grad_forget = g_t (c_(t-1) - x_t), grad_values = (1 - f_t) g_t."""
-    _, length, size = values.shape
-    blocks = (size + LANES - 1) // LANES
+    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
+    length = shape[0]
+    grad, forget, values, states = pointer(grad), pointer(forget), pointer(values), pointer(states)
+    grad_forget, grad_values = pointer(grad_forget), pointer(grad_values)
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         later = zeros_like(values)
         for i in range(length - 1, -1, -1):
-            gate, total = _get(forget, row, i, first), _get(grad, row, i, first) + later
+            gate, total = _get(forget, shape, row, i, first), _get(grad, shape, row, i, first) + later
             before = zeros_like(values)
             if i > 0:
-                before = _get(states, row, i - 1, first)
-            _put(grad_forget, row, i, first, total * (before - _get(values, row, i, first)))
-            _put(grad_values, row, i, first, (ONE - gate) * total)
+                before = _get(states, shape, row, i - 1, first)
+            _put(grad_forget, shape, row, i, first, total * (before - _get(values, shape, row, i, first)))
+            _put(grad_values, shape, row, i, first, (ONE - gate) * total)
             later = gate * total

@@ -1,15 +1,18 @@
 """Vectors of 16 numbers for numba: what its automatic vectorisation leaves to chance is written down.
 
-A :class:`Vector` lives in registers. ``load`` and ``store`` move rows of an array of shape (rows, 16); +, -, *, / work
+A :class:`Vector` lives in registers. ``load`` and ``store`` move rows of memory of shape (rows, 16); +, -, *, / work
 between vectors of one kind, and with scalars. LLVM splits a vector for processors whose registers are narrower.
+Memory is named by ``pointer(array)``: numba counts the references to an array wherever one is handed on, which costs
+more than the work on a row, and what is kept in registers is lost to each call.
 """
 
 import operator
 
 try:
     from llvmlite import ir
+    from llvmlite.binding import get_host_cpu_features
     from numba import njit, types
-    from numba.core import cgutils
+    from numba.core import cgutils, config
     from numba.extending import intrinsic, models, overload, register_model
 except ImportError:  # kernels_cpu_blosan goes without
     raise
@@ -87,91 +90,129 @@ for _function, _instruction in (
 
 
 @intrinsic
-def load_at(typingctx, array, offset):
-    """16 numbers of a C-contiguous float array of any shape, from the element at this offset on."""
-    kind = KINDS[array.dtype]
-
-    def codegen(context, builder, signature, values):
-        pointer = _pointer(context, builder, signature.args, values, context.get_value_type(kind))
-        return builder.load(pointer, align=array.dtype.bitwidth // 8)
-
-    return kind(array, offset), codegen
+def pointer(typingctx, array):
+    """The memory of a C-contiguous array of any shape, which must outlive it (see :func:`keep`)."""
+    kind = types.CPointer(array.dtype)
+    return kind(array), lambda context, builder, signature, values: (
+        context.make_array(array)(context, builder, value=values[0]).data
+    )
 
 
 @intrinsic
-def store_at(typingctx, array, offset, vector):
-    """Write 16 numbers, as :func:`load_at` reads them."""
-    kind = KINDS[array.dtype]
+def keep(typingctx, array):
+    """Hold an array in memory up to here."""
+    return types.void(array), lambda context, builder, signature, values: context.get_dummy_value()
+
+
+@intrinsic
+def get(typingctx, memory, i):
+    """Number i."""
 
     def codegen(context, builder, signature, values):
-        pointer = _pointer(context, builder, signature.args, values, context.get_value_type(kind))
-        value = _as_vector(context, builder, kind, values[2], signature.args[2])
-        builder.store(value, pointer, align=array.dtype.bitwidth // 8)
+        offset = context.cast(builder, values[1], i, types.intp)
+        return context.unpack_value(builder, memory.dtype, builder.gep(values[0], [offset]))
+
+    return memory.dtype(memory, i), codegen
+
+
+@intrinsic
+def put(typingctx, memory, i, number):
+    """Write number i."""
+
+    def codegen(context, builder, signature, values):
+        offset = context.cast(builder, values[1], i, types.intp)
+        value = context.cast(builder, values[2], number, memory.dtype)
+        context.pack_value(builder, memory.dtype, value, builder.gep(values[0], [offset]))
         return context.get_dummy_value()
 
-    return types.void(array, offset, vector), codegen
-
-
-def _pointer(context, builder, kinds, values, vector_type):
-    """Where the element at offset values[1] of the array values[0] lies, as a pointer to a vector."""
-    data = context.make_array(kinds[0])(context, builder, value=values[0]).data
-    offset = context.cast(builder, values[1], kinds[1], types.intp)
-    return builder.bitcast(builder.gep(data, [offset]), vector_type.as_pointer())
-
-
-@njit
-def load(array, row):
-    """The row of a C-contiguous float array of shape (rows, 16)."""
-    return load_at(array, row * LANES)
-
-
-@njit
-def store(array, row, vector):
-    """Write a row of a C-contiguous float array of shape (rows, 16)."""
-    store_at(array, row * LANES, vector)
+    return types.void(memory, i, number), codegen
 
 
 @intrinsic
-def load_part_at(typingctx, array, offset, count):
+def load_at(typingctx, memory, offset):
+    """16 numbers from the one at this offset on."""
+    kind = KINDS[memory.dtype]
+
+    def codegen(context, builder, signature, values):
+        place = _place(context, builder, signature.args, values, context.get_value_type(kind))
+        return builder.load(place, align=memory.dtype.bitwidth // 8)
+
+    return kind(memory, offset), codegen
+
+
+@intrinsic
+def store_at(typingctx, memory, offset, vector):
+    """Write 16 numbers, as :func:`load_at` reads them."""
+    kind = KINDS[memory.dtype]
+
+    def codegen(context, builder, signature, values):
+        place = _place(context, builder, signature.args, values, context.get_value_type(kind))
+        value = _as_vector(context, builder, kind, values[2], signature.args[2])
+        builder.store(value, place, align=memory.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(memory, offset, vector), codegen
+
+
+def _place(context, builder, kinds, values, vector_type):
+    """Where the number at offset values[1] of the memory values[0] lies, as a pointer to a vector."""
+    offset = context.cast(builder, values[1], kinds[1], types.intp)
+    return builder.bitcast(builder.gep(values[0], [offset]), vector_type.as_pointer())
+
+
+@njit
+def load(memory, row):
+    """A row of memory of shape (rows, 16)."""
+    return load_at(memory, row * LANES)
+
+
+@njit
+def store(memory, row, vector):
+    """Write a row of memory of shape (rows, 16)."""
+    store_at(memory, row * LANES, vector)
+
+
+@intrinsic
+def load_part_at(typingctx, memory, offset, count):
     """As :func:`load_at`, but the first ``count`` numbers only, and 0 behind them."""
-    kind = KINDS[array.dtype]
+    kind = KINDS[memory.dtype]
 
     def codegen(context, builder, signature, values):
         vector = context.get_value_type(kind)
-        pointer = _pointer(context, builder, signature.args, values, vector)
+        place = _place(context, builder, signature.args, values, vector)
         mask = _first_lanes(context, builder, values[2], signature.args[2])
-        arguments = [pointer, ir.IntType(32)(array.dtype.bitwidth // 8), mask, ir.Constant(vector, None)]
-        return _call(builder, f"llvm.masked.load.v{LANES}f{array.dtype.bitwidth}.p0", vector, arguments)
+        arguments = [place, ir.IntType(32)(memory.dtype.bitwidth // 8), mask, ir.Constant(vector, None)]
+        return _call(builder, f"llvm.masked.load.v{LANES}f{memory.dtype.bitwidth}.p0", vector, arguments)
 
-    return kind(array, offset, count), codegen
+    return kind(memory, offset, count), codegen
 
 
 @intrinsic
-def store_part_at(typingctx, array, offset, vector, count):
+def store_part_at(typingctx, memory, offset, vector, count):
     """Write the first ``count`` numbers of a vector."""
-    kind = KINDS[array.dtype]
+    kind = KINDS[memory.dtype]
 
     def codegen(context, builder, signature, values):
-        pointer = _pointer(context, builder, signature.args, values, context.get_value_type(kind))
+        place = _place(context, builder, signature.args, values, context.get_value_type(kind))
         mask = _first_lanes(context, builder, values[3], signature.args[3])
-        arguments = [values[2], pointer, ir.IntType(32)(array.dtype.bitwidth // 8), mask]
-        _call(builder, f"llvm.masked.store.v{LANES}f{array.dtype.bitwidth}.p0", ir.VoidType(), arguments)
+        arguments = [values[2], place, ir.IntType(32)(memory.dtype.bitwidth // 8), mask]
+        _call(builder, f"llvm.masked.store.v{LANES}f{memory.dtype.bitwidth}.p0", ir.VoidType(), arguments)
         return context.get_dummy_value()
 
-    return types.void(array, offset, vector, count), codegen
+    return types.void(memory, offset, vector, count), codegen
 
 
 @intrinsic
-def prefetch_at(typingctx, array, offset):
+def prefetch_at(typingctx, memory, offset):
     """Have the element at this offset brought into the cache; it need not exist."""
 
     def codegen(context, builder, signature, values):
-        pointer = _pointer(context, builder, signature.args, values, ir.IntType(8))
+        place = _place(context, builder, signature.args, values, ir.IntType(8))
         options = [ir.IntType(32)(option) for option in (0, 3, 1)]  # to read, into the nearest cache, data
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *options])
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, *options])
         return context.get_dummy_value()
 
-    return types.void(array, offset), codegen
+    return types.void(memory, offset), codegen
 
 
 def _first_lanes(context, builder, count, count_type):
@@ -189,7 +230,7 @@ def _call(builder, name, result, arguments):
 
 @intrinsic
 def zeros_like(typingctx, like):
-    """A vector of zeros of the element type of an array or vector."""
+    """A vector of zeros of the element type of a memory or vector."""
     kind = KINDS[like.dtype]
     return kind(like), lambda context, builder, signature, values: ir.Constant(context.get_value_type(kind), None)
 
@@ -243,6 +284,25 @@ def largest(typingctx, vector):
         return builder.extract_element(x, ir.IntType(32)(0))
 
     return vector.dtype(vector), codegen
+
+
+@intrinsic
+def reciprocal(typingctx, vector):
+    """1 / vector: to 14 bits where the processor has an instruction for that (AVX-512), else to the last."""
+
+    def codegen(context, builder, signature, values):
+        (x,) = values
+        if not (vector.dtype == types.float32 and "+avx512f" in _cpu_features()):
+            return builder.fdiv(_splat(builder, ir.Constant(x.type.element, 1.0)), x)
+        arguments = [x, ir.Constant(x.type, None), ir.Constant(ir.IntType(16), -1)]
+        return _call(builder, "llvm.x86.avx512.rcp14.ps.512", x.type, arguments)
+
+    return vector(vector), codegen
+
+
+def _cpu_features() -> list[str]:
+    """What numba compiles for."""
+    return (config.CPU_FEATURES or get_host_cpu_features().flatten()).split(",")
 
 
 @intrinsic
