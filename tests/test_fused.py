@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hf_blosan import functional as F
-from hf_blosan.models import far_field_blosan, fused_blosan, kernels_cpu_blosan
+from hf_blosan.models import far_field_blosan, fused_blosan, team_cpu_blosan
 
 DIRECTIONS = F.DIRECTIONS
 FAST = ("fused", "linear")
@@ -204,22 +204,12 @@ def test_gradients_and_registration(direction, implementation):
 def test_kernel_on_several_threads_gives_the_same(openmp, monkeypatch):
     inputs = random_inputs(5, 40, 30)
     alone = results("linear", torch.float32, inputs, direction="backward")
-    monkeypatch.setattr(kernels_cpu_blosan, "WORK_PER_THREAD", 0)
+    monkeypatch.setattr(team_cpu_blosan, "WORK_PER_THREAD", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     if not openmp:
-        monkeypatch.setattr(kernels_cpu_blosan, "_openmp", lambda: None)
+        monkeypatch.setattr(team_cpu_blosan, "_openmp", lambda: None)
     for got, expected in zip(results("linear", torch.float32, inputs, direction="backward"), alone, strict=True):
         assert torch.equal(got, expected)
-
-
-def test_an_error_in_a_thread_is_raised():
-    def fail(worker):
-        raise RuntimeError(f"worker {worker}")
-
-    if kernels_cpu_blosan._openmp() is None:
-        pytest.skip("torch brings no OpenMP library of its own on this platform")
-    with pytest.raises(RuntimeError, match="worker"):
-        kernels_cpu_blosan._in_team(kernels_cpu_blosan._openmp(), fail, 2)
 
 
 def test_registration_covers_inputs_that_are_not_contiguous():

@@ -10,6 +10,7 @@ from transformers.utils import ModelOutput
 
 from .configuration_blosan import SentenceEncoderConfig
 from .functional_blosan import IMPLEMENTATIONS, check_shapes, full_token_mask
+from .fused_pointwise_blosan import kernel_takes
 from .layers_blosan import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
 
 
@@ -152,8 +153,13 @@ class ContextFusion(nn.Module):
         return full_token_mask(token_mask, *mask_BN.shape)
 
 
-def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
-    """Run one attention module for each direction; features are concatenated, maps stacked in dimension 1."""
+def fuse_directions(modules, size: int, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
+    """Run one attention module for each direction; their ``size`` features are concatenated, maps stacked in dim 1."""
+    if not torch.is_grad_enabled() and not output_attentions and kernel_takes(hidden_BNE):
+        tokens = hidden_BNE.new_empty(*mask_BN.shape, len(modules) * size)
+        for module, part in zip(modules, tokens.split(size, dim=-1), strict=True):
+            module(hidden_BNE, mask_BN, output_attentions, *others, out=part)
+        return tokens, None
     tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions, *others) for module in modules), strict=True)
     if not output_attentions:
         return torch.cat(tokens, dim=-1), None

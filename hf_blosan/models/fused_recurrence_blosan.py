@@ -10,7 +10,7 @@ from torch import Tensor
 from .functional_blosan import IMPLEMENTATIONS
 from .functional_blosan import linear_recurrence as linear_recurrence_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
-from .kernels_cpu_blosan import over_items
+from .team_cpu_blosan import over_items
 
 if cpu_kernel_available():
     from .loops_cpu_recurrence_blosan import backward as backward_loop
@@ -61,7 +61,7 @@ def _fused(forget: Tensor, values: Tensor) -> Tensor:
     if not cpu_kernel_available(values):
         return scan(forget, (1 - forget) * values)
     states = torch.empty_like(values)
-    over_items(forward_loop, values, values.numel(), forget, values, states)
+    over_items(forward_loop, values, values.numel(), forget, values, states, *values.shape[1:])
     return states
 
 
@@ -73,7 +73,8 @@ def _fused_backward(grad: Tensor, forget: Tensor, values: Tensor, states: Tensor
         before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
         return total * (before - values), (1 - forget) * total
     gradients = torch.empty_like(values), torch.empty_like(values)
-    over_items(backward_loop, values, values.numel(), grad.contiguous(), forget, values, states, *gradients)
+    inputs = (grad.contiguous(), forget, values, states)
+    over_items(backward_loop, values, values.numel(), *inputs, *gradients, *values.shape[1:])
     return gradients
 
 

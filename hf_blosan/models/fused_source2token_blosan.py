@@ -10,7 +10,7 @@ from torch import Tensor
 from .functional_blosan import IMPLEMENTATIONS, check_shapes
 from .functional_blosan import source2token_attention as source2token_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
-from .kernels_cpu_blosan import over_items
+from .team_cpu_blosan import over_items
 
 if cpu_kernel_available():
     from .loops_cpu_source2token_blosan import backward as backward_loop
@@ -50,7 +50,7 @@ def source2token_attention(
 def _fused(scores: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Result, largest scores and sums of weights, all (B, D)."""
     results = _fused_fake(scores, values, mask)
-    over_items(forward_loop, values, values.numel(), scores, values, mask, *(x[:, None] for x in results))
+    over_items(forward_loop, values, values.numel(), scores, values, mask, *results, *values.shape[1:])
     return results
 
 
@@ -59,8 +59,8 @@ def _fused_backward(
     grad: Tensor, scores: Tensor, values: Tensor, mask: Tensor, out: Tensor, tops: Tensor, totals: Tensor
 ) -> tuple[Tensor, Tensor]:
     gradients = torch.empty_like(scores), torch.empty_like(values)
-    out, tops, totals, grad = (x.contiguous()[:, None] for x in (out, tops, totals, grad))
-    over_items(backward_loop, values, values.numel(), grad, scores, values, mask, out, tops, totals, *gradients)
+    inputs = (grad.contiguous(), scores, values, mask, out, tops, totals)
+    over_items(backward_loop, values, values.numel(), *inputs, *gradients, *values.shape[1:])
     return gradients
 
 

@@ -33,6 +33,11 @@ from .functional_blosan import (
     full_precision,
 )
 from .functional_blosan import tensorized_attention as tensorized_attention_eager
+from .kernels_cpu_blosan import available as cpu_kernel_available
+from .team_cpu_blosan import over_items, over_rows
+
+if cpu_kernel_available():
+    from .loops_cpu_tensorized_blosan import quotients, source_weights
 
 # Queries of a tile: enough for matrix products at full speed, few enough to leave out most of what is hidden and to
 # keep a tile in the cache. Elements of [v E_S ; E_S] of the rows that are worked on together: few operations more.
@@ -186,26 +191,21 @@ def _fused(
     out, source, denominators = _empty_results(v, save)
     N, D = v.shape[2:]
     penalty_BN = _penalty(key_mask, v)
+    mask_BN = None if penalty_BN is None else key_mask.bool()
     scratch = _Scratch(v)
     for seen, here in _groups(directions, windows, include_self, v.shape):
         q_nND, k_nND, v_nND, out_nND = (x[here] for x in (q, k, v, out))
         n = len(v_nND)
         penalty_nN = None if penalty_BN is None else penalty_BN[here[0]]
         values = scratch("values", n, N, 2 * D)
-        source_nND = values[..., D:]
-        _source_weights_(source_nND, source_scores[here], penalty_nN)
-        torch.mul(source_nND, v_nND, out=values[..., :D])
-        if save:
-            source[here] = source_nND
+        mask_nN = None if mask_BN is None else mask_BN[here[0]]
+        _weigh_values(values, source_scores[here], v_nND, mask_nN, source[here] if save else None)
         for queries, keys in _tiles(N, seen):
             Q, K = queries.stop - queries.start, keys.stop - keys.start
             weights = scratch("weights", n, Q, K)
             _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
             both = torch.bmm(weights, values[:, keys], out=scratch("both", n, Q, 2 * D))
-            total = denominators[here][:, queries] if save else scratch("total", n, Q, D)
-            torch.eq(both[..., D:], 0.0, out=total)  # 1 where nothing was summed; many times faster than where
-            total.add_(both[..., D:])
-            torch.div(both[..., :D], total, out=out_nND[:, queries])
+            _divide_halves(both, out_nND[:, queries], denominators[here][:, queries] if save else None)
     return out, source, denominators
 
 
@@ -303,17 +303,46 @@ def _tiles(length: int, seen: _Seen) -> Iterator[tuple[slice, slice]]:
         yield slice(start, stop), slice(max(0, start - seen.before), min(length, stop + seen.after))
 
 
-def _source_weights_(out_nND: Tensor, scores_nND: Tensor, penalty_nN: Tensor | None) -> None:
-    """``_source_weights`` by sums and products in place, where it selects: several times faster on a CPU."""
-    if penalty_nN is None:
-        top, low = scores_nND.amax(1, keepdim=True), scores_nND.amin(1, keepdim=True)
-    else:
-        top = torch.add(scores_nND, penalty_nN[..., None], out=out_nND).amax(1, keepdim=True)
-        low = torch.sub(scores_nND, penalty_nN[..., None], out=out_nND).amin(1, keepdim=True)
-    shift = top - ((top - low) / 2).clamp_(min=0.0, max=75.0)
-    torch.sub(scores_nND, shift, out=out_nND).clamp_(min=-85.0, max=75.0).exp_()
-    if penalty_nN is not None:
-        out_nND.mul_((penalty_nN == 0)[..., None])
+def _weigh_values(
+    values_nN2D: Tensor, scores_nND: Tensor, v_nND: Tensor, mask_nN: Tensor | None, source_nND: Tensor | None
+) -> None:
+    """[v E_S ; E_S], and E_S where it is to be saved."""
+    n, N, D = v_nND.shape
+    if not _kernel_takes(values_nN2D, scores_nND, v_nND):
+        weights_nND = _source_weights(scores_nND[:, None], mask_nN)[:, 0]
+        torch.mul(weights_nND, v_nND, out=values_nN2D[..., :D])
+        values_nN2D[..., D:] = weights_nND
+        if source_nND is not None:
+            source_nND.copy_(weights_nND)
+        return
+    mask = (0, -1) if mask_nN is None else (mask_nN.contiguous(), N)
+    source = (0, -1, -1) if source_nND is None else _steps(source_nND)
+    fields = (*_steps(scores_nND), *_steps(v_nND), *mask, values_nN2D, *source)
+    over_items(source_weights, v_nND, 4 * v_nND.numel(), *fields, N, D)
+
+
+def _divide_halves(both_nQ2D: Tensor, out_nQD: Tensor, divisors_nQD: Tensor | None) -> None:
+    """The first half of every row by the second, or by 1 where nothing was summed; and what it was divided by."""
+    n, Q, D = out_nQD.shape
+    if _kernel_takes(both_nQ2D, out_nQD):
+        divisors = (0, -1, -1) if divisors_nQD is None else _steps(divisors_nQD)
+        fields = (both_nQ2D, *_steps(out_nQD), *divisors)
+        over_rows(quotients, n * Q, out_nQD.numel(), *fields, Q, D)
+        return
+    totals = both_nQ2D[..., D:]
+    totals += totals == 0
+    torch.div(both_nQ2D[..., :D], totals, out=out_nQD)
+    if divisors_nQD is not None:
+        divisors_nQD.copy_(totals)
+
+
+def _kernel_takes(*tensors: Tensor) -> bool:
+    return all(cpu_kernel_available(x) and x.stride(-1) == 1 for x in tensors)
+
+
+def _steps(x_nND: Tensor) -> tuple[Tensor, int, int]:
+    """Memory, and the steps from row to row and from token to token."""
+    return x_nND, *x_nND.stride()[:2]
 
 
 def _token_weights_(out_nQK, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys) -> None:

@@ -14,6 +14,7 @@ from .functional_blosan import (
     source2token_weights,
 )
 from .fused_blosan import directional_attention
+from .fused_pointwise_blosan import elu_of_sum, gated_sum, kernel_takes
 from .fused_source2token_blosan import source2token_attention
 
 ACTIVATIONS = {
@@ -70,7 +71,10 @@ class Dense(nn.Linear):
         self.activation, self.dropout = activation, dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        return activate(super().forward(F.dropout(x, self.dropout, self.training)), self.activation)
+        x = F.dropout(x, self.dropout, self.training)
+        if self.activation == "elu" and self.bias is not None and kernel_takes(x, self.weight, self.bias):
+            return elu_of_sum(F.linear(x, self.weight), self.bias)
+        return activate(super().forward(x), self.activation)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -105,9 +109,12 @@ class HeadDense(nn.Module):
         else:
             rows = by_head(x) if x.dim() == 4 else x.flatten(0, 1).expand(num_heads, -1, -1)
             y = torch.bmm(rows, self.weight)
+        if self.activation == "elu" and self.bias is not None and kernel_takes(y, self.bias):
+            y = elu_of_sum(y, self.bias)
+        else:
+            y = activate(y if self.bias is None else y.add_(self.bias[:, None]), self.activation)
         # In memory heads come first, so that each product of a head is one over all rows.
-        y = y.view(num_heads, B, N, out_features).transpose(0, 1)
-        return activate(y if self.bias is None else y.add_(self.bias[:, None]), self.activation)
+        return y.view(num_heads, B, N, out_features).transpose(0, 1)
 
 
 def by_head(x: Tensor) -> Tensor:
@@ -175,14 +182,26 @@ class FusionGate(nn.Module):
         self.second = Dense(size, size, bias=bias, dropout=dropout)
         self.bias = nn.Parameter(torch.empty(size))
 
-    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, first: Tensor, second: Tensor, mask: Tensor | None = None, out: Tensor | None = None, output_gate=False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The sum for vectors (B, N, D), 0 where the mask (B, N) is, written to ``out`` if given; and F if asked."""
+        bias, scores = self.bias, None
+        fast = not output_gate and kernel_takes(first, second, *self.parameters())
         if is_plain(self.first) and is_plain(self.second):
-            bias = self.bias if self.first.bias is None else self.bias + self.first.bias + self.second.bias
-            gate = add_product(F.linear(first, self.first.weight, bias), second, self.second.weight)
+            bias = bias if self.first.bias is None else bias + self.first.bias + self.second.bias
+            scores = F.linear(first, self.first.weight, None if fast else bias)
+            scores = add_product(scores, second, self.second.weight)
         else:
-            gate = (self.first(first) + self.second(second)).add_(self.bias)
-        gate = gate.sigmoid_()
-        return mix(first, second, gate), gate
+            scores = self.first(first) + self.second(second)
+            scores = scores if fast else scores.add_(bias)
+        if fast:
+            return gated_sum(scores, bias, first, second, mask, out), None
+        gate = scores.sigmoid_()
+        fused = mix(first, second, gate)
+        if mask is not None:
+            fused = fused.mul_(mask[..., None])
+        return fused if out is None else out.copy_(fused), gate
 
 
 class FeatureAttention(nn.Module):
@@ -233,7 +252,8 @@ class FeatureAttention(nn.Module):
 class DirectionalSelfAttention(nn.Module):
     """DiSA (DiSAN Eq. 15-20), (B, N, in) -> (B, N, D): dense map h, attention s over h in one direction, gate.
 
-    Padded positions come out as 0. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator.
+    Padded positions come out as 0. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator; the
+    result is written to ``out`` if that is given.
     """
 
     def __init__(self, in_features, size, *, direction, activation, window=None, formulation="released", dropout=0.0):
@@ -242,12 +262,10 @@ class DirectionalSelfAttention(nn.Module):
         self.attention = FeatureAttention(size, direction=direction, window=window, dropout=dropout)
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None):
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None, out=None):
         mapped_BND = self.dense_map(tokens_BNE)
         attended_BND, weights = self.attention(mapped_BND, mask_BN, output_attentions, token_mask)
-        fused_BND, gate_BND = self.gate(mapped_BND, attended_BND)
-        if mask_BN is not None:
-            fused_BND = fused_BND.mul_(mask_BN[..., None])
+        fused_BND, gate_BND = self.gate(mapped_BND, attended_BND, mask_BN, out, output_attentions)
         return fused_BND, AttentionMaps((weights,), (gate_BND,)) if output_attentions else None
 
 
@@ -265,7 +283,7 @@ class BlockSelfAttention(nn.Module):
 
     def forward(self, blocks_BMD: Tensor, mask_BM: Tensor | None, output_attentions=False):
         attended_BMD, weights = self.attention(blocks_BMD, mask_BM, output_attentions)
-        fused_BMD, gate_BMD = self.gate(attended_BMD, blocks_BMD)
+        fused_BMD, gate_BMD = self.gate(attended_BMD, blocks_BMD, output_gate=output_attentions)
         return fused_BMD, AttentionMaps((weights,), (gate_BMD,)) if output_attentions else None
 
 
@@ -312,7 +330,7 @@ class MaskedBlockSelfAttention(nn.Module):
             self.global_attention = BlockSelfAttention(size, **options)
         self.fusion = Dense((1 + fuse_local + fuse_global) * size, 2 * size, dropout=dropout)
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, out=None):
         length, R = tokens_BNE.shape[1], self.block_length
         padding = -length % R
         if padding:
@@ -334,9 +352,11 @@ class MaskedBlockSelfAttention(nn.Module):
             )
 
         local_BMRD = local_XRD.unflatten(0, (B, M)) if self.fuse_local else None
+        if not output_attentions and is_plain(self.fusion) and kernel_takes(mapped_BMRD, *self.fusion.parameters()):
+            return self.fuse_at_once(mapped_BMRD, local_BMRD, blocks_BMD, length, out), None
         candidate_BMRD, gate_BMRD = self.fuse(mapped_BMRD, local_BMRD, blocks_BMD)
-        fused_BMRD = mix(candidate_BMRD, mapped_BMRD, gate_BMRD)
-        fused_BND = fused_BMRD.flatten(1, 2)[:, :length]
+        fused_BND = mix(candidate_BMRD, mapped_BMRD, gate_BMRD).flatten(1, 2)[:, :length]
+        fused_BND = fused_BND if out is None else out.copy_(fused_BND)
         if not output_attentions:
             return fused_BND, None
         attentions, gates = (local_weights.unflatten(0, (B, M)),), (gate_BMRD.flatten(1, 2)[:, :length],)
@@ -353,14 +373,33 @@ class MaskedBlockSelfAttention(nn.Module):
             parts = [part for part in (mapped_BMRD, local_BMRD, global_BMRD) if part is not None]
             candidate_BMRD, gate_BMRD = self.fusion(torch.cat(parts, dim=-1)).chunk(2, dim=-1)
             return ACTIVATIONS[self.activation](candidate_BMRD), gate_BMRD.sigmoid()
-        # The global part is the same for all tokens of a block, and nothing has to be put side by side.
-        results = []
+        candidate_BMRD, gate_BMRD = (
+            product_BMRD.add_(bias if blocks_BMD is None else bias[:, :, None])
+            for product_BMRD, bias in self.products(mapped_BMRD, local_BMRD, blocks_BMD)
+        )
+        return activate(candidate_BMRD, self.activation), gate_BMRD.sigmoid_()
+
+    def fuse_at_once(self, mapped_BMRD, local_BMRD, blocks_BMD, length: int, out: Tensor | None) -> Tensor:
+        """The first tokens of the mixture, (B, length, D)."""
+        (candidate_BMRD, bias), (gate_BMRD, gate_bias) = self.products(mapped_BMRD, local_BMRD, blocks_BMD)
+        if self.activation == "elu":
+            candidate_BMRD = elu_of_sum(candidate_BMRD, bias)
+        else:
+            bias = bias if blocks_BMD is None else bias[:, :, None]
+            candidate_BMRD = activate(candidate_BMRD.add_(bias), self.activation)
+        candidate_BND, mapped_BND, gate_BND = (x.flatten(1, 2) for x in (candidate_BMRD, mapped_BMRD, gate_BMRD))
+        if out is None and not torch.is_grad_enabled():
+            out = torch.empty_like(mapped_BND[:, :length])
+        return gated_sum(gate_BND, gate_bias, candidate_BND, mapped_BND, out=out)[:, :length]
+
+    def products(self, mapped_BMRD: Tensor, local_BMRD: Tensor | None, blocks_BMD: Tensor | None):
+        """Of candidate and gate: the maps of the tokens, (B, M, R, D), and what is to be added, (D) or (B, M, D).
+
+        The global part is the same for all tokens of a block, and nothing has to be put side by side.
+        """
         for weight, bias in zip(self.fusion.weight.chunk(2), self.fusion.bias.chunk(2), strict=True):
             for_mapped, *for_others = weight.split(mapped_BMRD.shape[-1], dim=1)
-            if blocks_BMD is None:
-                result = F.linear(mapped_BMRD, for_mapped, bias)
-            else:
-                for_blocks = F.linear(blocks_BMD, for_others.pop(), bias)
-                result = F.linear(mapped_BMRD, for_mapped).add_(for_blocks[:, :, None])
-            results.append(result if local_BMRD is None else add_product(result, local_BMRD, *for_others))
-        return activate(results[0], self.activation), results[1].sigmoid_()
+            if blocks_BMD is not None:
+                bias = F.linear(blocks_BMD, for_others.pop(), bias)
+            product_BMRD = F.linear(mapped_BMRD, for_mapped)
+            yield product_BMRD if local_BMRD is None else add_product(product_BMRD, local_BMRD, *for_others), bias

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from .functional_blosan import full_token_mask, tensorized_attention_weights
+from .fused_pointwise_blosan import gated_sum, kernel_takes
 from .fused_tensorized_blosan import tensorized_attention
 from .layers_blosan import AttentionMaps, Dense, HeadDense, by_head, is_plain, masked, mix
 
@@ -81,6 +82,7 @@ class TensorizedSelfAttention(nn.Module):
             self.source_scores = nn.Sequential(*layers, HeadDense(num_heads, last_size, D, dropout=dropout))
         self.gate = HeadDense(num_heads, 2 * D, D, dropout=dropout) if fusion_gate else None
         self.output_layer = None
+        self.out_features = size if output_size is None else output_size
         if output_size is not None:
             self.output_layer = Dense(size, output_size, activation=output_activation, dropout=dropout)
 
@@ -88,7 +90,7 @@ class TensorizedSelfAttention(nn.Module):
         B, N = mask_BN.shape
         rows = max(1, GROUP_TOKENS // max(1, N))
         # Not in training: a checkpoint's first forward has no gradients either, and must drop what its second drops.
-        wanted = torch.is_grad_enabled() or self.training or output_attentions
+        wanted = torch.is_grad_enabled() or self.training or output_attentions or torch.is_autocast_enabled("cpu")
         if wanted or tokens_BNE.device.type != "cpu" or torch.compiler.is_compiling() or B <= rows:
             return self.attend(tokens_BNE, mask_BN, output_attentions, token_mask)
         tokens, masks = tokens_BNE.split(rows), mask_BN.split(rows)
@@ -96,22 +98,26 @@ class TensorizedSelfAttention(nn.Module):
             token_masks = [None] * len(masks)
         else:
             token_masks = full_token_mask(token_mask, B, N).split(rows)
-        groups = zip(tokens, masks, token_masks, strict=True)
-        return torch.cat([self.attend(x, mask, token_mask=pairs)[0] for x, mask, pairs in groups]), None
+        out_BNF = tokens_BNE.new_empty(B, N, self.out_features)
+        for x, mask, pairs, out in zip(tokens, masks, token_masks, out_BNF.split(rows), strict=True):
+            self.attend(x, mask, token_mask=pairs, out=out)
+        return out_BNF, None
 
-    def attend(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None):
+    def attend(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None, out=None):
         if hasattr(self, "input_layer"):
             tokens_BNE = self.input_layer(tokens_BNE)
         v_BHND = self.value_map(tokens_BNE)
         attended_BHND, weights = self.look_around(tokens_BNE, v_BHND, mask_BN, output_attentions, token_mask)
-        gate_BHND = None
+        gate_BHND, in_place = None, None if self.output_layer is not None else out
         if self.gate is not None:
-            gate_BHND = self.gate_values(v_BHND, attended_BHND)
-            attended_BHND = mix(v_BHND, attended_BHND, gate_BHND)
+            attended_BHND, gate_BHND = self.gate_values(v_BHND, attended_BHND, mask_BN, in_place, output_attentions)
         fused_BND = attended_BHND.transpose(1, 2).flatten(2)
         if self.output_layer is not None:
             fused_BND = self.output_layer(fused_BND)
-        fused_BND = masked(fused_BND, mask_BN)
+        if self.output_layer is not None or gate_BHND is not None or self.gate is None:
+            fused_BND = masked(fused_BND, mask_BN)
+        if out is not None and fused_BND.data_ptr() != out.data_ptr():
+            out.copy_(fused_BND)
         if not output_attentions:
             return fused_BND, None
         return fused_BND, AttentionMaps((weights,), () if gate_BHND is None else (gate_BHND,))
@@ -140,12 +146,26 @@ class TensorizedSelfAttention(nn.Module):
             return attended_BHND, None
         return attended_BHND, tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, **options)
 
-    def gate_values(self, v_BHND: Tensor, attended_BHND: Tensor) -> Tensor:
-        """sigmoid(W [v; attended] + b)."""
+    def gate_values(
+        self, v_BHND: Tensor, attended_BHND: Tensor, mask_BN: Tensor, out: Tensor | None, output_gate: bool
+    ):
+        """F v + (1 - F) attended with F = sigmoid(W [v; attended] + b), and F.
+
+        Without F where nobody asks for it; then padded positions are 0, and ``out`` (B, N, H D) is the memory.
+        """
         if not is_plain(self.gate):
-            return self.gate(torch.cat([v_BHND, attended_BHND], dim=-1)).sigmoid()
-        for_v, for_attended = self.gate.weight.chunk(2, dim=1)
-        scores = torch.baddbmm(self.gate.bias[:, None], by_head(v_BHND), for_v)
-        scores = torch.baddbmm(scores, by_head(attended_BHND), for_attended)
+            gate_BHND = self.gate(torch.cat([v_BHND, attended_BHND], dim=-1)).sigmoid()
+            return mix(v_BHND, attended_BHND, gate_BHND), gate_BHND
         B, H, N, D = v_BHND.shape
-        return scores.sigmoid_().view(H, B, N, D).transpose(0, 1)
+        for_v, for_attended = self.gate.weight.chunk(2, dim=1)
+        v_HXD, attended_HXD = by_head(v_BHND), by_head(attended_BHND)  # X = B N
+        if not output_gate and kernel_takes(v_HXD, attended_HXD, *self.gate.parameters()):
+            scores_HXD = torch.bmm(v_HXD, for_v).baddbmm_(attended_HXD, for_attended)
+            if not torch.is_grad_enabled():
+                out = (v_BHND.new_empty(B, N, H * D) if out is None else out).view(B * N, H, D).transpose(0, 1)
+            mixed_HXD = gated_sum(scores_HXD, self.gate.bias, v_HXD, attended_HXD, mask_BN.flatten(), out)
+            return mixed_HXD.unflatten(1, (B, N)).transpose(0, 1), None
+        scores_HXD = torch.baddbmm(self.gate.bias[:, None], v_HXD, for_v)
+        scores_HXD = torch.baddbmm(scores_HXD, attended_HXD, for_attended)
+        gate_BHND = scores_HXD.sigmoid_().view(H, B, N, D).transpose(0, 1)
+        return mix(v_BHND, attended_BHND, gate_BHND), gate_BHND

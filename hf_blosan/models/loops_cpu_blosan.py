@@ -1,8 +1,8 @@
 """The loops of ``kernels_cpu_blosan``, compiled by numba. Work is cut into items: 16 features of one row.
 
-Near pairs, one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = -(p - 1) / (p + 1) / 2 the score
-c tanh((k_i + q_j) / c) is -2 c t. A pair costs one reciprocal and one short exponential, and tanh' = 1 - 4 t^2 comes
-for free. What is kept of an exponential is exp - 1, which is exact for small scores. Far keys go through the expansion
+Near pairs, one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = (p - 1) / (p + 1) the score
+c tanh((k_i + q_j) / c) is c t. A pair costs one reciprocal and one short exponential, and tanh' = 1 - t^2 comes for
+free. What is kept of an exponential is exp - 1, which is exact for small scores. Far keys go through the expansion
 of ``far_field_blosan``. Long sums are taken in parts of ``CHUNK``.
 
 All loops stand in this one file because numba's cache on disk looks at the age of the file of ``forward`` and
@@ -10,28 +10,33 @@ All loops stand in this one file because numba's cache on disk looks at the age 
 ``loops_cpu_source2token_blosan``, ``loops_cpu_recurrence_blosan``, after a change to this one too).
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from .far_field_blosan import CHUNK
 from .vector_cpu_blosan import (
     LANES,
+    call,
     divide_or_zero,
     get,
-    keep,
     largest,
     load,
     load_at,
     load_part_at,
     maximum,
+    memory_at,
     minimum,
-    pointer,
+    multiply_add,
     prefetch_at,
     put,
     reciprocal,
     scale_by_power,
+    skip,
     store,
     store_at,
     store_part_at,
+    unpack,
     zeros_like,
 )
 
@@ -45,7 +50,7 @@ LOG2_E, LN2_HIGH, LN2_LOW = np.float32(np.log2(np.e)), np.float32(0.693359375), 
 # 2^x on [-1/2, 1/2], lowest coefficient first, to 4e-9.
 _fit = np.polynomial.chebyshev.Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
 P0, P1, P2, P3, P4, P5, P6 = _fit.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
-ONE, TWO, FOUR, HALF, MINUS_HALF = (np.float32(x) for x in (1, 2, 4, 0.5, -0.5))
+ONE, TWO, HALF = (np.float32(x) for x in (1, 2, 0.5))
 LARGEST = np.float32(80)  # exp(2 u / c) is cut off there, where the tanh has long been 1
 
 # error_model="numpy": no test for a division by zero.
@@ -54,19 +59,47 @@ part_of_a_loop = numba.njit(**OPTIONS)
 inlined = numba.njit(inline="always", **OPTIONS)  # a call costs as much as ten pairs
 
 
-def whole_loop(function):
-    """Machine code on the first call, kept on disk for the next process where there is a place to write."""
-    try:
-        return numba.njit(cache=True, **OPTIONS)(function)
-    except RuntimeError:  # "no locator available": nowhere to keep it
-        return numba.njit(**OPTIONS)(function)
+class whole_loop:
+    """A C function: threads that run it need no interpreter, whose lock would make them wait for one another.
+
+    It is compiled when first called for, and kept on disk for the next process where there is a place to write. Its
+    argument is an array of 8-byte fields, of which :func:`share` reads the first; ``team_cpu_blosan`` writes them.
+    """
+
+    def __init__(self, function):
+        self.function = function
+
+    @cached_property
+    def call(self):
+        signature = numba.types.void(numba.types.voidptr)
+        try:
+            self.compiled = numba.cfunc(signature, cache=True, **OPTIONS)(self.function)
+        except RuntimeError:  # "no locator available": nowhere to keep it
+            self.compiled = numba.cfunc(signature, **OPTIONS)(self.function)
+        return self.compiled.ctypes
+
+
+HEADER = 7  # fields before a loop's own
 
 
 @part_of_a_loop
-def _power_of_two(x):
-    """2^x for |x| < 127."""
-    rounded = x + ROUND
-    f = x - (rounded - ROUND)
+def share(arguments):
+    """The rows this thread is to do, start ... stop, and the address of memory for it alone.
+
+    Fields: how many rows there are; the addresses of functions that tell the number of this thread and how many there
+    are, or 0; these numbers themselves; the memory of the first thread and how much each has.
+    """
+    count, ask_thread, ask_threads, thread, threads, scratch, size = unpack(arguments, 0, "nnnnnnn")
+    if ask_thread:
+        thread, threads = call(ask_thread), call(ask_threads)
+    return count * thread // threads, count * (thread + 1) // threads, scratch + thread * size
+
+
+@part_of_a_loop
+def _power_of_two(t, c):
+    """2^(t c) for |t c| < 127."""
+    rounded = multiply_add(t, c, ROUND)
+    f = multiply_add(t, c, ROUND - rounded)
     y = (((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0
     return scale_by_power(y, rounded)
 
@@ -95,11 +128,11 @@ def _expm1(y):
 
 
 @part_of_a_loop
-def _half_tanh(m):
-    """-tanh(u / c) / 2 from m = exp(2 u / c) - 1; the last term takes back the error of r, but for its square."""
+def _tanh(m):
+    """tanh(u / c) from m = exp(2 u / c) - 1; the last term takes back the error of r, but for its square."""
     s = m + TWO
     r = reciprocal(s)
-    t = m * r * MINUS_HALF
+    t = m * r
     return t + t * (ONE - r * s)
 
 
@@ -192,13 +225,13 @@ def _narrow_pairs(first, last, c, real, exp_keys, q, values):
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last - 1, 2):
         i, i1 = get(real, r), get(real, r + 1)
-        weight = _power_of_two(_half_tanh(_pair(load(exp_keys, i), q)) * c)
-        weight1 = _power_of_two(_half_tanh(_pair(load(exp_keys, i1), q)) * c)
+        weight = _power_of_two(_tanh(_pair(load(exp_keys, i), q)), c)
+        weight1 = _power_of_two(_tanh(_pair(load(exp_keys, i1), q)), c)
         den = den + (weight + weight1)
         num = (num + weight * load(values, i)) + weight1 * load(values, i1)
     if (last - first) % 2:
         i = get(real, last - 1)
-        weight = _power_of_two(_half_tanh(_pair(load(exp_keys, i), q)) * c)
+        weight = _power_of_two(_tanh(_pair(load(exp_keys, i), q)), c)
         den = den + weight
         num = num + weight * load(values, i)
     return num, den
@@ -209,7 +242,7 @@ def _wide_pairs(first, last, c, wide, real, keys, q, values):
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last):
         i = get(real, r)
-        weight = _power_of_two(_half_tanh(_wide_pair(load(keys, i), q, wide)) * c)
+        weight = _power_of_two(_tanh(_wide_pair(load(keys, i), q, wide)), c)
         den = den + weight
         num = num + weight * load(values, i)
     return num, den
@@ -219,9 +252,9 @@ def _wide_pairs(first, last, c, wide, real, keys, q, values):
 def _pair_backward(i, q, share, s, c, wide, exp_keys, values):
     """Gradients of a pair's value and of its score."""
     k = load(exp_keys, i)
-    t = _half_tanh(_wide_pair(k, q, wide) if wide else _pair(k, q))
-    weight = _power_of_two(t * c) * share
-    return weight, weight * (load(values, i) - s) * (ONE - FOUR * t * t)
+    t = _tanh(_wide_pair(k, q, wide) if wide else _pair(k, q))
+    weight = _power_of_two(t, c) * share
+    return weight, weight * (load(values, i) - s) * (ONE - t * t)
 
 
 @part_of_a_loop
@@ -242,13 +275,13 @@ def _near_backward(
     to_keys,
     to_queries,
     to_values,
+    part,
 ):
-    """Gradients of query chunk m and key chunk n.
+    """Gradients of query chunk m and key chunk n; ``part`` is memory for sums of the latter.
 
     The loss changes with w_ij by G_j (x_i - s_j), where G = grad / denominator, the shares, and s is the result.
     """
-    sums = np.zeros((2 * CHUNK, LANES), np.float32)
-    part = pointer(sums)
+    _clear(part, 0, 2 * CHUNK)
     for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
         q, share, s = load(exp_queries, j), load(shares, j), load(out, j)
         to_query = zeros_like(values)
@@ -276,7 +309,6 @@ def _near_backward(
         row = 2 * (i - n * CHUNK)
         store(to_keys, i, load(to_keys, i) + load(part, row))
         store(to_values, i, load(to_values, i) + load(part, row + 1))
-    keep(sums)
 
 
 @inlined
@@ -339,17 +371,17 @@ def _evaluate(x, tilt, h, terms, first, second, third):
 
 
 @part_of_a_loop
-def _expand(coefficients, moments, first, terms, to):
-    """terms[to + r] = sum_s coefficients[r, s] moments[first + s]."""
-    size = len(coefficients)
+def _expand(table, width, size, moments, first, terms, to):
+    """terms[to + r] = sum_s table[r, s] moments[first + s], for r < size, a multiple of 4; rows are ``width`` long."""
     for r in range(0, size, 4):
         a, b, c, d = zeros_like(terms), zeros_like(terms), zeros_like(terms), zeros_like(terms)
+        row = r * width
         for s in range(size):
             moment = zeros_like(terms) + load(moments, first + s)
-            a = a + moment * coefficients[r, s]
-            b = b + moment * coefficients[r + 1, s]
-            c = c + moment * coefficients[r + 2, s]
-            d = d + moment * coefficients[r + 3, s]
+            a = a + moment * get(table, row + s)
+            b = b + moment * get(table, row + width + s)
+            c = c + moment * get(table, row + 2 * width + s)
+            d = d + moment * get(table, row + 3 * width + s)
         store(terms, to + r, a)
         store(terms, to + r + 1, b)
         store(terms, to + r + 2, c)
@@ -396,38 +428,75 @@ def _slide(total, current, moments, terms, m, length, before, after, far, first_
         store(current, r, load(total, r))
 
 
-@part_of_a_loop
-def _workspace(length, coefficients):
-    """Moments of every chunk; their running total, in float64 and as it is used; the terms of one chunk."""
-    size, kind = coefficients.shape[1], coefficients.dtype
-    moments = np.empty((_chunks(length) * 2 * size, LANES), kind)
-    return moments, np.empty((2 * size, LANES)), np.empty((2 * size, LANES), kind), np.empty((3 * size, LANES), kind)
+def scratch_rows(length, terms):
+    """Where things begin in a thread's memory, in rows of 64 bytes: buffers, sums of a chunk, running total, moments.
+
+    The last is the size of it all. In front stand the positions of real tokens and two counts up to each position.
+    """
+    chunks = (length + CHUNK - 1) // CHUNK
+    buffers = (3 * (length + 1) + 7) // 8
+    sums = buffers + NUM_BUFFERS * length
+    total = sums + 2 * CHUNK
+    moments = total + 2 * 2 * terms
+    return buffers, sums, total, moments, moments + 2 * (chunks * 2 * terms + 5 * terms)
+
+
+NUM_BUFFERS = 11
+_scratch_rows = part_of_a_loop(scratch_rows)
+
+
+@inlined
+def _rows(scratch, row):
+    return memory_at(scratch + 64 * row, "f")
+
+
+@inlined
+def _scratch(scratch, length, terms):
+    """The parts of a thread's memory; moments of every chunk are float32 or, for wide tiers, float64.
+
+    With them go their running total, in float64 and as it is used, and the terms of one chunk.
+    """
+    buffers, sums, total, moments, _ = _scratch_rows(length, terms)
+    real = memory_at(scratch, "i")
+    moments32, moments64 = _rows(scratch, moments), memory_at(scratch + 64 * moments, "d")
+    total, all_moments = memory_at(scratch + 64 * total, "d"), _chunks(length) * 2 * terms * LANES
+    current32, current64 = skip(moments32, all_moments), skip(moments64, all_moments)
+    far32 = moments32, total, current32, skip(current32, 2 * terms * LANES)
+    far64 = moments64, total, current64, skip(current64, 2 * terms * LANES)
+    return real, skip(real, length + 1), scratch + 64 * buffers, _rows(scratch, sums), far32, far64
 
 
 @part_of_a_loop
 def _forward_far(
-    keys, queries, ones, values, first_real, length, tilt, h, coefficients, before, after, far, numerator, denominator
+    keys,
+    queries,
+    ones,
+    values,
+    first_real,
+    length,
+    tilt,
+    h,
+    size,
+    weight,
+    width,
+    memory,
+    before,
+    after,
+    far,
+    numerator,
+    denominator,
 ):
     """Add to every query the keys of chunks up to ``far`` chunks away."""
-    size, weight = coefficients.shape[1], coefficients[0]
-    workspace = _workspace(length, coefficients)
-    moments, total, current, terms = _pointers(workspace)
+    moments, total, current, terms = memory
     _moments(keys, length, tilt, h, ones, values, size, moments)
     for m in range(_chunks(length)):
         _slide(total, current, moments, size, m, length, before, after, far, first_real)
-        _expand(weight, current, 0, terms, 0)
-        _expand(weight, current, size, terms, size)
+        _expand(weight, width, size, current, 0, terms, 0)
+        _expand(weight, width, size, current, size, terms, size)
         for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
             den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
             store(denominator, j, load(denominator, j) + den)
             store(numerator, j, load(numerator, j) + num)
-    keep(workspace)
-
-
-@inlined
-def _pointers(workspace):
-    moments, total, current, terms = workspace
-    return pointer(moments), pointer(total), pointer(current), pointer(terms)
 
 
 @part_of_a_loop
@@ -439,10 +508,14 @@ def _backward_far(
     shares,
     out,
     first_real,
+    everyone,
     length,
     tilt,
     h,
-    coefficients,
+    size,
+    weight,
+    width,
+    memory,
     before,
     after,
     far,
@@ -451,39 +524,43 @@ def _backward_far(
     to_values,
 ):
     """The same for gradients, see ``_near_backward``."""
-    size, weight, slope = coefficients.shape[1], coefficients[0], coefficients[1]
-    workspace, everyone = _workspace(length, coefficients), np.arange(length + 1)
-    moments, total, current, terms = _pointers(workspace)
+    moments, total, current, terms = memory
+    slope = skip(weight, width * width)
     _moments(keys, length, tilt, h, ones, values, size, moments)
     for m in range(_chunks(length)):
         _slide(total, current, moments, size, m, length, before, after, far, first_real)
-        _expand(slope, current, 0, terms, 0)
-        _expand(slope, current, size, terms, size)
+        _expand(slope, width, size, current, 0, terms, 0)
+        _expand(slope, width, size, current, size, terms, size)
         for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
             den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
             store(to_queries, j, load(to_queries, j) + load(shares, j) * (num - load(out, j) * den))
     # Keys before a query get their gradient from it: seen from the keys, the queries lie behind.
     _moments(queries, length, tilt, h, shares, out, size, moments)
     for m in range(_chunks(length)):
-        _slide(total, current, moments, size, m, length, after, before, far, pointer(everyone))
-        _expand(weight, current, 0, terms, 0)
-        _expand(slope, current, 0, terms, size)
-        _expand(slope, current, size, terms, 2 * size)
+        _slide(total, current, moments, size, m, length, after, before, far, everyone)
+        _expand(weight, width, size, current, 0, terms, 0)
+        _expand(slope, width, size, current, 0, terms, size)
+        _expand(slope, width, size, current, size, terms, 2 * size)
         for i in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
             to_value, share, pull = _evaluate(load(keys, i), tilt, h, terms, 0, size, 2 * size)
             store(to_values, i, load(to_values, i) + to_value * load(ones, i))
             store(to_keys, i, load(to_keys, i) + (load(values, i) * share - pull) * load(ones, i))
-    keep(workspace)
-    keep(everyone)
 
 
 @part_of_a_loop
-def _reach(half_range, length, window, tiers, shortest):
+def _reach(half_range, length, window, tiers, num_tiers, shortest):
     """The tier of an item, and how many chunks away its far keys lie: 0 for none."""
-    for tier in range(len(tiers)):
-        if half_range <= tiers[tier, 0]:
-            return tier, max(0, (window + 1 - CHUNK) // CHUNK) if length >= max(shortest[tier], CHUNK + 1) else 0
+    for tier in range(num_tiers):
+        if half_range <= get(tiers, 3 * tier):
+            far = max(0, (window + 1 - CHUNK) // CHUNK)
+            return tier, far if length >= max(get(shortest, tier), CHUNK + 1) else 0
     return 0, 0
+
+
+@part_of_a_loop
+def _tier(tiers, tier):
+    """Half range, tilt and terms of a tier."""
+    return get(tiers, 3 * tier), np.float32(get(tiers, 3 * tier + 1)), int(get(tiers, 3 * tier + 2))
 
 
 @part_of_a_loop
@@ -534,33 +611,35 @@ def _set_up(
     return half_range, factor
 
 
-@inlined
-def _rows(buffers, n):
-    """The memory of buffer n."""
-    return pointer(buffers[n])
+# The first fields of both loops, written by ``kernels_cpu_blosan``: what queries see, coefficients, inputs.
+OPTION_FIELDS, TABLE_FIELDS, INPUT_FIELDS = "xxnnnnnn", "dninfndn", "fffb"
+TABLES = HEADER + len(OPTION_FIELDS)
+INPUTS = TABLES + len(TABLE_FIELDS)
+TENSORS = INPUTS + len(INPUT_FIELDS)
 
 
 @whole_loop
-def forward(
-    start, stop, scale, limit, tiers, shortest, tables32, tables64, keys, queries, values, mask, see, out, denominators
-):
-    """Items start ... stop.
+def forward(arguments):
+    """Results and, unless there is no memory for them, denominators.
 
     Half ranges up to ``limit`` take exponentials of single tokens, see ``_set_up``. ``tiers[t]`` = (half range, tilt,
     terms), ``shortest[t]`` the sentence length from which it is used; coefficients (tier, weight or slope, terms,
-    terms) stand in ``tables32``, those of the last tiers in ``tables64``.
+    terms) stand in ``table32``, those of the last tiers in ``table64``.
     ``see`` = (before, after, same, window): which keys a query sees.
     """
-    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
-    length, chunks = shape[0], _chunks(shape[0])
-    before, after, _, window = see
-    c = np.float32(-2 * scale) * LOG2_E
-    buffers, places = np.empty((8, length, LANES), np.float32), np.empty((2, length + 1), np.int64)
-    k, q, x, ones = _rows(buffers, 0), _rows(buffers, 1), _rows(buffers, 2), _rows(buffers, 3)
-    exp_k, exp_q, num, den = _rows(buffers, 4), _rows(buffers, 5), _rows(buffers, 6), _rows(buffers, 7)
-    real, first_real = _rows(places, 0), _rows(places, 1)
-    inputs = pointer(keys), pointer(queries), pointer(values), pointer(mask)
-    save, results, totals = denominators.shape[0] > 0, pointer(out), pointer(denominators)
+    start, stop, scratch = share(arguments)
+    scale, limit, length, size, before, after, same, window = unpack(arguments, HEADER, OPTION_FIELDS)
+    tiers, num_tiers, shortest, num_tiers32, table32, width32, table64, width64 = unpack(
+        arguments, TABLES, TABLE_FIELDS
+    )
+    inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
+    out, denominators, save = unpack(arguments, TENSORS, "ffn")
+    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, _chunks(length)
+    see, c = (before, after, same, window), np.float32(scale) * LOG2_E
+    real, first_real, buffers, _, far32, far64 = _scratch(scratch, length, max(width32, width64))
+    k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
+    exp_k, exp_q = _rows(buffers, 4 * length), _rows(buffers, 5 * length)
+    num, den = _rows(buffers, 6 * length), _rows(buffers, 7 * length)
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         _clear(num, 0, length)
@@ -568,92 +647,75 @@ def forward(
         half_range, wide = _set_up(
             shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
         )
-        tier, far = _reach(half_range, length, window, tiers, shortest)
+        tier, far = _reach(half_range, length, window, tiers, num_tiers, shortest)
         if far:
-            h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
-            points = (k, q, ones, x, first_real, length)
-            if tier < len(tables32):
-                table = tables32[tier, :, :n, :n]
-                _forward_far(*points, tilt, np.float32(h), table, before, after, far, num, den)
+            h, tilt, n = _tier(tiers, tier)
+            points, results = (k, q, ones, x, first_real, length, tilt), (before, after, far, num, den)
+            if tier < num_tiers32:
+                table = skip(table32, tier * 2 * width32 * width32)
+                _forward_far(*points, np.float32(h), n, table, width32, far32, *results)
             else:
-                table = tables64[tier - len(tables32), :, :n, :n]
-                _forward_far(*points, tilt, h, table, before, after, far, num, den)
+                table = skip(table64, (tier - num_tiers32) * 2 * width64 * width64)
+                _forward_far(*points, h, n, table, width64, far64, *results)
         for m in range(chunks):
             for n in range(chunks):
                 if _is_near(m, n, before, after, far, window):
                     _near(m, n, length, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
         for j in range(length):
             total = load(den, j)
-            _put(results, shape, row, j, first, divide_or_zero(load(num, j), total))
+            _put(out, shape, row, j, first, divide_or_zero(load(num, j), total))
             if save:
-                _put(totals, shape, row, j, first, total)
-    keep(buffers)
-    keep(places)
+                _put(denominators, shape, row, j, first, total)
 
 
 @whole_loop
-def backward(
-    start,
-    stop,
-    scale,
-    limit,
-    tiers,
-    shortest,
-    tables32,
-    tables64,
-    keys,
-    queries,
-    values,
-    mask,
-    see,
-    out,
-    denominators,
-    grad,
-    grad_keys,
-    grad_queries,
-    grad_values,
-):
+def backward(arguments):
     """As :func:`forward`."""
-    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
-    length, chunks = shape[0], _chunks(shape[0])
-    before, after, _, window = see
-    c = np.float32(-2 * scale) * LOG2_E
-    buffers, places = np.empty((11, length, LANES), np.float32), np.empty((2, length + 1), np.int64)
-    k, q, x, ones = _rows(buffers, 0), _rows(buffers, 1), _rows(buffers, 2), _rows(buffers, 3)
-    exp_k, exp_q, share, s = _rows(buffers, 4), _rows(buffers, 5), _rows(buffers, 6), _rows(buffers, 7)
-    to_k, to_q, to_x = _rows(buffers, 8), _rows(buffers, 9), _rows(buffers, 10)
-    real, first_real = _rows(places, 0), _rows(places, 1)
-    inputs = pointer(keys), pointer(queries), pointer(values), pointer(mask)
-    results, totals, gradients = pointer(out), pointer(denominators), pointer(grad)
+    start, stop, scratch = share(arguments)
+    scale, limit, length, size, before, after, same, window = unpack(arguments, HEADER, OPTION_FIELDS)
+    tiers, num_tiers, shortest, num_tiers32, table32, width32, table64, width64 = unpack(
+        arguments, TABLES, TABLE_FIELDS
+    )
+    inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
+    out, denominators, grad, grad_keys, grad_queries, grad_values = unpack(arguments, TENSORS, "ffffff")
+    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, _chunks(length)
+    see, c = (before, after, same, window), np.float32(scale) * LOG2_E
+    real, first_real, buffers, sums, far32, far64 = _scratch(scratch, length, max(width32, width64))
+    k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
+    exp_k, exp_q = _rows(buffers, 4 * length), _rows(buffers, 5 * length)
+    parts, s, to_k = _rows(buffers, 6 * length), _rows(buffers, 7 * length), _rows(buffers, 8 * length)
+    to_q, to_x = _rows(buffers, 9 * length), _rows(buffers, 10 * length)
+    everyone = skip(first_real, length + 1)
+    for i in range(length + 1):
+        put(everyone, i, i)
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         half_range, wide = _set_up(
             shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
         )
         for j in range(length):
-            total = _get(totals, shape, row, j, first)
-            store(share, j, divide_or_zero(_get(gradients, shape, row, j, first), total))
-            store(s, j, _get(results, shape, row, j, first))
+            total = _get(denominators, shape, row, j, first)
+            store(parts, j, divide_or_zero(_get(grad, shape, row, j, first), total))
+            store(s, j, _get(out, shape, row, j, first))
         for to in (to_k, to_q, to_x):
             _clear(to, 0, length)
-        tier, far = _reach(half_range, length, window, tiers, shortest)
+        tier, far = _reach(half_range, length, window, tiers, num_tiers, shortest)
         if far:
-            h, tilt, n = tiers[tier, 0], np.float32(tiers[tier, 1]), int(tiers[tier, 2])
-            points = (k, q, ones, x, share, s, first_real, length)
-            if tier < len(tables32):
-                table = tables32[tier, :, :n, :n]
-                _backward_far(*points, tilt, np.float32(h), table, before, after, far, to_k, to_q, to_x)
+            h, tilt, n = _tier(tiers, tier)
+            points = (k, q, ones, x, parts, s, first_real, everyone, length, tilt)
+            results = (before, after, far, to_k, to_q, to_x)
+            if tier < num_tiers32:
+                table = skip(table32, tier * 2 * width32 * width32)
+                _backward_far(*points, np.float32(h), n, table, width32, far32, *results)
             else:
-                table = tables64[tier - len(tables32), :, :n, :n]
-                _backward_far(*points, tilt, h, table, before, after, far, to_k, to_q, to_x)
+                table = skip(table64, (tier - num_tiers32) * 2 * width64 * width64)
+                _backward_far(*points, h, n, table, width64, far64, *results)
         for m in range(chunks):
             for n in range(chunks):
                 if _is_near(m, n, before, after, far, window):
-                    inside = (real, first_real, exp_k, exp_q, x, share, s)
-                    _near_backward(m, n, length, see, c, wide, *inside, to_k, to_q, to_x)
+                    inside = (real, first_real, exp_k, exp_q, x, parts, s)
+                    _near_backward(m, n, length, see, c, wide, *inside, to_k, to_q, to_x, sums)
         for i in range(length):
-            _put(pointer(grad_keys), shape, row, i, first, load(to_k, i))
-            _put(pointer(grad_queries), shape, row, i, first, load(to_q, i))
-            _put(pointer(grad_values), shape, row, i, first, load(to_x, i))
-    keep(buffers)
-    keep(places)
+            _put(grad_keys, shape, row, i, first, load(to_k, i))
+            _put(grad_queries, shape, row, i, first, load(to_q, i))
+            _put(grad_values, shape, row, i, first, load(to_x, i))

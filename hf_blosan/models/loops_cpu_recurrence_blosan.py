@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from .loops_cpu_blosan import _get, _put, whole_loop
-from .vector_cpu_blosan import LANES, pointer, zeros_like
+from .loops_cpu_blosan import HEADER, _get, _put, share, whole_loop
+from .vector_cpu_blosan import LANES, unpack, zeros_like
 
 ONE = np.float32(1)
 
 
 @whole_loop
-def forward(start, stop, forget, values, states):
-    """Items start ... stop."""
-    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
-    length = shape[0]
-    forget, values, states = pointer(forget), pointer(values), pointer(states)
+def forward(arguments):
+    """states_t = f_t states_(t-1) + (1 - f_t) x_t."""
+    start, stop, _ = share(arguments)
+    forget, values, states, length, size = unpack(arguments, HEADER, "fffnn")
+    shape, blocks = (length, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         state = zeros_like(values)
@@ -24,12 +24,11 @@ def forward(start, stop, forget, values, states):
 
 
 @whole_loop
-def backward(start, stop, grad, forget, values, states, grad_forget, grad_values):
+def backward(arguments):
     """With g_t = grad_t + f_(t+1) g_(t+1): grad_forget = g_t (c_(t-1) - x_t), grad_values = (1 - f_t) g_t."""
-    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
-    length = shape[0]
-    grad, forget, values, states = pointer(grad), pointer(forget), pointer(values), pointer(states)
-    grad_forget, grad_values = pointer(grad_forget), pointer(grad_values)
+    start, stop, _ = share(arguments)
+    grad, forget, values, states, grad_forget, grad_values, length, size = unpack(arguments, HEADER, "ffffffnn")
+    shape, blocks = (length, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         later = zeros_like(values)

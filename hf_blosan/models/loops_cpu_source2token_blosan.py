@@ -3,19 +3,18 @@
 import numpy as np
 
 from .far_field_blosan import CHUNK
-from .loops_cpu_blosan import _exp, _get, _put, whole_loop
-from .vector_cpu_blosan import LANES, divide_or_zero, get, maximum, pointer, zeros_like
+from .loops_cpu_blosan import HEADER, _exp, _get, _put, share, whole_loop
+from .vector_cpu_blosan import LANES, divide_or_zero, get, maximum, unpack, zeros_like
 
 LOWEST = np.float32(-87)  # exp of it is the smallest normal number, next to weights of 1
 
 
 @whole_loop
-def forward(start, stop, scores, values, mask, out, tops, totals):
-    """Items start ... stop; ``tops`` and ``totals`` are the largest score and the sum of exp(score - top)."""
-    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
-    length, vector = shape[0], (1, shape[1])
-    scores, values, mask = pointer(scores), pointer(values), pointer(mask)
-    out, tops, totals = pointer(out), pointer(tops), pointer(totals)
+def forward(arguments):
+    """``tops`` and ``totals`` are the largest score and the sum of exp(score - top)."""
+    start, stop, _ = share(arguments)
+    scores, values, mask, out, tops, totals, length, size = unpack(arguments, HEADER, "ffbfffnn")
+    shape, vector, blocks = (length, size), (1, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         top = zeros_like(scores) - np.float32(np.inf)
@@ -38,22 +37,22 @@ def forward(start, stop, scores, values, mask, out, tops, totals):
 
 
 @whole_loop
-def backward(start, stop, grad, scores, values, mask, out, tops, totals, grad_scores, grad_values):
+def backward(arguments):
     """With weights w: grad_values = w grad, grad_scores = w (values - out) grad."""
-    shape, blocks = values.shape[1:], (values.shape[2] + LANES - 1) // LANES
-    length, vector = shape[0], (1, shape[1])
-    grad, scores, values, mask = pointer(grad), pointer(scores), pointer(values), pointer(mask)
-    out, tops, totals = pointer(out), pointer(tops), pointer(totals)
-    grad_scores, grad_values = pointer(grad_scores), pointer(grad_values)
+    start, stop, _ = share(arguments)
+    grad, scores, values, mask, out, tops, totals, grad_scores, grad_values, length, size = unpack(
+        arguments, HEADER, "fffbfffffnn"
+    )
+    shape, vector, blocks = (length, size), (1, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         top, result = _get(tops, vector, row, 0, first), _get(out, vector, row, 0, first)
-        share = divide_or_zero(_get(grad, vector, row, 0, first), _get(totals, vector, row, 0, first))
+        scaled = divide_or_zero(_get(grad, vector, row, 0, first), _get(totals, vector, row, 0, first))
         for i in range(length):
             to_value, to_score = zeros_like(scores), zeros_like(scores)
             if get(mask, row * length + i):
                 score = _get(scores, shape, row, i, first) - top
-                to_value = _exp(maximum(zeros_like(scores) + LOWEST, score)) * share
+                to_value = _exp(maximum(zeros_like(scores) + LOWEST, score)) * scaled
                 to_score = to_value * (_get(values, shape, row, i, first) - result)
             _put(grad_values, shape, row, i, first, to_value)
             _put(grad_scores, shape, row, i, first, to_score)

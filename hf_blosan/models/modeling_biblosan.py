@@ -22,7 +22,7 @@ class BiBloSANLayer(StackableLayer):
 
     def __init__(self, config: BiBloSANConfig):
         super().__init__(config)
-        size = config.hidden_size // len(config.directions)
+        self.size = size = config.hidden_size // len(config.directions)
         self.directions = nn.ModuleList(
             MaskedBlockSelfAttention(
                 self.in_features,
@@ -41,7 +41,7 @@ class BiBloSANLayer(StackableLayer):
 
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         # Blocks are counted from the first real token, wherever the padding is.
-        fuse = partial(fuse_directions, self.directions)
+        fuse = partial(fuse_directions, self.directions, self.size)
         return fuse_tokens_first(fuse, hidden_BNE, mask_BN, output_attentions)
 
 

@@ -16,7 +16,7 @@ class DiSANLayer(StackableLayer):
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
-        size = config.hidden_size // len(config.directions)
+        self.size = size = config.hidden_size // len(config.directions)
         windows = config.windows or [None] * len(config.directions)
         self.directions = nn.ModuleList(
             DirectionalSelfAttention(
@@ -32,7 +32,7 @@ class DiSANLayer(StackableLayer):
         )
 
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)
+        return fuse_directions(self.directions, self.size, hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):

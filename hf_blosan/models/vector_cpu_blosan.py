@@ -2,8 +2,8 @@
 
 A :class:`Vector` lives in registers. ``load`` and ``store`` move rows of memory of shape (rows, 16); +, -, *, / work
 between vectors of one kind, and with scalars. LLVM splits a vector for processors whose registers are narrower.
-Memory is named by ``pointer(array)``: numba counts the references to an array wherever one is handed on, which costs
-more than the work on a row, and what is kept in registers is lost to each call.
+Memory is a bare address with the type of its numbers: numba counts the references to an array wherever one is handed
+on, which costs more than the work on a row, and what is kept in registers is lost to each call.
 """
 
 import operator
@@ -90,18 +90,64 @@ for _function, _instruction in (
 
 
 @intrinsic
-def pointer(typingctx, array):
-    """The memory of a C-contiguous array of any shape, which must outlive it (see :func:`keep`)."""
-    kind = types.CPointer(array.dtype)
-    return kind(array), lambda context, builder, signature, values: (
-        context.make_array(array)(context, builder, value=values[0]).data
-    )
+def skip(typingctx, memory, count):
+    """The memory from number ``count`` on."""
+
+    def codegen(context, builder, signature, values):
+        return builder.gep(values[0], [context.cast(builder, values[1], count, types.intp)])
+
+    return memory(memory, count), codegen
+
+
+MEMORIES = {"f": types.float32, "d": types.float64, "i": types.int64, "b": types.boolean}
+NUMBERS = {"n": types.int64, "x": types.float64}
+
+
+@intrinsic(prefer_literal=True)
+def unpack(typingctx, arguments, first, kinds):
+    """A tuple of what stands in an array of 8-byte fields from field ``first`` on, by a letter for each kind.
+
+    Memory of float32 f, float64 d, int64 i, bool b, by its address; int64 n and float64 x themselves.
+    """
+    letters = kinds.literal_value
+    fields = [types.CPointer(MEMORIES[x]) if x in MEMORIES else NUMBERS[x] for x in letters]
+
+    def codegen(context, builder, signature, values):
+        fields_at = builder.bitcast(values[0], ir.IntType(64).as_pointer())
+        start = context.cast(builder, values[1], signature.args[1], types.intp)
+        items = []
+        for i, (letter, kind) in enumerate(zip(letters, fields, strict=True)):
+            place = builder.gep(fields_at, [builder.add(start, ir.Constant(start.type, i))])
+            value_type = context.get_value_type(kind)
+            if letter in MEMORIES:
+                items.append(builder.inttoptr(builder.load(place), value_type))
+            else:
+                items.append(builder.load(builder.bitcast(place, value_type.as_pointer())))
+        return context.make_tuple(builder, signature.return_type, items)
+
+    return types.Tuple(fields)(arguments, first, kinds), codegen
+
+
+@intrinsic(prefer_literal=True)
+def memory_at(typingctx, address, letter):
+    """The memory at an address, of the type of a letter of :data:`MEMORIES`."""
+    kind = types.CPointer(MEMORIES[letter.literal_value])
+
+    def codegen(context, builder, signature, values):
+        return builder.inttoptr(values[0], context.get_value_type(kind))
+
+    return kind(types.int64, letter), codegen
 
 
 @intrinsic
-def keep(typingctx, array):
-    """Hold an array in memory up to here."""
-    return types.void(array), lambda context, builder, signature, values: context.get_dummy_value()
+def call(typingctx, address):
+    """The number a C function without arguments returns."""
+
+    def codegen(context, builder, signature, values):
+        function = ir.FunctionType(ir.IntType(32), [])
+        return builder.sext(builder.call(builder.inttoptr(values[0], function.as_pointer()), []), ir.IntType(64))
+
+    return types.int64(address), codegen
 
 
 @intrinsic
@@ -249,6 +295,18 @@ def scale_by_power(typingctx, vector, rounded):
 
 
 @intrinsic
+def multiply_add(typingctx, a, b, c):
+    """a b + c of a vector a, with one rounding where the processor can."""
+
+    def codegen(context, builder, signature, values):
+        vectors = [_as_vector(context, builder, a, v, kind) for v, kind in zip(values, signature.args, strict=True)]
+        name = f"llvm.fmuladd.v{LANES}f{a.dtype.bitwidth}"
+        return _call(builder, name, vectors[0].type, vectors)
+
+    return a(a, b, c), codegen
+
+
+@intrinsic
 def maximum(typingctx, a, b):
     """The larger of each pair, b where one is NaN."""
 
@@ -303,6 +361,18 @@ def reciprocal(typingctx, vector):
 def _cpu_features() -> list[str]:
     """What numba compiles for."""
     return (config.CPU_FEATURES or get_host_cpu_features().flatten()).split(",")
+
+
+@intrinsic
+def one_if_zero(typingctx, vector):
+    """1 where the vector is 0, and the vector elsewhere."""
+
+    def codegen(context, builder, signature, values):
+        (x,) = values
+        zero = builder.fcmp_ordered("==", x, ir.Constant(x.type, None))
+        return builder.select(zero, _splat(builder, ir.Constant(x.type.element, 1.0)), x)
+
+    return vector(vector), codegen
 
 
 @intrinsic

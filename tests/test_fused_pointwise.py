@@ -1,0 +1,139 @@
+"""elu(x + b) and gated sums by their kernels against torch's operators in float64, output and gradients."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hf_blosan import DiSANConfig, DiSANModel
+from hf_blosan.models import fused_pointwise_blosan as fused
+from hf_blosan.models import team_cpu_blosan
+from hf_blosan.models.kernels_cpu_blosan import available
+
+pytestmark = pytest.mark.skipif(not available(), reason="numba (extra fast) is not installed")
+
+SHAPES = ((1, 1, 5), (3, 4, 16), (2, 63, 37), (4, 100, 300))
+
+
+def random(*shape, seed=0, spread=1.0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+def elu_of_sum(x, bias):
+    """As layers have it without the kernel: the derivative comes from the result."""
+    return F.elu(x.view(len(bias), -1, x.shape[-1]) + bias[:, None], inplace=True).view(x.shape)
+
+
+def gated_sum(scores, bias, first, second, mask=None):
+    gate = torch.sigmoid((scores.view(len(bias), -1, scores.shape[-1]) + bias[:, None]).view(scores.shape))
+    mixed = gate * first + (1 - gate) * second
+    return mixed if mask is None else mixed * mask[..., None]
+
+
+def results(function, inputs, grad, *others):
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    out = function(*leaves, *others)
+    gradients = torch.autograd.grad(out, leaves, grad.to(out.dtype))
+    return [x.detach().double() for x in (out, *gradients)]
+
+
+def assert_as_exact(kernel, equation, inputs, grad, *others):
+    """The error against float64: at most twice that of torch's operators in float32, or a rounding of the largest."""
+    exact = results(equation, [x.double() for x in inputs], grad, *others)
+    found, plain = results(kernel, inputs, grad, *others), results(equation, inputs, grad, *others)
+    for fast, eager, truth in zip(found, plain, exact, strict=True):
+        error, allowed = ((x - truth).square().mean().sqrt() for x in (fast, eager))
+        rounding = torch.finfo(torch.float32).eps * truth.abs().max()  # for few numbers, which may be exact by chance
+        assert error <= max(2 * allowed, rounding)
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_elu_of_sum(shape, parts, spread):
+    x = random(*shape, spread=spread).repeat(parts, 1, 1)
+    bias = random(parts, shape[-1], seed=1, spread=spread)
+    assert_as_exact(fused.elu_of_sum, elu_of_sum, [x, bias], random(*x.shape, seed=2))
+    with torch.no_grad():
+        expected, memory = elu_of_sum(x.double(), bias.double()), x.clone()
+        found = fused.elu_of_sum(memory, bias)
+    assert found.data_ptr() == memory.data_ptr()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-7 * spread)
+
+
+@pytest.mark.parametrize("masked", ["no", "one", "each"])
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gated_sum(shape, parts, masked):
+    G, N, D = 2 * shape[0], *shape[1:]
+    scores, first, second = (random(G, N, D, seed=seed, spread=3) for seed in range(3))
+    mask = {"no": None, "one": random(N, seed=5) > 0, "each": random(G, N, seed=5) > 0}[masked]
+    inputs = [scores, random(parts, D, seed=4), first, second]
+    assert_as_exact(fused.gated_sum, gated_sum, inputs, random(G, N, D, seed=6), mask)
+    expected = gated_sum(*inputs, mask)
+    wide = torch.full((G, N, 2 * D), 7.0)
+    kept = max(1, N - 1)
+    with torch.no_grad():
+        fused.gated_sum(*inputs, mask, out=wide[:, :kept, D:])
+    torch.testing.assert_close(wide[:, :kept, D:], expected[:, :kept], rtol=1e-5, atol=1e-6)
+    assert (wide[..., :D] == 7).all()
+    assert (wide[:, kept:] == 7).all()
+
+
+def test_extremes():
+    x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 200.0, -200.0, 0.0, -1e-8]])
+    zero = torch.zeros(7)
+    with torch.no_grad():
+        found = fused.elu_of_sum(x.clone(), zero)
+        torch.testing.assert_close(found, F.elu(x), equal_nan=True)
+        gates = fused.gated_sum(x[None], zero, torch.ones(1, 1, 7), torch.zeros(1, 1, 7))
+        torch.testing.assert_close(gates[0], torch.sigmoid(x), equal_nan=True, atol=1e-37, rtol=1e-6)
+        poisoned = torch.full((1, 1, 7), float("nan"))
+        hidden = fused.gated_sum(poisoned, zero, poisoned, poisoned, mask=torch.tensor([False]))
+    assert (hidden == 0).all()
+
+
+def test_second_derivatives():
+    inputs = [random(2, 3, 5), random(1, 5, seed=1), random(2, 3, 5, seed=2), random(2, 3, 5, seed=3)]
+    pairs = ((fused.elu_of_sum, elu_of_sum, inputs[:2]), (fused.gated_sum, gated_sum, inputs))
+    for kernel, equation, arguments in pairs:
+        found = []
+        for function in (kernel, equation):
+            leaves = [x.clone().requires_grad_() for x in arguments]
+            slopes = torch.autograd.grad(function(*leaves).pow(2).sum(), leaves, create_graph=True)
+            found.append(torch.autograd.grad(sum(slope.sin().sum() for slope in slopes), leaves))
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_several_threads_give_the_same(monkeypatch):
+    inputs = [random(3, 7, 20), random(1, 20, seed=1), random(3, 7, 20, seed=2), random(3, 7, 20, seed=3)]
+    alone = results(fused.gated_sum, inputs, inputs[0])
+    monkeypatch.setattr(team_cpu_blosan, "WORK_PER_THREAD", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for one, other in zip(results(fused.gated_sum, inputs, inputs[0]), alone, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_registration():
+    x, bias = random(4, 20).requires_grad_(), random(2, 20, seed=1).requires_grad_()
+    torch.library.opcheck(fused._elu, (x, bias))
+    torch.library.opcheck(fused._elu_, (x.detach(), bias.detach()))
+    scores, first, second = (random(2, 3, 20, seed=seed).requires_grad_() for seed in range(3))
+    mask = torch.tensor([True, False, True])
+    torch.library.opcheck(fused._gated_sum, (scores, bias, first, second, mask))
+    without = [x.detach() for x in (scores, bias, first, second)]
+    torch.library.opcheck(fused._gated_sum_, (*without, None, torch.empty(2, 3, 20)))
+
+
+def test_layers_are_the_same_with_torch_alone(monkeypatch):
+    torch.manual_seed(0)
+    context = DiSANModel(DiSANConfig(vocab_size=2, embedding_size=20, hidden_size=40)).context
+    inputs = random(2, 6, 20), torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    with torch.no_grad():
+        found = context(*inputs)[0]
+    kept = context(*inputs)[0]
+    for module in ("layers_blosan", "base_blosan"):
+        monkeypatch.setattr(f"hf_blosan.models.{module}.kernel_takes", lambda *tensors: False)
+    expected = context(*inputs)[0]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(kept, expected, rtol=1e-5, atol=1e-6)
