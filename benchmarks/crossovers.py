@@ -22,7 +22,7 @@ from hf_blosan.training.reporting import command_line, write_json
 
 from .run import surroundings
 
-LENGTHS = (32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256, 288, 320)
+LENGTHS = (32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256, 288, 320, 384, 448)
 TOKENS, SIZE, SCALE = 1024, 300, 5.0
 
 
