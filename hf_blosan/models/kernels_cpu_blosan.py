@@ -21,8 +21,8 @@ MAX_SCALE = 40.0
 # Half range of the scores, in units of c, up to which exponentials of single tokens are as exact as those of sums.
 MAX_HALF_RANGE = 2.4
 # The sentence length from which each tier of the expansion is faster than all pairs under a forward mask:
-# benchmarks/crossovers.py on 2 cores of AMD Zen 4.
-CROSSOVERS = {"forward": (40, 40, 56, 64, 96, 112, 192), "backward": (48, 56, 96, 96, 144, 176, 320)}
+# benchmarks/crossovers.py on 2 cores of an Intel Xeon with AVX-512.
+CROSSOVERS = {"forward": (40, 48, 64, 72, 96, 128, 224), "backward": (56, 56, 96, 112, 160, 192, 384)}
 NEVER, UNLIMITED = 1 << 40, 1 << 40
 
 
