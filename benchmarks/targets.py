@@ -97,17 +97,19 @@ def verdict(target: Target, found: dict[Shape, float | str]) -> str:
 
 def targets_table(report: dict[str, Any]) -> str:
     """The targets that a report is about as a Markdown table; ratios beyond their limit are bold."""
-    head = report["header"]
+    head, shapes = report["header"], {(row["batch"], row["length"]) for row in report["rows"]}
     lines = ["| target | pass | limit | ratio at batch x length | result |", "| --- | --- | --- | --- | --- |"]
     for target in (*ON_CPU, *ON_CUDA):
         if (target.device, target.dtype) != (head["device"], head["dtype"]):
             continue
-        found = ratios(target, report)
+        found = {shape: ratio for shape, ratio in ratios(target, report).items() if shape in shapes}
+        if not found:
+            continue
         cells = ", ".join(f"{B}x{N}: {shown(value, target.limit)}" for (B, N), value in found.items())
         result = verdict(target, found)
         mark = result if result == "met" else f"**{result}**"
         lines.append(f"| {target.what} | {target.pass_} | {target.limit:.3g} | {cells} | {mark} |")
-    return "\n".join(lines) if len(lines) > 2 else "No target is set for this device and precision."
+    return "\n".join(lines) if len(lines) > 2 else "No target is set for this device, precision and these shapes."
 
 
 def shown(value: float | str, limit: float) -> str:

@@ -5,10 +5,12 @@ import json
 import pytest
 import torch
 from test_models import MODEL_TYPES, make, sentences
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
 from hf_blosan.models import layers_blosan
+from hf_blosan.models.kernels_cpu_blosan import available
 
 # There is nothing to choose where neither context nor pooler attends.
 every_encoder = pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name != "textcnn-max"])
@@ -34,6 +36,35 @@ def test_selection(model_type, tmp_path):
     assert used(loaded) == {"eager"}
     with pytest.raises(ValueError, match="'flash'; choose one of"):
         AutoModel.from_pretrained(tmp_path, attn_implementation="flash")
+
+
+class Calls(TorchDispatchMode):
+    """Notes the package's own operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "hf_blosan":
+            self.own.add(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+@every_encoder
+def test_eager_is_torch_alone(model_type):
+    """So that it can be vectorised, and differentiated as often as anybody likes."""
+    model = make(AutoModelForSequenceClassification, model_type)
+    model.set_attn_implementation("eager")
+    with Calls() as calls:
+        model(**sentences(9, 5)).logits.sum().backward()
+        with torch.no_grad():
+            model(**sentences(9, 5))
+    assert not calls.own
+    model.set_attn_implementation("auto")
+    with Calls() as calls, torch.no_grad():
+        model(**sentences(9, 5))
+    assert calls.own or not available()
 
 
 @every_encoder

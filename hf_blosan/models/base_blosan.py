@@ -155,7 +155,7 @@ class ContextFusion(nn.Module):
 
 def fuse_directions(modules, size: int, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
     """Run one attention module for each direction; their ``size`` features are concatenated, maps stacked in dim 1."""
-    if not torch.is_grad_enabled() and not output_attentions and kernel_takes(hidden_BNE):
+    if not torch.is_grad_enabled() and not output_attentions and kernel_takes(modules[0].implementation, hidden_BNE):
         tokens = hidden_BNE.new_empty(*mask_BN.shape, len(modules) * size)
         for module, part in zip(modules, tokens.split(size, dim=-1), strict=True):
             module(hidden_BNE, mask_BN, output_attentions, *others, out=part)
@@ -232,7 +232,17 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             ValueError: another name.
         """
         super().set_attn_implementation(attn_implementation, allow_all_kernels)
-        self.base_model.spread_attn_implementation()
+        self.spread_attn_implementation()
+
+    def spread_attn_implementation(self) -> None:
+        """Tell layers and operators what the configuration says; they know no configuration."""
+        for module in self.modules():
+            if hasattr(module, "implementation"):
+                module.implementation = self.config._attn_implementation
+
+    def post_init(self):
+        self.spread_attn_implementation()
+        super().post_init()
 
     def load_word_vectors(self, matrix) -> None:
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
@@ -255,14 +265,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         self.embeddings = WordEmbeddings(config)
         self.context = self.make_context(config)
         self.pooler = self.make_pooler(config)
-        self.spread_attn_implementation()
         self.post_init()
-
-    def spread_attn_implementation(self) -> None:
-        """Tell the operators what the configuration says; they know no configuration."""
-        for module in self.modules():
-            if hasattr(module, "implementation"):
-                module.implementation = self.config._attn_implementation
 
     @staticmethod
     def make_context(config: SentenceEncoderConfig) -> ContextFusion:

@@ -2,7 +2,8 @@
 
 Kernels of numba for float32 on the CPU (extra ``fast``): torch's ELU computes several times as long, and the bias of
 a product, a sigmoid, an interpolation, a mask and a concatenation are five passes. Ask ``kernel_takes`` first:
-elsewhere, and under ``torch.compile``, which fuses such things itself, layers call torch's operators.
+elsewhere, in layers that are set to ``"eager"``, and under ``torch.compile``, which fuses such things itself, layers
+call torch's operators.
 """
 
 import torch
@@ -18,9 +19,9 @@ if cpu_kernel_available():
     from .loops_cpu_pointwise_blosan import gated_sum_backward as gated_sum_backward_loop
 
 
-def kernel_takes(*tensors: Tensor) -> bool:
-    """Whether the kernels can take these tensors, and what products of them are."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+def kernel_takes(implementation: str, *tensors: Tensor) -> bool:
+    """Whether the kernels can take these tensors and their products, in a layer of this implementation."""
+    if implementation == "eager" or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return False
     return all(cpu_kernel_available(x) for x in tensors)
 
@@ -29,14 +30,14 @@ def elu_of_sum(x: Tensor, bias: Tensor) -> Tensor:
     """elu(x + bias), in the memory of x where no gradient is wanted.
 
     Args:
-        x: (..., D), contiguous; nobody else may need it.
+        x: (..., D); nobody else may need it.
         bias: (D), or (G, D) where each row serves one of G equal parts of the rows of x.
     """
-    rows, bias = x.view(-1, x.shape[-1]), bias.view(-1, x.shape[-1])
+    rows, bias = x.reshape(-1, x.shape[-1]), bias.reshape(-1, x.shape[-1])
     if torch.is_grad_enabled():
         return _elu(rows, bias).view(x.shape)
     _elu_(rows, bias)
-    return x
+    return rows.view(x.shape)
 
 
 def gated_sum(

@@ -66,13 +66,16 @@ def masked(x: Tensor, mask: Tensor) -> Tensor:
 class Dense(nn.Linear):
     """act(W dropout(x) + b): the authors' dense layers drop their input."""
 
+    implementation = "auto"
+
     def __init__(self, in_features, out_features, *, bias=True, activation="linear", dropout=0.0):
         super().__init__(in_features, out_features, bias=bias)
         self.activation, self.dropout = activation, dropout
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.dropout(x, self.dropout, self.training)
-        if self.activation == "elu" and self.bias is not None and kernel_takes(x, self.weight, self.bias):
+        fast = self.activation == "elu" and self.bias is not None
+        if fast and kernel_takes(self.implementation, x, self.weight, self.bias):
             return elu_of_sum(F.linear(x, self.weight), self.bias)
         return activate(super().forward(x), self.activation)
 
@@ -90,6 +93,8 @@ def is_plain(module: nn.Module) -> bool:
 
 class HeadDense(nn.Module):
     """A dense layer of its own for every head, (B, N, in) or (B, H, N, in) -> (B, H, N, out)."""
+
+    implementation = "auto"
 
     def __init__(self, num_heads, in_features, out_features, *, bias=True, activation="linear", dropout=0.0):
         super().__init__()
@@ -109,7 +114,7 @@ class HeadDense(nn.Module):
         else:
             rows = by_head(x) if x.dim() == 4 else x.flatten(0, 1).expand(num_heads, -1, -1)
             y = torch.bmm(rows, self.weight)
-        if self.activation == "elu" and self.bias is not None and kernel_takes(y, self.bias):
+        if self.activation == "elu" and self.bias is not None and kernel_takes(self.implementation, y, self.bias):
             y = elu_of_sum(y, self.bias)
         else:
             y = activate(y if self.bias is None else y.add_(self.bias[:, None]), self.activation)
@@ -175,6 +180,8 @@ class FusionGate(nn.Module):
     The authors' code has a bias in each map beside the free one, ``"paper"`` the free one alone.
     """
 
+    implementation = "auto"
+
     def __init__(self, size, *, formulation="released", dropout=0.0):
         super().__init__()
         bias = formulation == "released"
@@ -187,7 +194,7 @@ class FusionGate(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The sum for vectors (B, N, D), 0 where the mask (B, N) is, written to ``out`` if given; and F if asked."""
         bias, scores = self.bias, None
-        fast = not output_gate and kernel_takes(first, second, *self.parameters())
+        fast = not output_gate and kernel_takes(self.implementation, first, second, *self.parameters())
         if is_plain(self.first) and is_plain(self.second):
             bias = bias if self.first.bias is None else bias + self.first.bias + self.second.bias
             scores = F.linear(first, self.first.weight, None if fast else bias)
@@ -255,6 +262,8 @@ class DirectionalSelfAttention(nn.Module):
     Padded positions come out as 0. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator; the
     result is written to ``out`` if that is given.
     """
+
+    implementation = "auto"
 
     def __init__(self, in_features, size, *, direction, activation, window=None, formulation="released", dropout=0.0):
         super().__init__()
@@ -355,7 +364,8 @@ class MaskedBlockSelfAttention(nn.Module):
             )
 
         local_BMRD = local_XRD.unflatten(0, (B, M)) if self.fuse_local else None
-        if not output_attentions and is_plain(self.fusion) and kernel_takes(mapped_BMRD, *self.fusion.parameters()):
+        inputs = (mapped_BMRD, *self.fusion.parameters())
+        if not output_attentions and is_plain(self.fusion) and kernel_takes(self.implementation, *inputs):
             return self.fuse_at_once(mapped_BMRD, local_BMRD, blocks_BMD, length, out), None
         candidate_BMRD, gate_BMRD = self.fuse(mapped_BMRD, local_BMRD, blocks_BMD)
         fused_BND = mix(candidate_BMRD, mapped_BMRD, gate_BMRD).flatten(1, 2)[:, :length]

@@ -90,8 +90,8 @@ class TensorizedSelfAttention(nn.Module):
         B, N = mask_BN.shape
         rows = max(1, GROUP_TOKENS // max(1, N))
         # Not in training: a checkpoint's first forward has no gradients either, and must drop what its second drops.
-        wanted = torch.is_grad_enabled() or self.training or output_attentions or torch.is_autocast_enabled("cpu")
-        if wanted or tokens_BNE.device.type != "cpu" or torch.compiler.is_compiling() or B <= rows:
+        wanted = torch.is_grad_enabled() or self.training or output_attentions
+        if wanted or B <= rows or not kernel_takes(self.implementation, tokens_BNE):
             return self.attend(tokens_BNE, mask_BN, output_attentions, token_mask)
         tokens, masks = tokens_BNE.split(rows), mask_BN.split(rows)
         if token_mask is None:
@@ -159,7 +159,7 @@ class TensorizedSelfAttention(nn.Module):
         B, H, N, D = v_BHND.shape
         for_v, for_attended = self.gate.weight.chunk(2, dim=1)
         v_HXD, attended_HXD = by_head(v_BHND), by_head(attended_BHND)  # X = B N
-        if not output_gate and kernel_takes(v_HXD, attended_HXD, *self.gate.parameters()):
+        if not output_gate and kernel_takes(self.implementation, v_HXD, attended_HXD, *self.gate.parameters()):
             scores_HXD = torch.bmm(v_HXD, for_v).baddbmm_(attended_HXD, for_attended)
             if not torch.is_grad_enabled():
                 out = (v_BHND.new_empty(B, N, H * D) if out is None else out).view(B * N, H, D).transpose(0, 1)

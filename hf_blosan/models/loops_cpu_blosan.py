@@ -4,127 +4,45 @@ Near pairs, one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = (p - 1) /
 c tanh((k_i + q_j) / c) is c t. A pair costs one reciprocal and one short exponential, and tanh' = 1 - t^2 comes for
 free. What is kept of an exponential is exp - 1, which is exact for small scores. Far keys go through the expansion
 of ``far_field_blosan``. Long sums are taken in parts of ``CHUNK``.
-
-All loops stand in this one file because numba's cache on disk looks at the age of the file of ``forward`` and
-``backward`` alone: after a change to ``vector_cpu_blosan`` or ``far_field_blosan.CHUNK``, touch this file (and
-``loops_cpu_source2token_blosan``, ``loops_cpu_recurrence_blosan``, after a change to this one too).
 """
-
-from functools import cached_property
 
 import numpy as np
 
+from .compiled_cpu_blosan import (
+    HALF,
+    HEADER,
+    LOG2_E,
+    ONE,
+    TWO,
+    expm1,
+    inlined,
+    load_features,
+    part_of_a_loop,
+    power_of_two,
+    share,
+    store_features,
+    whole_loop,
+)
 from .far_field_blosan import CHUNK
+from .loops_cpu_far_blosan import backward_far, clear, forward_far, num_chunks
 from .vector_cpu_blosan import (
     LANES,
-    call,
     divide_or_zero,
     get,
     largest,
     load,
-    load_at,
-    load_part_at,
     maximum,
     memory_at,
     minimum,
-    multiply_add,
-    prefetch_at,
     put,
     reciprocal,
-    scale_by_power,
     skip,
     store,
-    store_at,
-    store_part_at,
     unpack,
     zeros_like,
 )
 
-try:
-    import numba
-except ImportError:  # kernels_cpu_blosan goes without
-    raise
-
-ROUND = np.float32(1.5 * 2**23)  # adding it leaves the nearest integer in the lowest bits
-LOG2_E, LN2_HIGH, LN2_LOW = np.float32(np.log2(np.e)), np.float32(0.693359375), np.float32(-2.12194440e-4)
-# 2^x on [-1/2, 1/2], lowest coefficient first, to 4e-9.
-_fit = np.polynomial.chebyshev.Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
-P0, P1, P2, P3, P4, P5, P6 = _fit.convert(kind=np.polynomial.Polynomial).coef.astype(np.float32)
-ONE, TWO, HALF = (np.float32(x) for x in (1, 2, 0.5))
 LARGEST = np.float32(80)  # exp(2 u / c) is cut off there, where the tanh has long been 1
-
-# error_model="numpy": no test for a division by zero.
-OPTIONS = {"error_model": "numpy", "nogil": True}
-part_of_a_loop = numba.njit(**OPTIONS)
-inlined = numba.njit(inline="always", **OPTIONS)  # a call costs as much as ten pairs
-
-
-class whole_loop:
-    """A C function: threads that run it need no interpreter, whose lock would make them wait for one another.
-
-    It is compiled when first called for, and kept on disk for the next process where there is a place to write. Its
-    argument is an array of 8-byte fields, of which :func:`share` reads the first; ``team_cpu_blosan`` writes them.
-    """
-
-    def __init__(self, function):
-        self.function = function
-
-    @cached_property
-    def call(self):
-        signature = numba.types.void(numba.types.voidptr)
-        try:
-            self.compiled = numba.cfunc(signature, cache=True, **OPTIONS)(self.function)
-        except RuntimeError:  # "no locator available": nowhere to keep it
-            self.compiled = numba.cfunc(signature, **OPTIONS)(self.function)
-        return self.compiled.ctypes
-
-
-HEADER = 7  # fields before a loop's own
-
-
-@part_of_a_loop
-def share(arguments):
-    """The rows this thread is to do, start ... stop, and the address of memory for it alone.
-
-    Fields: how many rows there are; the addresses of functions that tell the number of this thread and how many there
-    are, or 0; these numbers themselves; the memory of the first thread and how much each has.
-    """
-    count, ask_thread, ask_threads, thread, threads, scratch, size = unpack(arguments, 0, "nnnnnnn")
-    if ask_thread:
-        thread, threads = call(ask_thread), call(ask_threads)
-    return count * thread // threads, count * (thread + 1) // threads, scratch + thread * size
-
-
-@part_of_a_loop
-def _power_of_two(t, c):
-    """2^(t c) for |t c| < 127."""
-    rounded = multiply_add(t, c, ROUND)
-    f = multiply_add(t, c, ROUND - rounded)
-    y = (((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0
-    return scale_by_power(y, rounded)
-
-
-@part_of_a_loop
-def _reduced(y):
-    """n, f and 1.5 2^23 + n with exp(y) = 2^(n + f), |f| <= 1/2."""
-    rounded = y * LOG2_E + ROUND
-    n = rounded - ROUND
-    return n, ((y - n * LN2_HIGH) - n * LN2_LOW) * LOG2_E, rounded
-
-
-@part_of_a_loop
-def _exp(y):
-    """exp(y), below 2^127."""
-    _, f, rounded = _reduced(y)
-    return scale_by_power((((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f + P0, rounded)
-
-
-@part_of_a_loop
-def _expm1(y):
-    """exp(y) - 1, exact near 0 too."""
-    n, f, rounded = _reduced(y)
-    power = scale_by_power(zeros_like(f) + ONE, rounded)
-    return power * ((((((P6 * f + P5) * f + P4) * f + P3) * f + P2) * f + P1) * f) + (power - ONE)
 
 
 @part_of_a_loop
@@ -146,31 +64,7 @@ def _pair(key, query):
 def _wide_pair(key, query, factor):
     """The same from k, q and 2 / c; the exponential is cut off where the tanh has long been 1."""
     y = minimum((key + query) * factor, LARGEST)
-    return _expm1(zeros_like(y) - minimum(zeros_like(y) - y, LARGEST))
-
-
-@inlined
-def _get(source, shape, row, i, first):
-    """Features first ... first + 15 of token i, 0 beyond the last; those of the next row are asked for meanwhile.
-
-    ``shape`` is the length and the features of a row.
-    """
-    length, size = shape
-    offset = (row * length + i) * size + first
-    prefetch_at(source, offset + length * size)
-    return load_at(source, offset) if first + LANES <= size else load_part_at(source, offset, size - first)
-
-
-@inlined
-def _put(to, shape, row, i, first, vector):
-    """The counterpart of :func:`_get`."""
-    length, size = shape
-    offset = (row * length + i) * size + first
-    prefetch_at(to, offset + length * size)
-    if first + LANES <= size:
-        store_at(to, offset, vector)
-    else:
-        store_part_at(to, offset, vector, size - first)
+    return expm1(zeros_like(y) - minimum(zeros_like(y) - y, LARGEST))
 
 
 @inlined
@@ -225,13 +119,13 @@ def _narrow_pairs(first, last, c, real, exp_keys, q, values):
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last - 1, 2):
         i, i1 = get(real, r), get(real, r + 1)
-        weight = _power_of_two(_tanh(_pair(load(exp_keys, i), q)), c)
-        weight1 = _power_of_two(_tanh(_pair(load(exp_keys, i1), q)), c)
+        weight = power_of_two(_tanh(_pair(load(exp_keys, i), q)), c)
+        weight1 = power_of_two(_tanh(_pair(load(exp_keys, i1), q)), c)
         den = den + (weight + weight1)
         num = (num + weight * load(values, i)) + weight1 * load(values, i1)
     if (last - first) % 2:
         i = get(real, last - 1)
-        weight = _power_of_two(_tanh(_pair(load(exp_keys, i), q)), c)
+        weight = power_of_two(_tanh(_pair(load(exp_keys, i), q)), c)
         den = den + weight
         num = num + weight * load(values, i)
     return num, den
@@ -242,7 +136,7 @@ def _wide_pairs(first, last, c, wide, real, keys, q, values):
     num, den = zeros_like(values), zeros_like(values)
     for r in range(first, last):
         i = get(real, r)
-        weight = _power_of_two(_tanh(_wide_pair(load(keys, i), q, wide)), c)
+        weight = power_of_two(_tanh(_wide_pair(load(keys, i), q, wide)), c)
         den = den + weight
         num = num + weight * load(values, i)
     return num, den
@@ -253,7 +147,7 @@ def _pair_backward(i, q, share, s, c, wide, exp_keys, values):
     """Gradients of a pair's value and of its score."""
     k = load(exp_keys, i)
     t = _tanh(_wide_pair(k, q, wide) if wide else _pair(k, q))
-    weight = _power_of_two(t, c) * share
+    weight = power_of_two(t, c) * share
     return weight, weight * (load(values, i) - s) * (ONE - t * t)
 
 
@@ -281,7 +175,7 @@ def _near_backward(
 
     The loss changes with w_ij by G_j (x_i - s_j), where G = grad / denominator, the shares, and s is the result.
     """
-    _clear(part, 0, 2 * CHUNK)
+    clear(part, 0, 2 * CHUNK)
     for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
         q, share, s = load(exp_queries, j), load(shares, j), load(out, j)
         to_query = zeros_like(values)
@@ -309,123 +203,6 @@ def _near_backward(
         row = 2 * (i - n * CHUNK)
         store(to_keys, i, load(to_keys, i) + load(part, row))
         store(to_values, i, load(to_values, i) + load(part, row + 1))
-
-
-@inlined
-def _chunks(length):
-    return (length + CHUNK - 1) // CHUNK
-
-
-@part_of_a_loop
-def _clear(to, first, count):
-    for r in range(first, first + count):
-        store(to, r, zeros_like(to))
-
-
-@part_of_a_loop
-def _moments(points, length, tilt, h, starts, values, terms, moments):
-    """Row (2 m) terms + r is the sum of starts exp(tilt a) T_r(a / h) over chunk m, (2 m + 1) terms + r times values.
-
-    Two points at a time: sums are loaded and stored half as often. An odd last one meets a point that counts 0.
-    """
-    for m in range(_chunks(length)):
-        one, other = 2 * m * terms, (2 * m + 1) * terms
-        _clear(moments, one, 2 * terms)
-        last = min(length, (m + 1) * CHUNK)
-        for i in range(m * CHUNK, last, 2):
-            i1 = min(i + 1, last - 1)
-            a, b = load(points, i), load(points, i1)
-            y0 = zeros_like(moments) + _exp(a * tilt) * load(starts, i)
-            z0 = zeros_like(moments) + _exp(b * tilt) * load(starts, i1) * np.float32(i1 - i)
-            y, z = (zeros_like(moments) + a) / h, (zeros_like(moments) + b) / h
-            y1, z1 = y0 * y, z0 * z
-            y, z = y + y, z + z
-            v, w = zeros_like(moments) + load(values, i), zeros_like(moments) + load(values, i1)
-            for r in range(terms):
-                store(moments, one + r, load(moments, one + r) + (y0 + z0))
-                store(moments, other + r, load(moments, other + r) + y0 * v + z0 * w)
-                y0, y1 = y1, y * y1 - y0
-                z0, z1 = z1, z * z1 - z0
-
-
-@inlined
-def _evaluate(x, tilt, h, terms, first, second, third):
-    """exp(tilt x) sum_r terms[n + r] T_r(x / h) for n = first, second and third, where they are not -1."""
-    z = (zeros_like(terms) + x) / h
-    z0 = zeros_like(terms) + _exp(x * tilt)
-    z1 = z0 * z
-    z = z + z
-    one, two, three = zeros_like(terms), zeros_like(terms), zeros_like(terms)
-    if third < 0:
-        for r in range(second - first):
-            one = one + z0 * load(terms, first + r)
-            two = two + z0 * load(terms, second + r)
-            z0, z1 = z1, z * z1 - z0
-    else:
-        for r in range(second - first):
-            one = one + z0 * load(terms, first + r)
-            two = two + z0 * load(terms, second + r)
-            three = three + z0 * load(terms, third + r)
-            z0, z1 = z1, z * z1 - z0
-    return one, two, three
-
-
-@part_of_a_loop
-def _expand(table, width, size, moments, first, terms, to):
-    """terms[to + r] = sum_s table[r, s] moments[first + s], for r < size, a multiple of 4; rows are ``width`` long."""
-    for r in range(0, size, 4):
-        a, b, c, d = zeros_like(terms), zeros_like(terms), zeros_like(terms), zeros_like(terms)
-        row = r * width
-        for s in range(size):
-            moment = zeros_like(terms) + load(moments, first + s)
-            a = a + moment * get(table, row + s)
-            b = b + moment * get(table, row + width + s)
-            c = c + moment * get(table, row + 2 * width + s)
-            d = d + moment * get(table, row + 3 * width + s)
-        store(terms, to + r, a)
-        store(terms, to + r + 1, b)
-        store(terms, to + r + 2, c)
-        store(terms, to + r + 3, d)
-
-
-@part_of_a_loop
-def _add(total, moments, rows, m, sign):
-    """Add the moments of chunk m, or take them away."""
-    for r in range(rows):
-        store(total, r, load(total, r) + load(moments, m * rows + r) * sign)
-
-
-@part_of_a_loop
-def _count(first_real, length, start, stop):
-    """The real tokens in chunks start ... stop - 1."""
-    return get(first_real, min(length, max(0, stop * CHUNK))) - get(first_real, min(length, max(0, start * CHUNK)))
-
-
-@part_of_a_loop
-def _slide(total, current, moments, terms, m, length, before, after, far, first_real):
-    """From the moments of all chunks far from chunk m - 1 to those far from m: up to ``far`` chunks away.
-
-    The running total is kept in float64, so that what is taken out again leaves no trace; where no token is left, not
-    even a rounding of it.
-    """
-    rows, chunks = 2 * terms, _chunks(length)
-    if m == 0:
-        _clear(total, 0, rows)
-        for n in range(1, min(chunks, far + 1) if after else 0):
-            _add(total, moments, rows, n, 1)
-    if m > 0 and before:
-        _add(total, moments, rows, m - 1, 1)
-        if m - 1 - far >= 0:
-            _add(total, moments, rows, m - 1 - far, -1)
-    if m > 0 and after:
-        _add(total, moments, rows, m, -1)
-        if m + far < chunks:
-            _add(total, moments, rows, m + far, 1)
-    left = _count(first_real, length, m - far, m) if before else 0
-    if left + (_count(first_real, length, m + 1, m + 1 + far) if after else 0) == 0:
-        _clear(total, 0, rows)
-    for r in range(rows):
-        store(current, r, load(total, r))
 
 
 def scratch_rows(length, terms):
@@ -459,92 +236,11 @@ def _scratch(scratch, length, terms):
     buffers, sums, total, moments, _ = _scratch_rows(length, terms)
     real = memory_at(scratch, "i")
     moments32, moments64 = _rows(scratch, moments), memory_at(scratch + 64 * moments, "d")
-    total, all_moments = memory_at(scratch + 64 * total, "d"), _chunks(length) * 2 * terms * LANES
+    total, all_moments = memory_at(scratch + 64 * total, "d"), num_chunks(length) * 2 * terms * LANES
     current32, current64 = skip(moments32, all_moments), skip(moments64, all_moments)
     far32 = moments32, total, current32, skip(current32, 2 * terms * LANES)
     far64 = moments64, total, current64, skip(current64, 2 * terms * LANES)
     return real, skip(real, length + 1), scratch + 64 * buffers, _rows(scratch, sums), far32, far64
-
-
-@part_of_a_loop
-def _forward_far(
-    keys,
-    queries,
-    ones,
-    values,
-    first_real,
-    length,
-    tilt,
-    h,
-    size,
-    weight,
-    width,
-    memory,
-    before,
-    after,
-    far,
-    numerator,
-    denominator,
-):
-    """Add to every query the keys of chunks up to ``far`` chunks away."""
-    moments, total, current, terms = memory
-    _moments(keys, length, tilt, h, ones, values, size, moments)
-    for m in range(_chunks(length)):
-        _slide(total, current, moments, size, m, length, before, after, far, first_real)
-        _expand(weight, width, size, current, 0, terms, 0)
-        _expand(weight, width, size, current, size, terms, size)
-        for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
-            den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
-            store(denominator, j, load(denominator, j) + den)
-            store(numerator, j, load(numerator, j) + num)
-
-
-@part_of_a_loop
-def _backward_far(
-    keys,
-    queries,
-    ones,
-    values,
-    shares,
-    out,
-    first_real,
-    everyone,
-    length,
-    tilt,
-    h,
-    size,
-    weight,
-    width,
-    memory,
-    before,
-    after,
-    far,
-    to_keys,
-    to_queries,
-    to_values,
-):
-    """The same for gradients, see ``_near_backward``."""
-    moments, total, current, terms = memory
-    slope = skip(weight, width * width)
-    _moments(keys, length, tilt, h, ones, values, size, moments)
-    for m in range(_chunks(length)):
-        _slide(total, current, moments, size, m, length, before, after, far, first_real)
-        _expand(slope, width, size, current, 0, terms, 0)
-        _expand(slope, width, size, current, size, terms, size)
-        for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
-            den, num, _ = _evaluate(load(queries, j), tilt, h, terms, 0, size, -1)
-            store(to_queries, j, load(to_queries, j) + load(shares, j) * (num - load(out, j) * den))
-    # Keys before a query get their gradient from it: seen from the keys, the queries lie behind.
-    _moments(queries, length, tilt, h, shares, out, size, moments)
-    for m in range(_chunks(length)):
-        _slide(total, current, moments, size, m, length, after, before, far, everyone)
-        _expand(weight, width, size, current, 0, terms, 0)
-        _expand(slope, width, size, current, 0, terms, size)
-        _expand(slope, width, size, current, size, terms, 2 * size)
-        for i in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
-            to_value, share, pull = _evaluate(load(keys, i), tilt, h, terms, 0, size, 2 * size)
-            store(to_values, i, load(to_values, i) + to_value * load(ones, i))
-            store(to_keys, i, load(to_keys, i) + (load(values, i) * share - pull) * load(ones, i))
 
 
 @part_of_a_loop
@@ -579,14 +275,14 @@ def _set_up(
     count = 0
     for i in range(length):
         put(first_real, i, count)
-        query = _get(queries, shape, row, i, first)
+        query = load_features(queries, shape, row, i, first)
         store(q, i, query)
         high, low = maximum(zeros_like(k) - query, high), maximum(query, low)
         if get(mask, row * length + i):
-            key = _get(keys, shape, row, i, first)
+            key = load_features(keys, shape, row, i, first)
             high, low = maximum(key, high), maximum(zeros_like(k) - key, low)
             store(k, i, key)
-            store(x, i, _get(values, shape, row, i, first))
+            store(x, i, load_features(values, shape, row, i, first))
             store(ones, i, zeros_like(k) + ONE)
             put(real, count, i)
             count += 1
@@ -602,8 +298,8 @@ def _set_up(
             key, query = load(k, i) - shift * load(ones, i), load(q, i) + shift
             store(k, i, key)
             store(q, i, query)
-            store(exp_k, i, _expm1(key * factor))
-            store(exp_q, i, _expm1(query * factor))
+            store(exp_k, i, expm1(key * factor))
+            store(exp_q, i, expm1(query * factor))
         return half_range, np.float32(0)
     for i in range(length):
         store(exp_k, i, load(k, i))
@@ -634,7 +330,7 @@ def forward(arguments):
     )
     inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
     out, denominators, save = unpack(arguments, TENSORS, "ffn")
-    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, _chunks(length)
+    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, num_chunks(length)
     see, c = (before, after, same, window), np.float32(scale) * LOG2_E
     real, first_real, buffers, _, far32, far64 = _scratch(scratch, length, max(width32, width64))
     k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
@@ -642,8 +338,8 @@ def forward(arguments):
     num, den = _rows(buffers, 6 * length), _rows(buffers, 7 * length)
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
-        _clear(num, 0, length)
-        _clear(den, 0, length)
+        clear(num, 0, length)
+        clear(den, 0, length)
         half_range, wide = _set_up(
             shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
         )
@@ -653,19 +349,19 @@ def forward(arguments):
             points, results = (k, q, ones, x, first_real, length, tilt), (before, after, far, num, den)
             if tier < num_tiers32:
                 table = skip(table32, tier * 2 * width32 * width32)
-                _forward_far(*points, np.float32(h), n, table, width32, far32, *results)
+                forward_far(*points, np.float32(h), n, table, width32, far32, *results)
             else:
                 table = skip(table64, (tier - num_tiers32) * 2 * width64 * width64)
-                _forward_far(*points, h, n, table, width64, far64, *results)
+                forward_far(*points, h, n, table, width64, far64, *results)
         for m in range(chunks):
             for n in range(chunks):
                 if _is_near(m, n, before, after, far, window):
                     _near(m, n, length, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
         for j in range(length):
             total = load(den, j)
-            _put(out, shape, row, j, first, divide_or_zero(load(num, j), total))
+            store_features(out, shape, row, j, first, divide_or_zero(load(num, j), total))
             if save:
-                _put(denominators, shape, row, j, first, total)
+                store_features(denominators, shape, row, j, first, total)
 
 
 @whole_loop
@@ -678,7 +374,7 @@ def backward(arguments):
     )
     inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
     out, denominators, grad, grad_keys, grad_queries, grad_values = unpack(arguments, TENSORS, "ffffff")
-    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, _chunks(length)
+    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, num_chunks(length)
     see, c = (before, after, same, window), np.float32(scale) * LOG2_E
     real, first_real, buffers, sums, far32, far64 = _scratch(scratch, length, max(width32, width64))
     k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
@@ -694,11 +390,11 @@ def backward(arguments):
             shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
         )
         for j in range(length):
-            total = _get(denominators, shape, row, j, first)
-            store(parts, j, divide_or_zero(_get(grad, shape, row, j, first), total))
-            store(s, j, _get(out, shape, row, j, first))
+            total = load_features(denominators, shape, row, j, first)
+            store(parts, j, divide_or_zero(load_features(grad, shape, row, j, first), total))
+            store(s, j, load_features(out, shape, row, j, first))
         for to in (to_k, to_q, to_x):
-            _clear(to, 0, length)
+            clear(to, 0, length)
         tier, far = _reach(half_range, length, window, tiers, num_tiers, shortest)
         if far:
             h, tilt, n = _tier(tiers, tier)
@@ -706,16 +402,16 @@ def backward(arguments):
             results = (before, after, far, to_k, to_q, to_x)
             if tier < num_tiers32:
                 table = skip(table32, tier * 2 * width32 * width32)
-                _backward_far(*points, np.float32(h), n, table, width32, far32, *results)
+                backward_far(*points, np.float32(h), n, table, width32, far32, *results)
             else:
                 table = skip(table64, (tier - num_tiers32) * 2 * width64 * width64)
-                _backward_far(*points, h, n, table, width64, far64, *results)
+                backward_far(*points, h, n, table, width64, far64, *results)
         for m in range(chunks):
             for n in range(chunks):
                 if _is_near(m, n, before, after, far, window):
                     inside = (real, first_real, exp_k, exp_q, x, parts, s)
                     _near_backward(m, n, length, see, c, wide, *inside, to_k, to_q, to_x, sums)
         for i in range(length):
-            _put(grad_keys, shape, row, i, first, load(to_k, i))
-            _put(grad_queries, shape, row, i, first, load(to_q, i))
-            _put(grad_values, shape, row, i, first, load(to_x, i))
+            store_features(grad_keys, shape, row, i, first, load(to_k, i))
+            store_features(grad_queries, shape, row, i, first, load(to_q, i))
+            store_features(grad_values, shape, row, i, first, load(to_x, i))

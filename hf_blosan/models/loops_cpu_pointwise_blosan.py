@@ -1,9 +1,8 @@
-"""The loops of ``fused_pointwise_blosan``, compiled by numba, over rows of features; file dates as in
-``loops_cpu_blosan``."""
+"""The loops of ``fused_pointwise_blosan``, compiled by numba, over rows of features."""
 
 import numpy as np
 
-from .loops_cpu_blosan import HEADER, ONE, _exp, _expm1, inlined, share, whole_loop
+from .compiled_cpu_blosan import HEADER, ONE, exp, expm1, inlined, share, whole_loop
 from .vector_cpu_blosan import (
     LANES,
     get,
@@ -22,13 +21,13 @@ LIMIT = np.float32(87)  # exp of it is a float32, and of minus it one that is no
 
 
 @inlined
-def _get(source, offset, count):
+def load_row(source, offset, count):
     """16 numbers, 0 behind the first ``count``."""
     return load_at(source, offset) if count >= LANES else load_part_at(source, offset, count)
 
 
 @inlined
-def _put(to, offset, count, vector):
+def store_row(to, offset, count, vector):
     if count >= LANES:
         store_at(to, offset, vector)
     else:
@@ -39,7 +38,7 @@ def _put(to, offset, count, vector):
 def _sigmoid(x):
     """1 / (1 + exp(-x)); the last term takes back the error of r, but for its square."""
     minus = maximum(zeros_like(x) - LIMIT, minimum(zeros_like(x) - x, LIMIT))
-    s = ONE + _exp(minus)
+    s = ONE + exp(minus)
     r = reciprocal(s)
     return r + r * (ONE - r * s)
 
@@ -52,9 +51,9 @@ def elu(arguments):
     for row in range(start, stop):
         for first in range(0, size, LANES):
             place, count = row * size + first, size - first
-            y = _get(x, place, count) + _get(bias, row // repeat * size + first, count)
+            y = load_row(x, place, count) + load_row(bias, row // repeat * size + first, count)
             negative = maximum(zeros_like(y) - LIMIT, minimum(y, 0))
-            _put(out, place, count, maximum(zeros_like(y), y) + _expm1(negative))
+            store_row(out, place, count, maximum(zeros_like(y), y) + expm1(negative))
 
 
 @whole_loop
@@ -65,8 +64,8 @@ def elu_backward(arguments):
     for row in range(start, stop):
         for first in range(0, size, LANES):
             place, count = row * size + first, size - first
-            slope = minimum(_get(y, place, count) + ONE, 1)
-            _put(out, place, count, _get(grad, place, count) * slope)
+            slope = minimum(load_row(y, place, count) + ONE, 1)
+            store_row(out, place, count, load_row(grad, place, count) * slope)
 
 
 @whole_loop
@@ -88,10 +87,10 @@ def gated_sum(arguments):
             place, count = row * size + d, size - d
             result = zeros_like(out)
             if seen:
-                gate = _sigmoid(_get(scores, place, count) + _get(bias, row // repeat * size + d, count))
-                other = _get(second, place, count)
-                result = other + gate * (_get(first, place, count) - other)
-            _put(out, to + d, count, result)
+                gate = _sigmoid(load_row(scores, place, count) + load_row(bias, row // repeat * size + d, count))
+                other = load_row(second, place, count)
+                result = other + gate * (load_row(first, place, count) - other)
+            store_row(out, to + d, count, result)
 
 
 @whole_loop
@@ -110,11 +109,11 @@ def gated_sum_backward(arguments):
             place, count = row * size + d, size - d
             one, two, score = zeros_like(grad), zeros_like(grad), zeros_like(grad)
             if seen:
-                g = _get(grad, source + d, count)
-                gate = _sigmoid(_get(scores, place, count) + _get(bias, row // repeat * size + d, count))
+                g = load_row(grad, source + d, count)
+                gate = _sigmoid(load_row(scores, place, count) + load_row(bias, row // repeat * size + d, count))
                 one = g * gate
                 two = g - one
-                score = (_get(first, place, count) - _get(second, place, count)) * one * (ONE - gate)
-            _put(to_first, place, count, one)
-            _put(to_second, place, count, two)
-            _put(to_scores, place, count, score)
+                score = (load_row(first, place, count) - load_row(second, place, count)) * one * (ONE - gate)
+            store_row(to_first, place, count, one)
+            store_row(to_second, place, count, two)
+            store_row(to_scores, place, count, score)

@@ -1,8 +1,8 @@
-"""The loops of ``fused_recurrence_blosan``, compiled by numba; items and file dates as in ``loops_cpu_blosan``."""
+"""The loops of ``fused_recurrence_blosan``, compiled by numba; items as in ``loops_cpu_blosan``."""
 
 import numpy as np
 
-from .loops_cpu_blosan import HEADER, _get, _put, share, whole_loop
+from .compiled_cpu_blosan import HEADER, load_features, share, store_features, whole_loop
 from .vector_cpu_blosan import LANES, unpack, zeros_like
 
 ONE = np.float32(1)
@@ -18,9 +18,9 @@ def forward(arguments):
         row, first = item // blocks, item % blocks * LANES
         state = zeros_like(values)
         for i in range(length):
-            gate = _get(forget, shape, row, i, first)
-            state = gate * state + (ONE - gate) * _get(values, shape, row, i, first)
-            _put(states, shape, row, i, first, state)
+            gate = load_features(forget, shape, row, i, first)
+            state = gate * state + (ONE - gate) * load_features(values, shape, row, i, first)
+            store_features(states, shape, row, i, first, state)
 
 
 @whole_loop
@@ -33,10 +33,12 @@ def backward(arguments):
         row, first = item // blocks, item % blocks * LANES
         later = zeros_like(values)
         for i in range(length - 1, -1, -1):
-            gate, total = _get(forget, shape, row, i, first), _get(grad, shape, row, i, first) + later
+            gate = load_features(forget, shape, row, i, first)
+            total = load_features(grad, shape, row, i, first) + later
             before = zeros_like(values)
             if i > 0:
-                before = _get(states, shape, row, i - 1, first)
-            _put(grad_forget, shape, row, i, first, total * (before - _get(values, shape, row, i, first)))
-            _put(grad_values, shape, row, i, first, (ONE - gate) * total)
+                before = load_features(states, shape, row, i - 1, first)
+            change = before - load_features(values, shape, row, i, first)
+            store_features(grad_forget, shape, row, i, first, total * change)
+            store_features(grad_values, shape, row, i, first, (ONE - gate) * total)
             later = gate * total

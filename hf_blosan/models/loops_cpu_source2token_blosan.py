@@ -1,9 +1,9 @@
-"""The loops of ``fused_source2token_blosan``, compiled by numba; items and file dates as in ``loops_cpu_blosan``."""
+"""The loops of ``fused_source2token_blosan``, compiled by numba; items as in ``loops_cpu_blosan``."""
 
 import numpy as np
 
+from .compiled_cpu_blosan import HEADER, exp, load_features, share, store_features, whole_loop
 from .far_field_blosan import CHUNK
-from .loops_cpu_blosan import HEADER, _exp, _get, _put, share, whole_loop
 from .vector_cpu_blosan import LANES, divide_or_zero, get, maximum, unpack, zeros_like
 
 LOWEST = np.float32(-87)  # exp of it is the smallest normal number, next to weights of 1
@@ -20,20 +20,20 @@ def forward(arguments):
         top = zeros_like(scores) - np.float32(np.inf)
         for i in range(length):
             if get(mask, row * length + i):
-                top = maximum(top, _get(scores, shape, row, i, first))
+                top = maximum(top, load_features(scores, shape, row, i, first))
         num, den = zeros_like(scores), zeros_like(scores)
         for m in range(0, length, CHUNK):
             part, weights = zeros_like(scores), zeros_like(scores)
             for i in range(m, min(length, m + CHUNK)):
                 if get(mask, row * length + i):
-                    score = _get(scores, shape, row, i, first) - top
-                    weight = _exp(maximum(zeros_like(scores) + LOWEST, score))
+                    score = load_features(scores, shape, row, i, first) - top
+                    weight = exp(maximum(zeros_like(scores) + LOWEST, score))
                     weights = weights + weight
-                    part = part + weight * _get(values, shape, row, i, first)
+                    part = part + weight * load_features(values, shape, row, i, first)
             num, den = num + part, den + weights
-        _put(out, vector, row, 0, first, divide_or_zero(num, den))
-        _put(tops, vector, row, 0, first, top)
-        _put(totals, vector, row, 0, first, den)
+        store_features(out, vector, row, 0, first, divide_or_zero(num, den))
+        store_features(tops, vector, row, 0, first, top)
+        store_features(totals, vector, row, 0, first, den)
 
 
 @whole_loop
@@ -46,13 +46,14 @@ def backward(arguments):
     shape, vector, blocks = (length, size), (1, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
-        top, result = _get(tops, vector, row, 0, first), _get(out, vector, row, 0, first)
-        scaled = divide_or_zero(_get(grad, vector, row, 0, first), _get(totals, vector, row, 0, first))
+        top, result = load_features(tops, vector, row, 0, first), load_features(out, vector, row, 0, first)
+        total = load_features(totals, vector, row, 0, first)
+        scaled = divide_or_zero(load_features(grad, vector, row, 0, first), total)
         for i in range(length):
             to_value, to_score = zeros_like(scores), zeros_like(scores)
             if get(mask, row * length + i):
-                score = _get(scores, shape, row, i, first) - top
-                to_value = _exp(maximum(zeros_like(scores) + LOWEST, score)) * scaled
-                to_score = to_value * (_get(values, shape, row, i, first) - result)
-            _put(grad_values, shape, row, i, first, to_value)
-            _put(grad_scores, shape, row, i, first, to_score)
+                score = load_features(scores, shape, row, i, first) - top
+                to_value = exp(maximum(zeros_like(scores) + LOWEST, score)) * scaled
+                to_score = to_value * (load_features(values, shape, row, i, first) - result)
+            store_features(grad_values, shape, row, i, first, to_value)
+            store_features(grad_scores, shape, row, i, first, to_score)

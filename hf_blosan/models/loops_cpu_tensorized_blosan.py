@@ -1,9 +1,9 @@
-"""The loops of ``fused_tensorized_blosan``, compiled by numba; items and file dates as in ``loops_cpu_blosan``."""
+"""The loops of ``fused_tensorized_blosan``, compiled by numba; items as in ``loops_cpu_blosan``."""
 
 import numpy as np
 
-from .loops_cpu_blosan import HALF, HEADER, _exp, share, whole_loop
-from .loops_cpu_pointwise_blosan import _get, _put
+from .compiled_cpu_blosan import HALF, HEADER, exp, share, whole_loop
+from .loops_cpu_pointwise_blosan import load_row, store_row
 from .vector_cpu_blosan import LANES, get, maximum, minimum, one_if_zero, unpack, zeros_like
 
 LOWEST, HIGHEST = np.float32(-85), np.float32(75)  # exponents of source weights
@@ -27,21 +27,21 @@ def source_weights(arguments):
         bottom = top
         for i in range(length):
             if mask_row < 0 or get(mask, row * mask_row + i):
-                score = _get(scores, row * score_row + i * score_token + first, count)
+                score = load_row(scores, row * score_row + i * score_token + first, count)
                 top, bottom = maximum(score, top), maximum(zeros_like(scores) - score, bottom)
         # half the range is (top + bottom) / 2, as bottom = -min
         shift = top - minimum(maximum((top + bottom) * HALF, zeros_like(scores)), HIGHEST)
         for i in range(length):
             weight, value = zeros_like(scores), zeros_like(scores)
             if mask_row < 0 or get(mask, row * mask_row + i):
-                score = _get(scores, row * score_row + i * score_token + first, count)
-                weight = _exp(minimum(maximum(zeros_like(scores) + LOWEST, score - shift), HIGHEST))
-                value = weight * _get(v, row * v_row + i * v_token + first, count)
+                score = load_row(scores, row * score_row + i * score_token + first, count)
+                weight = exp(minimum(maximum(zeros_like(scores) + LOWEST, score - shift), HIGHEST))
+                value = weight * load_row(v, row * v_row + i * v_token + first, count)
             place = (row * length + i) * 2 * size + first
-            _put(both, place, count, value)
-            _put(both, place + size, count, weight)
+            store_row(both, place, count, value)
+            store_row(both, place + size, count, weight)
             if source_row >= 0:
-                _put(source, row * source_row + i * source_token + first, count, weight)
+                store_row(source, row * source_row + i * source_token + first, count, weight)
 
 
 @whole_loop
@@ -55,7 +55,7 @@ def quotients(arguments):
         row, i = item // length, item % length
         for first in range(0, size, LANES):
             place, count = item * 2 * size + first, size - first
-            divisor = one_if_zero(_get(both, place + size, count))
-            _put(out, row * out_row + i * out_token + first, count, _get(both, place, count) / divisor)
+            divisor = one_if_zero(load_row(both, place + size, count))
+            store_row(out, row * out_row + i * out_token + first, count, load_row(both, place, count) / divisor)
             if divisor_row >= 0:
-                _put(divisors, row * divisor_row + i * divisor_token + first, count, divisor)
+                store_row(divisors, row * divisor_row + i * divisor_token + first, count, divisor)

@@ -72,16 +72,18 @@ def over_rows(loop, count: int, work: int, *arguments, scratch: int = 0) -> None
         scratch: bytes of memory each thread needs for itself.
     """
     global _threads
+    if not count:
+        return
     fields = [_field(x) for x in arguments]
     workers = min(torch.get_num_threads(), count) if work > WORK_PER_THREAD else 1
-    memory = torch.empty(max(1, workers) * scratch, dtype=torch.uint8)
+    memory = torch.empty(workers * scratch, dtype=torch.uint8)
     fields = [memory.data_ptr(), scratch, *fields]
     if workers > 1 and _openmp() is not None:
         block = array.array("q", (count, *_who_am_i(), 0, 1, *fields))
         _openmp().GOMP_parallel(loop.call, _address(block), ctypes.c_uint(workers), ctypes.c_uint(0))
         return
-    blocks = [array.array("q", (count, 0, 0, worker, workers, *fields)) for worker in range(max(1, workers))]
-    if workers <= 1:
+    blocks = [array.array("q", (count, 0, 0, worker, workers, *fields)) for worker in range(workers)]
+    if workers == 1:
         loop.call(_address(blocks[0]))
         return
     if _threads is None:

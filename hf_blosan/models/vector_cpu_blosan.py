@@ -10,9 +10,9 @@ import operator
 
 try:
     from llvmlite import ir
-    from llvmlite.binding import get_host_cpu_features
     from numba import njit, types
     from numba.core import cgutils, config
+    from numba.core.codegen import get_host_cpu_features
     from numba.extending import intrinsic, models, overload, register_model
 except ImportError:  # kernels_cpu_blosan goes without
     raise
@@ -360,7 +360,7 @@ def reciprocal(typingctx, vector):
 
 def _cpu_features() -> list[str]:
     """What numba compiles for."""
-    return (config.CPU_FEATURES or get_host_cpu_features().flatten()).split(",")
+    return (get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
 
 
 @intrinsic
