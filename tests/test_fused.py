@@ -197,7 +197,35 @@ def test_gradients_and_registration(direction, implementation):
     for save in (True, False):
         for pairs in (None, token_mask):
             inputs = (x.detach().float().requires_grad_(save) for x in leaves)
-            torch.library.opcheck(fused_blosan._fused, (*inputs, mask, pairs, direction, 5.0, 2, implementation, save))
+            blocks = None if pairs is not None else 3
+            arguments = (*inputs, mask, pairs, direction, 5.0, 2, implementation, blocks, save)
+            torch.library.opcheck(fused_blosan._fused, arguments)
+
+
+@pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 9])
+def test_blocks_are_sentences_of_their_own(length, direction, implementation):
+    *inputs, mask = random_inputs(4, length, 20)
+    inputs, options = [x.float() for x in inputs], {"direction": direction, "implementation": implementation}
+    leaves, others = ([x.clone().requires_grad_() for x in inputs] for _ in range(2))
+    found = F.directional_attention(*leaves, key_mask=mask, block_length=3, **options)
+    rows = [
+        F.directional_attention(*(x[:, m : m + 3] for x in others), key_mask=mask[:, m : m + 3], **options)
+        for m in range(0, length, 3)
+    ]
+    expected = torch.cat(rows, dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    for x in (found, expected):
+        (x * inputs[0]).sum().backward()
+    for one, other in zip(leaves, others, strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_blocks_leave_no_place_for_a_token_mask():
+    x, token_mask = torch.randn(1, 4, 3), torch.ones(4, 4, dtype=torch.bool)
+    with pytest.raises(ValueError, match="token_mask and block_length"):
+        F.directional_attention(x, x, x, direction="full", token_mask=token_mask, block_length=2)
 
 
 @pytest.mark.parametrize("openmp", [True, False])

@@ -29,6 +29,10 @@ def gated_sum(scores, bias, first, second, mask=None):
     return mixed if mask is None else mixed * mask[..., None]
 
 
+def with_mask(*inputs):
+    return fused.gated_sum(*inputs[:-1], mask=inputs[-1])
+
+
 def results(function, inputs, grad, *others):
     leaves = [x.clone().requires_grad_() for x in inputs]
     out = function(*leaves, *others)
@@ -68,15 +72,33 @@ def test_gated_sum(shape, parts, masked):
     scores, first, second = (random(G, N, D, seed=seed, spread=3) for seed in range(3))
     mask = {"no": None, "one": random(N, seed=5) > 0, "each": random(G, N, seed=5) > 0}[masked]
     inputs = [scores, random(parts, D, seed=4), first, second]
-    assert_as_exact(fused.gated_sum, gated_sum, inputs, random(G, N, D, seed=6), mask)
+    assert_as_exact(with_mask, gated_sum, inputs, random(G, N, D, seed=6), mask)
     expected = gated_sum(*inputs, mask)
     wide = torch.full((G, N, 2 * D), 7.0)
-    kept = max(1, N - 1)
     with torch.no_grad():
-        fused.gated_sum(*inputs, mask, out=wide[:, :kept, D:])
-    torch.testing.assert_close(wide[:, :kept, D:], expected[:, :kept], rtol=1e-5, atol=1e-6)
+        fused.gated_sum(*inputs, mask=mask, out=wide[..., D:])
+    torch.testing.assert_close(wide[..., D:], expected, rtol=1e-5, atol=1e-6)
     assert (wide[..., :D] == 7).all()
-    assert (wide[:, kept:] == 7).all()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6, 7])
+def test_a_bias_for_each_block(length):
+    """Row i of a sentence takes the bias of block i // 3."""
+    x, bias = random(2, length, 20), random(2, -(-length // 3), 20, seed=1)
+
+    def spread(bias):
+        return bias.repeat_interleave(3, dim=1)[:, :length].flatten(0, 1)
+
+    def kernel(x, bias):
+        return fused.gated_sum(x, bias, fused.elu_of_sum(x * 1, bias, 3), x, block_length=3)
+
+    def equation(x, bias):
+        rows = x.flatten(0, 1)
+        return torch.lerp(rows, F.elu(rows + spread(bias)), torch.sigmoid(rows + spread(bias))).view(x.shape)
+
+    assert_as_exact(kernel, equation, [x, bias], random(2, length, 20, seed=2))
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(x, bias), equation(x, bias))
 
 
 def test_extremes():
@@ -116,13 +138,13 @@ def test_several_threads_give_the_same(monkeypatch):
 
 def test_registration():
     x, bias = random(4, 20).requires_grad_(), random(2, 20, seed=1).requires_grad_()
-    torch.library.opcheck(fused._elu, (x, bias))
-    torch.library.opcheck(fused._elu_, (x.detach(), bias.detach()))
+    torch.library.opcheck(fused._elu, (x, bias, 4, 2))
+    torch.library.opcheck(fused._elu_, (x.detach(), bias.detach(), 4, 2))
     scores, first, second = (random(2, 3, 20, seed=seed).requires_grad_() for seed in range(3))
     mask = torch.tensor([True, False, True])
-    torch.library.opcheck(fused._gated_sum, (scores, bias, first, second, mask))
+    torch.library.opcheck(fused._gated_sum, (scores, bias, first, second, mask, 6, 3))
     without = [x.detach() for x in (scores, bias, first, second)]
-    torch.library.opcheck(fused._gated_sum_, (*without, None, torch.empty(2, 3, 20)))
+    torch.library.opcheck(fused._gated_sum_, (*without, None, torch.empty(2, 3, 20), 6, 3))
 
 
 def test_layers_are_the_same_with_torch_alone(monkeypatch):

@@ -38,6 +38,21 @@ def test_as_exact_as_the_equation(shape, spread):
         assert (fast[0] == 0).all()
 
 
+@pytest.mark.parametrize("implementation", ["auto", "eager"])
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 9])
+def test_blocks_are_sentences_of_their_own(length, implementation):
+    scores, values, mask = torch.randn(4, length, 20), torch.randn(4, length, 20), torch.rand(4, length) < 0.7
+    leaves, others = ([x.clone().requires_grad_() for x in (scores, values)] for _ in range(2))
+    found = fused.source2token_attention(*leaves, mask=mask, block_length=3, implementation=implementation)
+    rows = [equation(*(x[:, m : m + 3] for x in others), mask=mask[:, m : m + 3]) for m in range(0, length, 3)]
+    expected = torch.stack(rows, dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    for x in (found, expected):
+        x.sin().sum().backward()
+    for one, other in zip(leaves, others, strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-6)
+
+
 def test_padding_is_not_looked_at():
     values = torch.randn(2, 5, 20)
     mask = torch.tensor([[True] * 3 + [False] * 2] * 2)
@@ -57,7 +72,8 @@ def test_nan_of_a_real_token_is_not_hidden():
 
 def test_registration():
     inputs = [torch.randn(2, 4, 20, requires_grad=True) for _ in range(2)]
-    torch.library.opcheck(fused._fused, (*inputs, torch.ones(2, 4, dtype=torch.bool)))
+    for block_length in (None, 3):
+        torch.library.opcheck(fused._fused, (*inputs, torch.ones(2, 4, dtype=torch.bool), block_length))
 
 
 def test_unknown_implementation():

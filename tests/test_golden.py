@@ -20,6 +20,7 @@ from hf_blosan import convert_tf_checkpoint as tf
 from hf_blosan import functional
 from hf_blosan.functional import IMPLEMENTATIONS
 from hf_blosan.models import layers_blosan, layers_tensorized_blosan, recurrent_blosan
+from hf_blosan.models.functional_blosan import in_blocks
 from hf_blosan.models.layers_blosan import (
     DirectionalSelfAttention,
     FeatureAttention,
@@ -85,21 +86,23 @@ def quantities(layer, name, seen):
             "output@2": seen[name][1][0],
         }
     if isinstance(layer, MaskedBlockSelfAttention):
-        rep_map = out("dense_map").unflatten(1, (-1, layer.block_length))
         inputs, _ = seen[f"{name}.global_attention".lstrip(".")]
-        shape = rep_map.shape[:2]
+        rep_map = out("dense_map")
         keys, queries = out("block_attention.alignment_map").chunk(2, dim=-1)
         context, gate = out("fusion").chunk(2, dim=-1)
-        return {
+        of_tokens = {
             "rep_map": rep_map,
-            "dependent": keys.unflatten(0, shape),
-            "head": queries.unflatten(0, shape),
-            "attn_score": maps.attentions[0],
-            "inter_block_logits": out("block_pooling").unflatten(0, shape),
-            "inter_block_soft": maps.attentions[1],
-            "inter_block_attn_output": inputs[0],
+            "dependent": keys,
+            "head": queries,
+            "inter_block_logits": out("block_pooling"),
             "new_context": context,
             "gate_sig": gate.sigmoid(),
+        }
+        blocks = {what: in_blocks(x, layer.block_length).unflatten(0, (len(x), -1)) for what, x in of_tokens.items()}
+        return blocks | {
+            "attn_score": maps.attentions[0],
+            "inter_block_soft": maps.attentions[1],
+            "inter_block_attn_output": inputs[0],
             "output": seen[name][1][0],
         }
     if isinstance(layer, TensorizedSelfAttention):
@@ -159,6 +162,10 @@ def where_comparable(layer, quantity, expected, actual, mask_BN):
         padding = -mask_BN.shape[1] % layer.block_length
         query_BMR = torch.nn.functional.pad(mask_BN, (0, padding)).unflatten(1, (-1, layer.block_length))
         expected, actual = expected * query_BMR[..., None, None], actual * query_BMR[..., None, None]
+    if isinstance(layer, MaskedBlockSelfAttention) and actual.dim() == 4:
+        # The authors fill the last block up with tokens and compute them too.
+        token_BMR = in_blocks(torch.ones_like(mask_BN), layer.block_length).view(actual.shape[:3])
+        expected, actual = expected * token_BMR[..., None], actual * token_BMR[..., None]
     if quantity == "prob_dist":
         # Padded queries see real keys here and everything there; no result depends on them.
         expected, actual = expected * mask_BN[..., None], actual * mask_BN[..., None]

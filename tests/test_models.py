@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 import hf_blosan
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan.auto import ENCODERS
+from hf_blosan.models.functional_blosan import in_blocks
 
 # Encoders by name: model type and fields without which it would not be this encoder, or none of the sizes below.
 SYSTEMS = {config.model_type: (config.model_type, {}) for config, *_ in ENCODERS} | {
@@ -159,8 +160,11 @@ def test_maps_reproduce_the_attention(model_type):
         module.register_forward_hook(lambda m, i, o, position=position: seen.__setitem__(position, (i[0], o[0])))
     maps = model(**sentences(7, 4), output_attentions=True).attentions[0]
     for position, (values, attended) in seen.items():
-        weights = maps[:, position] if model_type == "disan" else maps[:, position].flatten(0, 1)
-        torch.testing.assert_close(torch.einsum("bijd,bjd->bid", weights, values), attended)
+        weights = maps[:, position]
+        if model_type == "biblosan":
+            values, weights = in_blocks(values, layer.directions[position].block_length), weights.flatten(0, 1)
+        found = torch.einsum("bijd,bjd->bid", weights, values).view(len(maps), -1, attended.shape[-1])
+        torch.testing.assert_close(found[:, : attended.shape[1]], attended)
 
 
 @every_encoder

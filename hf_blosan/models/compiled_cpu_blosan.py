@@ -109,22 +109,29 @@ def expm1(y):
 
 
 @inlined
-def load_features(source, shape, row, i, first):
-    """Features first ... first + 15 of token i, 0 beyond the last; those of the next row are asked for meanwhile.
+def place_of(row, length, sentence, rows):
+    """First token and tokens of a row: ``length`` tokens of a sentence, cut into ``rows``; the last may have fewer."""
+    part = row % rows * length
+    return row // rows * sentence + part, min(length, sentence - part)
+
+
+@inlined
+def load_features(source, shape, token, first):
+    """Features first ... first + 15 of a token, 0 beyond the last; those of the next row are asked for meanwhile.
 
     ``shape`` is the length and the features of a row.
     """
     length, size = shape
-    offset = (row * length + i) * size + first
+    offset = token * size + first
     prefetch_at(source, offset + length * size)
     return load_at(source, offset) if first + LANES <= size else load_part_at(source, offset, size - first)
 
 
 @inlined
-def store_features(to, shape, row, i, first, vector):
+def store_features(to, shape, token, first, vector):
     """The counterpart of :func:`load_features`."""
     length, size = shape
-    offset = (row * length + i) * size + first
+    offset = token * size + first
     prefetch_at(to, offset + length * size)
     if first + LANES <= size:
         store_at(to, offset, vector)

@@ -182,6 +182,14 @@ def directional_attention(
     return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
 
 
+def in_blocks(x: Tensor, block_length: int) -> Tensor:
+    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence filled up with zeros."""
+    padding = -x.shape[1] % block_length
+    if padding:
+        x = torch.cat([x, x.new_zeros(len(x), padding, *x.shape[2:])], dim=1)
+    return x.unflatten(1, (-1, block_length)).flatten(0, 1)
+
+
 def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
     """The weights of :func:`source2token_attention`, shape (B, N, D): for every feature a softmax over the tokens."""
     (scores_BND,) = _upcast(scores)

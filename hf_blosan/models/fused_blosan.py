@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 
 from .far_field_blosan import directional_attention_gradients, directional_attention_sums
-from .functional_blosan import DIRECTIONS, IMPLEMENTATIONS, check_shapes, check_window, full_token_mask, order_mask
+from .functional_blosan import (
+    DIRECTIONS,
+    IMPLEMENTATIONS,
+    check_shapes,
+    check_window,
+    full_token_mask,
+    in_blocks,
+    order_mask,
+)
 from .functional_blosan import directional_attention as directional_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .kernels_cpu_blosan import backward as cpu_backward
@@ -40,6 +48,7 @@ def directional_attention(
     token_mask: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
+    block_length: int | None = None,
     implementation: str = "auto",
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j) / c)) * x_i.
@@ -54,6 +63,8 @@ def directional_attention(
             masks let it; ``mask_from_heads`` makes one.
         scale: the constant c that bounds the scores; 5 in all three papers.
         window: let a query see only keys at most that many tokens away; any distance by default.
+        block_length: cut sentences into blocks of that many tokens, the last of which may have fewer, and let tokens
+            see those of their own block only.
         implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``; they differ in speed and memory, not in
             the function. Second derivatives exist for ``"eager"`` only.
 
@@ -61,8 +72,8 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or implementation, a window below 0, tensors or masks of other shapes, or a token
-            mask of floating-point numbers.
+        ValueError: unknown direction or implementation, a window below 0, tensors or masks of other shapes, a token
+            mask of floating-point numbers, or one together with blocks.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
@@ -73,12 +84,21 @@ def directional_attention(
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
     masks = {"direction": direction, "window": window, "key_mask": key_mask, "token_mask": token_mask}
-    if implementation == "eager":
-        return directional_attention_eager(keys, queries, values, **masks, scale=scale)
     low = values.dtype in (torch.bfloat16, torch.float16)
     inputs = [(x.float() if low else x.to(values.dtype)).contiguous() for x in (keys, queries, values)]
+    if block_length is not None and token_mask is not None:
+        raise ValueError("token_mask and block_length: blocks leave no place for a mask of tokens; give one of them")
+    if block_length is not None and (implementation == "eager" or not cpu_kernel_available(inputs[-1], scale)):
+        mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device) if key_mask is None else key_mask
+        rows = (in_blocks(x, block_length) for x in (keys, queries, values))
+        masks["key_mask"] = in_blocks(mask.bool(), block_length)
+        attended = directional_attention(*rows, **masks, scale=scale, implementation=implementation)
+        return attended.unflatten(0, (len(values), -1)).flatten(1, 2)[:, : values.shape[1]]
+    if implementation == "eager":
+        return directional_attention_eager(keys, queries, values, **masks, scale=scale)
     save = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return _fused(*inputs, **masks, scale=scale, implementation=implementation, save=save)[0].to(values.dtype)
+    options = {"scale": scale, "implementation": implementation, "block_length": block_length}
+    return _fused(*inputs, **masks, **options, save=save)[0].to(values.dtype)
 
 
 @torch.library.custom_op("hf_blosan::directional_attention", mutates_args=())
@@ -92,6 +112,7 @@ def _fused(
     scale: float,
     window: int | None,
     implementation: str,
+    block_length: int | None,
     save: bool,
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators, both (B, N, D); the second is empty unless it is to be saved."""
@@ -99,7 +120,7 @@ def _fused(
     if token_mask is not None:
         out, denominators = _in_chunks(*arguments[:-1], token_mask)
     elif cpu_kernel_available(values, scale):
-        return cpu_forward(*arguments, save)
+        return cpu_forward(*arguments, block_length, save)
     else:
         out, denominators = _without_cpu_kernel(*arguments)
     return out, denominators if save else torch.empty_like(values[:0])
@@ -141,12 +162,13 @@ def _fused_backward(
     scale: float,
     window: int | None,
     implementation: str,
+    block_length: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     arguments = (grad, keys, queries, values, key_mask, out, denominators, direction, scale, window, implementation)
     if token_mask is not None:
         return _backward_in_chunks(*arguments[:-1], token_mask)
     if cpu_kernel_available(values, scale):
-        return cpu_backward(*arguments)
+        return cpu_backward(*arguments, block_length)
     if cuda_kernel_available(values, scale):
         return cuda_backward(*arguments)
     if implementation == "linear" and values.device.type == "cpu" and values.dtype == torch.float32:
@@ -196,12 +218,12 @@ def _weights(keys, queries, key_mask, direction, scale, window, token_mask, rows
 
 
 @_fused.register_fake
-def _(keys, queries, values, key_mask, token_mask, direction, scale, window, implementation, save):
+def _(keys, queries, values, key_mask, token_mask, direction, scale, window, implementation, block_length, save):
     return torch.empty_like(values), torch.empty_like(values if save else values[:0])
 
 
 @_fused_backward.register_fake
-def _(grad, keys, queries, values, key_mask, token_mask, out, denominators, direction, scale, window, implementation):
+def _(grad, keys, queries, values, key_mask, token_mask, out, denominators, *options):
     return torch.empty_like(values), torch.empty_like(values), torch.empty_like(values)
 
 
@@ -213,7 +235,7 @@ def _save(ctx, inputs, output):
 def _differentiate(ctx, grad, _):
     (*saved,) = ctx.saved_tensors
     gradients = _fused_backward(grad.contiguous(), *saved, *ctx.options)
-    return *gradients, None, None, None, None, None, None, None
+    return *gradients, None, None, None, None, None, None, None, None
 
 
 _fused.register_autograd(_differentiate, setup_context=_save)

@@ -9,6 +9,7 @@ call torch's operators.
 import torch
 from torch import Tensor
 
+from .functional_blosan import in_blocks
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .team_cpu_blosan import over_rows
 
@@ -26,55 +27,70 @@ def kernel_takes(implementation: str, *tensors: Tensor) -> bool:
     return all(cpu_kernel_available(x) for x in tensors)
 
 
-def elu_of_sum(x: Tensor, bias: Tensor) -> Tensor:
+def elu_of_sum(x: Tensor, bias: Tensor, block_length: int | None = None) -> Tensor:
     """elu(x + bias), in the memory of x where no gradient is wanted.
 
     Args:
         x: (..., D); nobody else may need it.
-        bias: (D), or (G, D) where each row serves one of G equal parts of the rows of x.
+        bias: (D), or (G, D) where each row serves one of G equal parts of the rows of x. With ``block_length`` x is
+            (B, N, D) and the bias (B, M, D), each row of which serves that many tokens, the last perhaps fewer.
     """
-    rows, bias = x.reshape(-1, x.shape[-1]), bias.reshape(-1, x.shape[-1])
+    rows, length, repeat = x.reshape(-1, x.shape[-1]), *_length_and_repeat(x, bias, block_length)
+    bias = bias.reshape(-1, x.shape[-1])
     if torch.is_grad_enabled():
-        return _elu(rows, bias).view(x.shape)
-    _elu_(rows, bias)
+        return _elu(rows, bias, length, repeat).view(x.shape)
+    _elu_(rows, bias, length, repeat)
     return rows.view(x.shape)
 
 
 def gated_sum(
-    scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None = None, out: Tensor | None = None
+    scores: Tensor,
+    bias: Tensor,
+    first: Tensor,
+    second: Tensor,
+    *,
+    mask: Tensor | None = None,
+    out: Tensor | None = None,
+    block_length: int | None = None,
 ) -> Tensor:
     """F first + (1 - F) second with F = sigmoid(scores + bias), and 0 where the mask is.
 
     Args:
         scores, first, second: (G, N, D).
-        bias: (D), or (G', D) where each row serves one of G' equal parts of the rows.
+        bias, block_length: as in :func:`elu_of_sum`.
         mask: (G, N) or, the same for all groups, (N): true at vectors that count.
-        out: where the first N' <= N vectors of each group are to be written, (G, N', D) with features side by side;
-            only where no gradient is wanted.
+        out: where the result is to be written, with features side by side; only where no gradient is wanted.
     """
     scores, first, second = scores.contiguous(), first.contiguous(), second.contiguous()
-    bias = bias.view(-1, scores.shape[-1])
+    length, repeat = _length_and_repeat(scores, bias, block_length)
+    bias = bias.reshape(-1, scores.shape[-1])
     if torch.is_grad_enabled():
-        return _gated_sum(scores, bias, first, second, mask)
+        return _gated_sum(scores, bias, first, second, mask, length, repeat)
     if out is None:
         out = torch.empty_like(scores)
-    _gated_sum_(scores, bias, first, second, mask, out)
+    _gated_sum_(scores, bias, first, second, mask, out, length, repeat)
     return out
 
 
-def _repeat(rows: int, bias: Tensor) -> int:
-    return max(1, rows // max(1, len(bias)))
+def _length_and_repeat(x: Tensor, bias: Tensor, block_length: int | None) -> tuple[int, int]:
+    """How many rows of x a group of rows of the bias serves, and how many each of them."""
+    if block_length is not None:
+        return x.shape[-2], block_length
+    rows = x.numel() // max(1, x.shape[-1])
+    return max(1, rows), max(1, rows // max(1, bias.numel() // max(1, x.shape[-1])))
 
 
 @torch.library.custom_op("hf_blosan::elu_", mutates_args=("x",))
-def _elu_(x: Tensor, bias: Tensor) -> None:
-    over_rows(elu_loop, len(x), x.numel(), x, bias, _repeat(len(x), bias), x, x.shape[1])
+def _elu_(x: Tensor, bias: Tensor, length: int, repeat: int) -> None:
+    fields = (x, bias.contiguous(), length, repeat, x, x.shape[1])
+    over_rows(elu_loop, len(x), x.numel(), *fields)
 
 
 @torch.library.custom_op("hf_blosan::elu", mutates_args=())
-def _elu(x: Tensor, bias: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    over_rows(elu_loop, len(x), x.numel(), x, bias, _repeat(len(x), bias), out, x.shape[1])
+def _elu(x: Tensor, bias: Tensor, length: int, repeat: int) -> Tensor:
+    x, out = x.contiguous(), torch.empty(x.shape)
+    fields = (x, bias.contiguous(), length, repeat, out, x.shape[1])
+    over_rows(elu_loop, len(x), x.numel(), *fields)
     return out
 
 
@@ -85,57 +101,66 @@ def _elu_backward(grad: Tensor, y: Tensor) -> Tensor:
     return out
 
 
-def _mask(mask: Tensor | None, length: int) -> tuple[Tensor | int, int]:
-    """A mask and how far it is from one group to the next, below 0 for no mask."""
-    if mask is None:
-        return 0, -1
-    return mask.bool().contiguous(), length if mask.dim() == 2 else 0
+def _gate_fields(scores, bias, first, second, mask, length: int, repeat: int) -> tuple:
+    group = scores.shape[1]
+    # How far it is from the mask of one group to that of the next; below 0 for no mask.
+    mask = (0, -1) if mask is None else (mask.bool().contiguous(), group if mask.dim() == 2 else 0)
+    return scores, bias.contiguous(), length, repeat, first, second, *mask
 
 
-def _write_gated_sum(scores, bias, first, second, mask, out) -> None:
-    groups, length, _ = scores.shape
-    inputs = (scores, bias, _repeat(groups * length, bias), first, second, *_mask(mask, length))
-    to = (out, *out.stride()[:2], out.shape[1])
-    over_rows(gated_sum_loop, groups * out.shape[1], out.numel(), *inputs, *to, *scores.shape[1:])
+def _write_gated_sum(scores, bias, first, second, mask, out, length, repeat) -> None:
+    groups, group, size = scores.shape
+    fields = (*_gate_fields(scores, bias, first, second, mask, length, repeat), out, *out.stride()[:2], group, size)
+    over_rows(gated_sum_loop, groups * group, out.numel(), *fields)
 
 
 @torch.library.custom_op("hf_blosan::gated_sum_", mutates_args=("out",))
-def _gated_sum_(scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None, out: Tensor) -> None:
-    _write_gated_sum(scores, bias, first, second, mask, out)
+def _gated_sum_(
+    scores: Tensor,
+    bias: Tensor,
+    first: Tensor,
+    second: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    length: int,
+    repeat: int,
+) -> None:
+    _write_gated_sum(scores, bias, first, second, mask, out, length, repeat)
 
 
 @torch.library.custom_op("hf_blosan::gated_sum", mutates_args=())
-def _gated_sum(scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None) -> Tensor:
+def _gated_sum(
+    scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None, length: int, repeat: int
+) -> Tensor:
     out = torch.empty_like(scores)
-    _write_gated_sum(scores, bias, first, second, mask, out)
+    _write_gated_sum(scores, bias, first, second, mask, out, length, repeat)
     return out
 
 
 @torch.library.custom_op("hf_blosan::gated_sum_backward", mutates_args=())
 def _gated_sum_backward(
-    grad: Tensor, scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None
+    grad: Tensor,
+    scores: Tensor,
+    bias: Tensor,
+    first: Tensor,
+    second: Tensor,
+    mask: Tensor | None,
+    length: int,
+    repeat: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    groups, length, _ = scores.shape
+    groups, group, size = scores.shape
     gradients = tuple(torch.empty_like(scores) for _ in range(3))
     if grad.stride(-1) != 1:
         grad = grad.contiguous()
-    inputs = (
-        grad,
-        *grad.stride()[:2],
-        scores,
-        bias,
-        _repeat(groups * length, bias),
-        first,
-        second,
-        *_mask(mask, length),
-    )
-    over_rows(gated_sum_backward_loop, groups * length, scores.numel(), *inputs, *gradients, *scores.shape[1:])
+    inputs = _gate_fields(scores, bias, first, second, mask, length, repeat)
+    fields = (*inputs, grad, *grad.stride()[:2], *gradients, group, size)
+    over_rows(gated_sum_backward_loop, groups * group, scores.numel(), *fields)
     return gradients
 
 
 @_elu.register_fake
-def _(x, bias):
-    return torch.empty_like(x)
+def _(x, bias, length, repeat):
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 @_elu_backward.register_fake
@@ -144,46 +169,56 @@ def _(grad, y):
 
 
 @_gated_sum.register_fake
-def _(scores, bias, first, second, mask):
+def _(scores, bias, first, second, mask, length, repeat):
     return torch.empty_like(scores)
 
 
 @_gated_sum_backward.register_fake
-def _(grad, scores, bias, first, second, mask):
+def _(grad, scores, bias, first, second, mask, length, repeat):
     return tuple(torch.empty_like(scores) for _ in range(3))
 
 
-def _sum_parts(rows: Tensor, bias: Tensor) -> Tensor:
+def _sum_parts(x: Tensor, bias: Tensor, length: int, repeat: int) -> Tensor:
     """The gradient of a bias from that of the rows it was added to."""
-    return rows.reshape(len(bias), -1, bias.shape[-1]).sum(1)
+    return in_blocks(x.reshape(-1, length, x.shape[-1]), repeat).sum(1).view(bias.shape)
+
+
+def _spread(bias: Tensor, x: Tensor, length: int, repeat: int) -> Tensor:
+    """The bias of every row of x."""
+    groups = x.numel() // max(1, length * x.shape[-1])
+    bias = bias.view(max(1, groups), -1, x.shape[-1]).repeat_interleave(repeat, dim=1)
+    return bias[:, :length].reshape(x.shape)
 
 
 def _save_elu(ctx, inputs, output):
-    ctx.save_for_backward(inputs[1], output)
+    _, bias, *ctx.places = inputs
+    ctx.save_for_backward(bias, output)
 
 
 def _differentiate_elu(ctx, grad):
     bias, y = ctx.saved_tensors
     # With grad enabled somebody wants to differentiate once more.
     to_x = grad * (y + 1).clamp(max=1) if torch.is_grad_enabled() else _elu_backward(grad, y)
-    return to_x, _sum_parts(to_x, bias) if ctx.needs_input_grad[1] else None
+    return to_x, _sum_parts(to_x, bias, *ctx.places) if ctx.needs_input_grad[1] else None, None, None
 
 
 def _save_gated_sum(ctx, inputs, output):
-    ctx.save_for_backward(*inputs)
+    *tensors, length, repeat = inputs
+    ctx.places = length, repeat
+    ctx.save_for_backward(*tensors)
 
 
 def _differentiate_gated_sum(ctx, grad):
     scores, bias, first, second, mask = saved = ctx.saved_tensors  # a checkpoint gives them out once
     if torch.is_grad_enabled():
-        gate = torch.sigmoid((scores.reshape(len(bias), -1, bias.shape[-1]) + bias[:, None]).view(scores.shape))
+        gate = torch.sigmoid(scores + _spread(bias, scores, *ctx.places))
         share = grad if mask is None else grad * mask[..., None]
         to_first, to_second = share * gate, share * (1 - gate)
         to_scores = (first - second) * to_first * (1 - gate)
     else:
-        to_scores, to_first, to_second = _gated_sum_backward(grad, *saved)
-    to_bias = _sum_parts(to_scores, bias) if ctx.needs_input_grad[1] else None
-    return to_scores, to_bias, to_first, to_second, None
+        to_scores, to_first, to_second = _gated_sum_backward(grad, *saved, *ctx.places)
+    to_bias = _sum_parts(to_scores, bias, *ctx.places) if ctx.needs_input_grad[1] else None
+    return to_scores, to_bias, to_first, to_second, None, None, None
 
 
 _elu.register_autograd(_differentiate_elu, setup_context=_save_elu)

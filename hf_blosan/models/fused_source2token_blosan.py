@@ -7,7 +7,7 @@ the CPU, a score for every feature, and a vector of 0 for empty rows. Elsewhere 
 import torch
 from torch import Tensor
 
-from .functional_blosan import IMPLEMENTATIONS, check_shapes
+from .functional_blosan import IMPLEMENTATIONS, check_shapes, in_blocks
 from .functional_blosan import source2token_attention as source2token_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .team_cpu_blosan import over_items
@@ -18,7 +18,13 @@ if cpu_kernel_available():
 
 
 def source2token_attention(
-    scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero", implementation: str = "auto"
+    scores: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor,
+    empty_rows: str = "zero",
+    block_length: int | None = None,
+    implementation: str = "auto",
 ) -> Tensor:
     """Source2token self-attention (DiSAN Eq. 12-14): one vector for a sentence, each feature with its own weights.
 
@@ -28,11 +34,13 @@ def source2token_attention(
         mask: (B, N), true at real tokens.
         empty_rows: the vector of a row without any real token: ``"zero"``, or ``"mean"`` of its padding as the
             authors' code has it (that value depends on what the padding holds).
+        block_length: cut sentences into M blocks of that many tokens, the last of which may have fewer, and give a
+            vector for each.
         implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"`` (the same as fused); they differ in speed,
             not in the function. Second derivatives exist for ``"eager"`` only.
 
     Returns:
-        (B, D) in the dtype of ``values``.
+        (B, D) in the dtype of ``values``; (B, M, D) with blocks.
 
     Raises:
         ValueError: unknown implementation, or a mask of another shape.
@@ -42,44 +50,69 @@ def source2token_attention(
     check_shapes(*values.shape[:2], mask)
     same = scores.shape == values.shape and scores.dtype == values.dtype
     if implementation == "eager" or empty_rows != "zero" or not same or not cpu_kernel_available(values):
-        return source2token_attention_eager(scores, values, mask=mask, empty_rows=empty_rows)
-    return _fused(scores.contiguous(), values.contiguous(), mask.bool().contiguous())[0]
+        if block_length is None:
+            return source2token_attention_eager(scores, values, mask=mask, empty_rows=empty_rows)
+        scores_XRD, values_XRD, mask_XR = (in_blocks(x, block_length) for x in (scores, values, mask.bool()))
+        pooled_XD = source2token_attention_eager(scores_XRD, values_XRD, mask=mask_XR, empty_rows=empty_rows)
+        return pooled_XD.unflatten(0, (len(values), -1))
+    pooled = _fused(scores.contiguous(), values.contiguous(), mask.bool().contiguous(), block_length)[0]
+    return pooled[:, 0] if block_length is None else pooled
 
 
 @torch.library.custom_op("hf_blosan::source2token_attention", mutates_args=())
-def _fused(scores: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Result, largest scores and sums of weights, all (B, D)."""
-    results = _fused_fake(scores, values, mask)
-    over_items(forward_loop, values, values.numel(), scores, values, mask, *results, *values.shape[1:])
+def _fused(scores: Tensor, values: Tensor, mask: Tensor, block_length: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Result, largest scores and sums of weights, all (B, M, D)."""
+    results = _fused_fake(scores, values, mask, block_length)
+    length, rows = _length_and_rows(values, block_length)
+    shape = (length, values.shape[2], values.shape[1], rows)
+    over_items(forward_loop, values, values.numel(), scores, values, mask, *results, *shape, rows=rows)
     return results
 
 
 @torch.library.custom_op("hf_blosan::source2token_attention_backward", mutates_args=())
 def _fused_backward(
-    grad: Tensor, scores: Tensor, values: Tensor, mask: Tensor, out: Tensor, tops: Tensor, totals: Tensor
+    grad: Tensor,
+    scores: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    block_length: int | None,
+    out: Tensor,
+    tops: Tensor,
+    totals: Tensor,
 ) -> tuple[Tensor, Tensor]:
     gradients = torch.empty_like(scores), torch.empty_like(values)
     inputs = (grad.contiguous(), scores, values, mask, out, tops, totals)
-    over_items(backward_loop, values, values.numel(), *inputs, *gradients, *values.shape[1:])
+    length, rows = _length_and_rows(values, block_length)
+    shape = (length, values.shape[2], values.shape[1], rows)
+    over_items(backward_loop, values, values.numel(), *inputs, *gradients, *shape, rows=rows)
     return gradients
 
 
 @_fused.register_fake
-def _fused_fake(scores, values, mask):
-    return tuple(values.new_empty(values.shape[0], values.shape[2]) for _ in range(3))
+def _fused_fake(scores, values, mask, block_length):
+    rows = _length_and_rows(values, block_length)[1]
+    return tuple(values.new_empty(values.shape[0], rows, values.shape[2]) for _ in range(3))
 
 
 @_fused_backward.register_fake
-def _(grad, scores, values, mask, out, tops, totals):
+def _(grad, scores, values, mask, block_length, out, tops, totals):
     return torch.empty_like(scores), torch.empty_like(values)
 
 
+def _length_and_rows(values: Tensor, block_length: int | None) -> tuple[int, int]:
+    """Tokens of a row and rows of a sentence."""
+    length = values.shape[1] if block_length is None else min(values.shape[1], block_length)
+    return length, max(1, -(-values.shape[1] // max(1, length)))
+
+
 def _save(ctx, inputs, output):
-    ctx.save_for_backward(*inputs, *output)
+    *tensors, ctx.block_length = inputs
+    ctx.save_for_backward(*tensors, *output)
 
 
 def _differentiate(ctx, grad, *_):
-    return *_fused_backward(grad, *ctx.saved_tensors), None
+    *inputs, out, tops, totals = ctx.saved_tensors
+    return *_fused_backward(grad, *inputs, ctx.block_length, out, tops, totals), None, None
 
 
 _fused.register_autograd(_differentiate, setup_context=_save)

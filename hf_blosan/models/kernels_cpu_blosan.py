@@ -53,19 +53,18 @@ def _stack(table, kind) -> np.ndarray:
     return stacked
 
 
-def _fields(pass_, keys, queries, values, key_mask, direction, scale, window, implementation) -> tuple[list, int]:
-    """The first fields of a loop, see ``loops_cpu_blosan``, and the bytes a thread needs for itself."""
+def _fields(pass_, keys, queries, values, key_mask, direction, scale, window, implementation, block_length):
+    """The first fields of a loop, see ``loops_cpu_blosan``; options and work of ``over_items``."""
     mask = torch.ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool().contiguous()
     reach = UNLIMITED if window is None else window
     see = (direction != "backward", direction != "forward", direction == "full", reach)
     tables = _tables(float(scale), implementation, pass_)
     inputs = (x.contiguous() for x in (keys, queries, values, mask))
-    scratch = 64 * scratch_rows(values.shape[1], max(tables[5], tables[7]))[-1]
-    return [float(scale), MAX_HALF_RANGE * scale, *values.shape[1:], *see, *tables, *inputs], scratch
-
-
-def _pairs(values: Tensor) -> int:
-    return values.numel() * values.shape[1]
+    _, N, D = values.shape
+    length = N if block_length is None else min(N, block_length)
+    shape = length, D, N, -(-N // max(1, length))
+    options = {"rows": shape[-1], "scratch": 64 * scratch_rows(length, max(tables[5], tables[7]))[-1]}
+    return [float(scale), MAX_HALF_RANGE * scale, *shape, *see, *tables, *inputs], options, values.numel() * length
 
 
 def forward(
@@ -77,12 +76,14 @@ def forward(
     scale: float,
     window: int | None,
     implementation: str,
-    save: bool = True,
+    block_length: int | None,
+    save: bool,
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators of every query, both (B, N, D); the second is empty unless it is to be saved."""
-    fields, scratch = _fields("forward", keys, queries, values, key_mask, direction, scale, window, implementation)
+    inputs = (keys, queries, values, key_mask, direction, scale, window, implementation, block_length)
+    fields, options, pairs = _fields("forward", *inputs)
     out, denominators = torch.empty(values.shape), torch.empty((values if save else values[:0]).shape)
-    over_items(forward_loop, values, _pairs(values), *fields, out, denominators, save, scratch=scratch)
+    over_items(forward_loop, values, pairs, *fields, out, denominators, save, **options)
     return out, denominators
 
 
@@ -98,10 +99,12 @@ def backward(
     scale: float,
     window: int | None,
     implementation: str,
+    block_length: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of keys, queries and values, each (B, N, D)."""
-    fields, scratch = _fields("backward", keys, queries, values, key_mask, direction, scale, window, implementation)
+    inputs = (keys, queries, values, key_mask, direction, scale, window, implementation, block_length)
+    fields, options, pairs = _fields("backward", *inputs)
     gradients = tuple(torch.empty(values.shape) for _ in range(3))
     saved = (x.contiguous() for x in (out, denominators, grad))
-    over_items(backward_loop, values, _pairs(values), *fields, *saved, *gradients, scratch=scratch)
+    over_items(backward_loop, values, pairs, *fields, *saved, *gradients, **options)
     return gradients

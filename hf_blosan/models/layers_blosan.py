@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from .functional_blosan import (
     directional_attention_weights,
+    in_blocks,
     source2token_weights,
 )
 from .fused_blosan import directional_attention
@@ -203,7 +204,7 @@ class FusionGate(nn.Module):
             scores = self.first(first) + self.second(second)
             scores = scores if fast else scores.add_(bias)
         if fast:
-            return gated_sum(scores, bias, first, second, mask, out), None
+            return gated_sum(scores, bias, first, second, mask=mask, out=out), None
         gate = scores.sigmoid_()
         fused = mix(first, second, gate)
         if mask is not None:
@@ -233,14 +234,26 @@ class FeatureAttention(nn.Module):
     def joint(self) -> bool:
         return hasattr(self, "alignment_map")
 
-    def forward(self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None):
+    def forward(
+        self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None, block_length=None
+    ):
+        """Results and, if asked for, weights: (B, N, N, D), or of M blocks (B M, R, R, D)."""
         keys_BND, queries_BND = self.align(F.dropout(tokens_BND, self.dropout, self.training))
         options = {"direction": self.direction, "window": self.window, "key_mask": mask_BN, "token_mask": token_mask}
         attended_BND = directional_attention(
-            keys_BND, queries_BND, tokens_BND, implementation=self.implementation, **options
+            keys_BND,
+            queries_BND,
+            tokens_BND,
+            block_length=block_length,
+            implementation=self.implementation,
+            **options,
         )
         if not output_attentions:
             return attended_BND, None
+        if block_length is not None:
+            keys_BND, queries_BND, options["key_mask"] = (
+                in_blocks(x, block_length) for x in (keys_BND, queries_BND, mask_BN)
+            )
         return attended_BND, directional_attention_weights(keys_BND, queries_BND, **options)
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
@@ -340,79 +353,77 @@ class MaskedBlockSelfAttention(nn.Module):
         self.fusion = Dense((1 + fuse_local + fuse_global) * size, 2 * size, dropout=dropout)
 
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, out=None):
-        length, R = tokens_BNE.shape[1], self.block_length
-        padding = -length % R
-        if padding:
-            tokens_BNE, mask_BN = F.pad(tokens_BNE, (0, 0, 0, padding)), F.pad(mask_BN, (0, padding))
-        mapped_BMRD, mask_BMR = self.dense_map(tokens_BNE).unflatten(1, (-1, R)), mask_BN.unflatten(1, (-1, R))
-        B, M = mask_BMR.shape[:2]
-
-        mapped_XRD, mask_XR = mapped_BMRD.flatten(0, 1), mask_BMR.flatten(0, 1)  # X = B M: blocks are independent
-        local_XRD, local_weights = self.block_attention(mapped_XRD, mask_XR, output_attentions)
+        R, mapped_BND = self.block_length, self.dense_map(tokens_BNE)
+        local_BND, local_weights = self.block_attention(mapped_BND, mask_BN, output_attentions, block_length=R)
         # To look costs nothing on the CPU alone.
-        may_look = mask_XR.device.type == "cpu" and not torch.compiler.is_compiling()
-        if not (may_look and mask_XR.all()):
-            local_XRD = local_XRD * mask_XR[..., None]  # not in place: a hook may hold what the attention returned
+        may_look = mask_BN.device.type == "cpu" and not torch.compiler.is_compiling()
+        if not (may_look and mask_BN.all()):
+            local_BND = local_BND * mask_BN[..., None]  # not in place: a hook may hold what the attention returned
 
         blocks_BMD, global_maps = None, None
         if self.fuse_global:
-            scores_XRD = self.block_pooling(local_XRD)
-            blocks_XD = source2token_attention(scores_XRD, local_XRD, mask=mask_XR, implementation=self.implementation)
-            block_mask = mask_BMR.any(-1) if self.mask_padding_blocks else None
-            blocks_BMD, global_maps = self.global_attention(
-                blocks_XD.unflatten(0, (B, M)), block_mask, output_attentions
-            )
+            scores_BND = self.block_pooling(local_BND)
+            options = {"block_length": R, "implementation": self.implementation}
+            blocks_BMD = source2token_attention(scores_BND, local_BND, mask=mask_BN, **options)
+            block_mask = None
+            if self.mask_padding_blocks:
+                block_mask = in_blocks(mask_BN, R).any(-1).view(blocks_BMD.shape[:2])
+            blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
 
-        local_BMRD = local_XRD.unflatten(0, (B, M)) if self.fuse_local else None
-        inputs = (mapped_BMRD, *self.fusion.parameters())
+        if not self.fuse_local:
+            local_BND = None
+        inputs = (mapped_BND, *self.fusion.parameters())
         if not output_attentions and is_plain(self.fusion) and kernel_takes(self.implementation, *inputs):
-            return self.fuse_at_once(mapped_BMRD, local_BMRD, blocks_BMD, length, out), None
-        candidate_BMRD, gate_BMRD = self.fuse(mapped_BMRD, local_BMRD, blocks_BMD)
-        fused_BND = mix(candidate_BMRD, mapped_BMRD, gate_BMRD).flatten(1, 2)[:, :length]
+            return self.fuse_at_once(mapped_BND, local_BND, blocks_BMD, out), None
+        candidate_BND, gate_BND = self.fuse(mapped_BND, local_BND, blocks_BMD)
+        fused_BND = mix(candidate_BND, mapped_BND, gate_BND)
         fused_BND = fused_BND if out is None else out.copy_(fused_BND)
         if not output_attentions:
             return fused_BND, None
-        attentions, gates = (local_weights.unflatten(0, (B, M)),), (gate_BMRD.flatten(1, 2)[:, :length],)
+        attentions, gates = (local_weights.unflatten(0, (len(mask_BN), -1)),), (gate_BND,)
         if self.fuse_global:
-            pooling_weights = source2token_weights(scores_XRD, mask=mask_XR).unflatten(0, (B, M))
+            pooling_weights = source2token_weights(in_blocks(scores_BND, R), mask=in_blocks(mask_BN, R))
+            pooling_weights = pooling_weights.unflatten(0, (len(mask_BN), -1))
             attentions = (*attentions, pooling_weights, *global_maps.attentions)
             gates = (*global_maps.gates, *gates)
         return fused_BND, AttentionMaps(attentions, gates)
 
-    def fuse(self, mapped_BMRD: Tensor, local_BMRD: Tensor | None, blocks_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Candidate and gate of a token from [mapped; local; global], (B, M, R, D) each; without those not given."""
-        if not is_plain(self.fusion):
-            global_BMRD = None if blocks_BMD is None else blocks_BMD[:, :, None].expand_as(mapped_BMRD)
-            parts = [part for part in (mapped_BMRD, local_BMRD, global_BMRD) if part is not None]
-            candidate_BMRD, gate_BMRD = self.fusion(torch.cat(parts, dim=-1)).chunk(2, dim=-1)
-            return ACTIVATIONS[self.activation](candidate_BMRD), gate_BMRD.sigmoid()
-        candidate_BMRD, gate_BMRD = (
-            product_BMRD.add_(bias if blocks_BMD is None else bias[:, :, None])
-            for product_BMRD, bias in self.products(mapped_BMRD, local_BMRD, blocks_BMD)
-        )
-        return activate(candidate_BMRD, self.activation), gate_BMRD.sigmoid_()
+    def fuse(self, mapped_BND: Tensor, local_BND: Tensor | None, blocks_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Candidate and gate of a token from [mapped; local; global], (B, N, D) each; without those not given."""
+        if is_plain(self.fusion):
+            candidate_BND, gate_BND = (
+                product_BND.add_(bias if blocks_BMD is None else self.of_tokens(bias, mapped_BND))
+                for product_BND, bias in self.products(mapped_BND, local_BND, blocks_BMD)
+            )
+            return activate(candidate_BND, self.activation), gate_BND.sigmoid_()
+        global_BND = None if blocks_BMD is None else self.of_tokens(blocks_BMD, mapped_BND)
+        parts = [part for part in (mapped_BND, local_BND, global_BND) if part is not None]
+        candidate_BND, gate_BND = self.fusion(torch.cat(parts, dim=-1)).chunk(2, dim=-1)
+        return ACTIVATIONS[self.activation](candidate_BND), gate_BND.sigmoid()
 
-    def fuse_at_once(self, mapped_BMRD, local_BMRD, blocks_BMD, length: int, out: Tensor | None) -> Tensor:
-        """The first tokens of the mixture, (B, length, D)."""
-        (candidate_BMRD, bias), (gate_BMRD, gate_bias) = self.products(mapped_BMRD, local_BMRD, blocks_BMD)
+    def fuse_at_once(self, mapped_BND, local_BND, blocks_BMD, out: Tensor | None) -> Tensor:
+        """Their mixture."""
+        (candidate_BND, bias), (gate_BND, gate_bias) = self.products(mapped_BND, local_BND, blocks_BMD)
+        block_length = None if blocks_BMD is None else self.block_length
         if self.activation == "elu":
-            candidate_BMRD = elu_of_sum(candidate_BMRD, bias)
+            candidate_BND = elu_of_sum(candidate_BND, bias, block_length)
         else:
-            bias = bias if blocks_BMD is None else bias[:, :, None]
-            candidate_BMRD = activate(candidate_BMRD.add_(bias), self.activation)
-        candidate_BND, mapped_BND, gate_BND = (x.flatten(1, 2) for x in (candidate_BMRD, mapped_BMRD, gate_BMRD))
-        if out is None and not torch.is_grad_enabled():
-            out = torch.empty_like(mapped_BND[:, :length])
-        return gated_sum(gate_BND, gate_bias, candidate_BND, mapped_BND, out=out)[:, :length]
+            bias = bias if blocks_BMD is None else self.of_tokens(bias, mapped_BND)
+            candidate_BND = activate(candidate_BND.add_(bias), self.activation)
+        return gated_sum(gate_BND, gate_bias, candidate_BND, mapped_BND, out=out, block_length=block_length)
 
-    def products(self, mapped_BMRD: Tensor, local_BMRD: Tensor | None, blocks_BMD: Tensor | None):
-        """Of candidate and gate: the maps of the tokens, (B, M, R, D), and what is to be added, (D) or (B, M, D).
+    def of_tokens(self, blocks_BMD: Tensor, tokens_BND: Tensor) -> Tensor:
+        """Each token's block."""
+        return blocks_BMD.repeat_interleave(self.block_length, dim=1)[:, : tokens_BND.shape[1]]
+
+    def products(self, mapped_BND: Tensor, local_BND: Tensor | None, blocks_BMD: Tensor | None):
+        """Of candidate and gate: the maps of the tokens, (B, N, D), and what is to be added, (D) or (B, M, D).
 
         The global part is the same for all tokens of a block, and nothing has to be put side by side.
         """
         for weight, bias in zip(self.fusion.weight.chunk(2), self.fusion.bias.chunk(2), strict=True):
-            for_mapped, *for_others = weight.split(mapped_BMRD.shape[-1], dim=1)
+            for_mapped, *for_others = weight.split(mapped_BND.shape[-1], dim=1)
             if blocks_BMD is not None:
                 bias = F.linear(blocks_BMD, for_others.pop(), bias)
-            product_BMRD = F.linear(mapped_BMRD, for_mapped)
-            yield product_BMRD if local_BMRD is None else add_product(product_BMRD, local_BMRD, *for_others), bias
+            product_BND = F.linear(mapped_BND, for_mapped)
+            yield product_BND if local_BND is None else add_product(product_BND, local_BND, *for_others), bias

@@ -163,7 +163,7 @@ class TensorizedSelfAttention(nn.Module):
             scores_HXD = torch.bmm(v_HXD, for_v).baddbmm_(attended_HXD, for_attended)
             if not torch.is_grad_enabled():
                 out = (v_BHND.new_empty(B, N, H * D) if out is None else out).view(B * N, H, D).transpose(0, 1)
-            mixed_HXD = gated_sum(scores_HXD, self.gate.bias, v_HXD, attended_HXD, mask_BN.flatten(), out)
+            mixed_HXD = gated_sum(scores_HXD, self.gate.bias, v_HXD, attended_HXD, mask=mask_BN.flatten(), out=out)
             return mixed_HXD.unflatten(1, (B, N)).transpose(0, 1), None
         scores_HXD = torch.baddbmm(self.gate.bias[:, None], v_HXD, for_v)
         scores_HXD = torch.baddbmm(scores_HXD, attended_HXD, for_attended)

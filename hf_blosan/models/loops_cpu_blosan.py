@@ -18,6 +18,7 @@ from .compiled_cpu_blosan import (
     inlined,
     load_features,
     part_of_a_loop,
+    place_of,
     power_of_two,
     share,
     store_features,
@@ -261,28 +262,45 @@ def _tier(tiers, tier):
 
 @part_of_a_loop
 def _set_up(
-    shape, row, first, scale, limit, keys, queries, values, mask, k, q, x, ones, exp_k, exp_q, real, first_real
+    shape,
+    begin,
+    length,
+    first,
+    scale,
+    limit,
+    keys,
+    queries,
+    values,
+    mask,
+    k,
+    q,
+    x,
+    ones,
+    exp_k,
+    exp_q,
+    real,
+    first_real,
 ):
-    """Read keys, queries, values and mask of an item into k, q, x, ones, and exp - 1 of keys and queries.
+    """Read keys, queries, values and mask of ``length`` tokens from ``begin`` on into k, q, x, ones; the features from
+    ``first`` on. And exp - 1 of keys and queries.
 
     Keys and queries of each feature are moved against one another until both fit into the smallest [-H, H]; sums stay
     as they are. Returns the largest H. Where that is beyond the limit nothing is moved and ``wide`` = 2 / c, else 0:
     exponentials of single tokens lose digits where these lie far apart, so that wide scores are summed first.
     """
-    length = shape[0]
     high = zeros_like(k) - np.float32(np.inf)
     low = high
     count = 0
     for i in range(length):
         put(first_real, i, count)
-        query = load_features(queries, shape, row, i, first)
+        query = load_features(queries, shape, begin + i, first)
         store(q, i, query)
         high, low = maximum(zeros_like(k) - query, high), maximum(query, low)
-        if get(mask, row * length + i):
-            key = load_features(keys, shape, row, i, first)
+        if get(mask, begin + i):
+            key = load_features(keys, shape, begin + i, first)
             high, low = maximum(key, high), maximum(zeros_like(k) - key, low)
             store(k, i, key)
-            store(x, i, load_features(values, shape, row, i, first))
+            store(x, i, load_features(values, shape, begin + i, first))
             store(ones, i, zeros_like(k) + ONE)
             put(real, count, i)
             count += 1
@@ -308,7 +326,7 @@ def _set_up(
 
 
 # The first fields of both loops, written by ``kernels_cpu_blosan``: what queries see, coefficients, inputs.
-OPTION_FIELDS, TABLE_FIELDS, INPUT_FIELDS = "xxnnnnnn", "dninfndn", "fffb"
+OPTION_FIELDS, TABLE_FIELDS, INPUT_FIELDS = "xxnnnnnnnn", "dninfndn", "fffb"
 TABLES = HEADER + len(OPTION_FIELDS)
 INPUTS = TABLES + len(TABLE_FIELDS)
 TENSORS = INPUTS + len(INPUT_FIELDS)
@@ -321,60 +339,61 @@ def forward(arguments):
     Half ranges up to ``limit`` take exponentials of single tokens, see ``_set_up``. ``tiers[t]`` = (half range, tilt,
     terms), ``shortest[t]`` the sentence length from which it is used; coefficients (tier, weight or slope, terms,
     terms) stand in ``table32``, those of the last tiers in ``table64``.
-    ``see`` = (before, after, same, window): which keys a query sees.
+    ``see`` = (before, after, same, window): which keys a query sees. A sentence is cut into ``rows`` of ``length``
+    tokens, which do not see one another.
     """
     start, stop, scratch = share(arguments)
-    scale, limit, length, size, before, after, same, window = unpack(arguments, HEADER, OPTION_FIELDS)
+    scale, limit, length, size, sentence, rows, before, after, same, window = unpack(arguments, HEADER, OPTION_FIELDS)
     tiers, num_tiers, shortest, num_tiers32, table32, width32, table64, width64 = unpack(
         arguments, TABLES, TABLE_FIELDS
     )
     inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
     out, denominators, save = unpack(arguments, TENSORS, "ffn")
-    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, num_chunks(length)
+    shape, slices = (length, size), (size + LANES - 1) // LANES
     see, c = (before, after, same, window), np.float32(scale) * LOG2_E
     real, first_real, buffers, _, far32, far64 = _scratch(scratch, length, max(width32, width64))
     k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
     exp_k, exp_q = _rows(buffers, 4 * length), _rows(buffers, 5 * length)
     num, den = _rows(buffers, 6 * length), _rows(buffers, 7 * length)
     for item in range(start, stop):
-        row, first = item // blocks, item % blocks * LANES
-        clear(num, 0, length)
-        clear(den, 0, length)
+        (begin, here), first = place_of(item // slices, length, sentence, rows), item % slices * LANES
+        clear(num, 0, here)
+        clear(den, 0, here)
         half_range, wide = _set_up(
-            shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
+            shape, begin, here, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
         )
-        tier, far = _reach(half_range, length, window, tiers, num_tiers, shortest)
+        tier, far = _reach(half_range, here, window, tiers, num_tiers, shortest)
         if far:
             h, tilt, n = _tier(tiers, tier)
-            points, results = (k, q, ones, x, first_real, length, tilt), (before, after, far, num, den)
+            points, results = (k, q, ones, x, first_real, here, tilt), (before, after, far, num, den)
             if tier < num_tiers32:
                 table = skip(table32, tier * 2 * width32 * width32)
                 forward_far(*points, np.float32(h), n, table, width32, far32, *results)
             else:
                 table = skip(table64, (tier - num_tiers32) * 2 * width64 * width64)
                 forward_far(*points, h, n, table, width64, far64, *results)
-        for m in range(chunks):
-            for n in range(chunks):
+        for m in range(num_chunks(here)):
+            for n in range(num_chunks(here)):
                 if _is_near(m, n, before, after, far, window):
-                    _near(m, n, length, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
-        for j in range(length):
+                    _near(m, n, here, see, c, wide, real, first_real, exp_k, exp_q, x, num, den)
+        for j in range(here):
             total = load(den, j)
-            store_features(out, shape, row, j, first, divide_or_zero(load(num, j), total))
+            store_features(out, shape, begin + j, first, divide_or_zero(load(num, j), total))
             if save:
-                store_features(denominators, shape, row, j, first, total)
+                store_features(denominators, shape, begin + j, first, total)
 
 
 @whole_loop
 def backward(arguments):
     """As :func:`forward`."""
     start, stop, scratch = share(arguments)
-    scale, limit, length, size, before, after, same, window = unpack(arguments, HEADER, OPTION_FIELDS)
+    scale, limit, length, size, sentence, rows, before, after, same, window = unpack(arguments, HEADER, OPTION_FIELDS)
     tiers, num_tiers, shortest, num_tiers32, table32, width32, table64, width64 = unpack(
         arguments, TABLES, TABLE_FIELDS
     )
     inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
     out, denominators, grad, grad_keys, grad_queries, grad_values = unpack(arguments, TENSORS, "ffffff")
-    shape, blocks, chunks = (length, size), (size + LANES - 1) // LANES, num_chunks(length)
+    shape, slices = (length, size), (size + LANES - 1) // LANES
     see, c = (before, after, same, window), np.float32(scale) * LOG2_E
     real, first_real, buffers, sums, far32, far64 = _scratch(scratch, length, max(width32, width64))
     k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
@@ -385,20 +404,20 @@ def backward(arguments):
     for i in range(length + 1):
         put(everyone, i, i)
     for item in range(start, stop):
-        row, first = item // blocks, item % blocks * LANES
+        (begin, here), first = place_of(item // slices, length, sentence, rows), item % slices * LANES
         half_range, wide = _set_up(
-            shape, row, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
+            shape, begin, here, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
         )
-        for j in range(length):
-            total = load_features(denominators, shape, row, j, first)
-            store(parts, j, divide_or_zero(load_features(grad, shape, row, j, first), total))
-            store(s, j, load_features(out, shape, row, j, first))
+        for j in range(here):
+            total = load_features(denominators, shape, begin + j, first)
+            store(parts, j, divide_or_zero(load_features(grad, shape, begin + j, first), total))
+            store(s, j, load_features(out, shape, begin + j, first))
         for to in (to_k, to_q, to_x):
-            clear(to, 0, length)
-        tier, far = _reach(half_range, length, window, tiers, num_tiers, shortest)
+            clear(to, 0, here)
+        tier, far = _reach(half_range, here, window, tiers, num_tiers, shortest)
         if far:
             h, tilt, n = _tier(tiers, tier)
-            points = (k, q, ones, x, parts, s, first_real, everyone, length, tilt)
+            points = (k, q, ones, x, parts, s, first_real, everyone, here, tilt)
             results = (before, after, far, to_k, to_q, to_x)
             if tier < num_tiers32:
                 table = skip(table32, tier * 2 * width32 * width32)
@@ -406,12 +425,12 @@ def backward(arguments):
             else:
                 table = skip(table64, (tier - num_tiers32) * 2 * width64 * width64)
                 backward_far(*points, h, n, table, width64, far64, *results)
-        for m in range(chunks):
-            for n in range(chunks):
+        for m in range(num_chunks(here)):
+            for n in range(num_chunks(here)):
                 if _is_near(m, n, before, after, far, window):
                     inside = (real, first_real, exp_k, exp_q, x, parts, s)
-                    _near_backward(m, n, length, see, c, wide, *inside, to_k, to_q, to_x, sums)
-        for i in range(length):
-            store_features(grad_keys, shape, row, i, first, load(to_k, i))
-            store_features(grad_queries, shape, row, i, first, load(to_q, i))
-            store_features(grad_values, shape, row, i, first, load(to_x, i))
+                    _near_backward(m, n, here, see, c, wide, *inside, to_k, to_q, to_x, sums)
+        for i in range(here):
+            store_features(grad_keys, shape, begin + i, first, load(to_k, i))
+            store_features(grad_queries, shape, begin + i, first, load(to_q, i))
+            store_features(grad_values, shape, begin + i, first, load(to_x, i))

@@ -43,15 +43,40 @@ def _sigmoid(x):
     return r + r * (ONE - r * s)
 
 
+@inlined
+def _first_bias(row, length, repeat):
+    """The row of a bias that goes with a row; how many rows it serves from there on, and how many are left of a group.
+
+    In groups of ``length`` rows each row of the bias serves ``repeat``, the last perhaps fewer. Rows are counted from
+    there on by :func:`_next_bias`: divisions cost as much as the work on a row.
+    """
+    i = row % length
+    served, left = repeat - i % repeat, length - i
+    return row // length * ((length + repeat - 1) // repeat) + i // repeat, min(served, left), left
+
+
+@inlined
+def _next_bias(bias_row, served, left, length, repeat):
+    """The same for the next row."""
+    served, left = served - 1, left - 1
+    if served:
+        return bias_row, served, left
+    left = left if left else length
+    return bias_row + 1, min(repeat, left), left
+
+
 @whole_loop
 def elu(arguments):
-    """out = elu(x + bias); a row of ``bias`` serves ``repeat`` rows."""
+    """out = elu(x + bias)."""
     start, stop, _ = share(arguments)
-    x, bias, repeat, out, size = unpack(arguments, HEADER, "ffnfn")
+    x, bias, length, repeat, out, size = unpack(arguments, HEADER, "ffnnfn")
+    bias_row, served, left = _first_bias(start, length, repeat)
     for row in range(start, stop):
+        shift = bias_row * size
+        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
         for first in range(0, size, LANES):
             place, count = row * size + first, size - first
-            y = load_row(x, place, count) + load_row(bias, row // repeat * size + first, count)
+            y = load_row(x, place, count) + load_row(bias, shift + first, count)
             negative = maximum(zeros_like(y) - LIMIT, minimum(y, 0))
             store_row(out, place, count, maximum(zeros_like(y), y) + expm1(negative))
 
@@ -70,24 +95,25 @@ def elu_backward(arguments):
 
 @whole_loop
 def gated_sum(arguments):
-    """The result takes the first ``new_length`` rows of each group.
+    """Row i of group n of the result stands at ``group_step n + row_step i``, the mask of group n at ``mask_step n``.
 
-    Row i of group n of it stands at ``group_step n + row_step i``, the mask of group n at ``mask_step n``; a step
-    below 0: there is no mask.
+    A mask step below 0: there is no mask.
     """
     start, stop, _ = share(arguments)
-    (scores, bias, repeat, first, second, mask, mask_step, out, group_step, row_step, new_length, length, size) = (
-        unpack(arguments, HEADER, "ffnffbnfnnnnn")
-    )
-    for item in range(start, stop):
-        n, i = item // new_length, item % new_length
-        row, to = n * length + i, group_step * n + row_step * i
+    scores, bias, length, repeat, first, second, mask, mask_step = unpack(arguments, HEADER, "ffnnffbn")
+    out, group_step, row_step, group, size = unpack(arguments, HEADER + 8, "fnnnn")
+    n, i = start // group, start % group
+    bias_row, served, left = _first_bias(start, length, repeat)
+    for row in range(start, stop):
+        to, shift = group_step * n + row_step * i, bias_row * size
         seen = mask_step < 0 or get(mask, n * mask_step + i)
+        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
+        n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
         for d in range(0, size, LANES):
             place, count = row * size + d, size - d
             result = zeros_like(out)
             if seen:
-                gate = _sigmoid(load_row(scores, place, count) + load_row(bias, row // repeat * size + d, count))
+                gate = _sigmoid(load_row(scores, place, count) + load_row(bias, shift + d, count))
                 other = load_row(second, place, count)
                 result = other + gate * (load_row(first, place, count) - other)
             store_row(out, to + d, count, result)
@@ -97,20 +123,21 @@ def gated_sum(arguments):
 def gated_sum_backward(arguments):
     """Gradients of the scores and of both vectors; ``grad`` lies as the result of :func:`gated_sum` may."""
     start, stop, _ = share(arguments)
-    grad, group_step, row_step, scores, bias, repeat, first, second, mask, mask_step = unpack(
-        arguments, HEADER, "fnnffnffbn"
-    )
-    to_scores, to_first, to_second, length, size = unpack(arguments, HEADER + 10, "fffnn")
+    scores, bias, length, repeat, first, second, mask, mask_step = unpack(arguments, HEADER, "ffnnffbn")
+    grad, group_step, row_step, to_scores, to_first, to_second, group, size = unpack(arguments, HEADER + 8, "fnnfffnn")
+    n, i = start // group, start % group
+    bias_row, served, left = _first_bias(start, length, repeat)
     for row in range(start, stop):
-        n, i = row // length, row % length
-        source = group_step * n + row_step * i
+        source, shift = group_step * n + row_step * i, bias_row * size
         seen = mask_step < 0 or get(mask, n * mask_step + i)
+        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
+        n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
         for d in range(0, size, LANES):
             place, count = row * size + d, size - d
             one, two, score = zeros_like(grad), zeros_like(grad), zeros_like(grad)
             if seen:
                 g = load_row(grad, source + d, count)
-                gate = _sigmoid(load_row(scores, place, count) + load_row(bias, row // repeat * size + d, count))
+                gate = _sigmoid(load_row(scores, place, count) + load_row(bias, shift + d, count))
                 one = g * gate
                 two = g - one
                 score = (load_row(first, place, count) - load_row(second, place, count)) * one * (ONE - gate)

@@ -18,9 +18,9 @@ def forward(arguments):
         row, first = item // blocks, item % blocks * LANES
         state = zeros_like(values)
         for i in range(length):
-            gate = load_features(forget, shape, row, i, first)
-            state = gate * state + (ONE - gate) * load_features(values, shape, row, i, first)
-            store_features(states, shape, row, i, first, state)
+            gate = load_features(forget, shape, row * length + i, first)
+            state = gate * state + (ONE - gate) * load_features(values, shape, row * length + i, first)
+            store_features(states, shape, row * length + i, first, state)
 
 
 @whole_loop
@@ -33,12 +33,12 @@ def backward(arguments):
         row, first = item // blocks, item % blocks * LANES
         later = zeros_like(values)
         for i in range(length - 1, -1, -1):
-            gate = load_features(forget, shape, row, i, first)
-            total = load_features(grad, shape, row, i, first) + later
+            gate = load_features(forget, shape, row * length + i, first)
+            total = load_features(grad, shape, row * length + i, first) + later
             before = zeros_like(values)
             if i > 0:
-                before = load_features(states, shape, row, i - 1, first)
-            change = before - load_features(values, shape, row, i, first)
-            store_features(grad_forget, shape, row, i, first, total * change)
-            store_features(grad_values, shape, row, i, first, (ONE - gate) * total)
+                before = load_features(states, shape, row * length + i - 1, first)
+            change = before - load_features(values, shape, row * length + i, first)
+            store_features(grad_forget, shape, row * length + i, first, total * change)
+            store_features(grad_values, shape, row * length + i, first, (ONE - gate) * total)
             later = gate * total

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .compiled_cpu_blosan import HEADER, exp, load_features, share, store_features, whole_loop
+from .compiled_cpu_blosan import HEADER, exp, load_features, place_of, share, store_features, whole_loop
 from .far_field_blosan import CHUNK
 from .vector_cpu_blosan import LANES, divide_or_zero, get, maximum, unpack, zeros_like
 
@@ -13,47 +13,49 @@ LOWEST = np.float32(-87)  # exp of it is the smallest normal number, next to wei
 def forward(arguments):
     """``tops`` and ``totals`` are the largest score and the sum of exp(score - top)."""
     start, stop, _ = share(arguments)
-    scores, values, mask, out, tops, totals, length, size = unpack(arguments, HEADER, "ffbfffnn")
-    shape, vector, blocks = (length, size), (1, size), (size + LANES - 1) // LANES
+    scores, values, mask, out, tops, totals, length, size, sentence, rows = unpack(arguments, HEADER, "ffbfffnnnn")
+    shape, vector, slices = (length, size), (1, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
-        row, first = item // blocks, item % blocks * LANES
+        row, first = item // slices, item % slices * LANES
+        begin, here = place_of(row, length, sentence, rows)
         top = zeros_like(scores) - np.float32(np.inf)
-        for i in range(length):
-            if get(mask, row * length + i):
-                top = maximum(top, load_features(scores, shape, row, i, first))
+        for i in range(here):
+            if get(mask, begin + i):
+                top = maximum(top, load_features(scores, shape, begin + i, first))
         num, den = zeros_like(scores), zeros_like(scores)
-        for m in range(0, length, CHUNK):
+        for m in range(0, here, CHUNK):
             part, weights = zeros_like(scores), zeros_like(scores)
-            for i in range(m, min(length, m + CHUNK)):
-                if get(mask, row * length + i):
-                    score = load_features(scores, shape, row, i, first) - top
+            for i in range(m, min(here, m + CHUNK)):
+                if get(mask, begin + i):
+                    score = load_features(scores, shape, begin + i, first) - top
                     weight = exp(maximum(zeros_like(scores) + LOWEST, score))
                     weights = weights + weight
-                    part = part + weight * load_features(values, shape, row, i, first)
+                    part = part + weight * load_features(values, shape, begin + i, first)
             num, den = num + part, den + weights
-        store_features(out, vector, row, 0, first, divide_or_zero(num, den))
-        store_features(tops, vector, row, 0, first, top)
-        store_features(totals, vector, row, 0, first, den)
+        store_features(out, vector, row, first, divide_or_zero(num, den))
+        store_features(tops, vector, row, first, top)
+        store_features(totals, vector, row, first, den)
 
 
 @whole_loop
 def backward(arguments):
     """With weights w: grad_values = w grad, grad_scores = w (values - out) grad."""
     start, stop, _ = share(arguments)
-    grad, scores, values, mask, out, tops, totals, grad_scores, grad_values, length, size = unpack(
-        arguments, HEADER, "fffbfffffnn"
+    grad, scores, values, mask, out, tops, totals, grad_scores, grad_values, length, size, sentence, rows = unpack(
+        arguments, HEADER, "fffbfffffnnnn"
     )
-    shape, vector, blocks = (length, size), (1, size), (size + LANES - 1) // LANES
+    shape, vector, slices = (length, size), (1, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
-        row, first = item // blocks, item % blocks * LANES
-        top, result = load_features(tops, vector, row, 0, first), load_features(out, vector, row, 0, first)
-        total = load_features(totals, vector, row, 0, first)
-        scaled = divide_or_zero(load_features(grad, vector, row, 0, first), total)
-        for i in range(length):
+        row, first = item // slices, item % slices * LANES
+        begin, here = place_of(row, length, sentence, rows)
+        top, result = load_features(tops, vector, row, first), load_features(out, vector, row, first)
+        total = load_features(totals, vector, row, first)
+        scaled = divide_or_zero(load_features(grad, vector, row, first), total)
+        for i in range(here):
             to_value, to_score = zeros_like(scores), zeros_like(scores)
-            if get(mask, row * length + i):
-                score = load_features(scores, shape, row, i, first) - top
+            if get(mask, begin + i):
+                score = load_features(scores, shape, begin + i, first) - top
                 to_value = exp(maximum(zeros_like(scores) + LOWEST, score)) * scaled
-                to_score = to_value * (load_features(values, shape, row, i, first) - result)
-            store_features(grad_values, shape, row, i, first, to_value)
-            store_features(grad_scores, shape, row, i, first, to_score)
+                to_score = to_value * (load_features(values, shape, begin + i, first) - result)
+            store_features(grad_values, shape, begin + i, first, to_value)
+            store_features(grad_scores, shape, begin + i, first, to_score)

@@ -55,10 +55,13 @@ def _field(x: Tensor | np.ndarray | float | int) -> int:
     return struct.unpack("q", struct.pack("d", x))[0] if isinstance(x, float) else int(x)
 
 
-def over_items(loop, values: Tensor, work: int, *arguments, scratch: int = 0) -> None:
-    """Run a loop over all items of values (B, N, D), 16 features of a row each; otherwise as :func:`over_rows`."""
+def over_items(loop, values: Tensor, work: int, *arguments, rows: int = 1, scratch: int = 0) -> None:
+    """Run a loop over all items of values (B, N, D), 16 features of a row each; otherwise as :func:`over_rows`.
+
+    A row is a sentence or one of ``rows`` parts of it.
+    """
     B, _, D = values.shape
-    over_rows(loop, B * -(-D // 16), work, *arguments, scratch=scratch)
+    over_rows(loop, B * rows * -(-D // 16), work, *arguments, scratch=scratch)
 
 
 def over_rows(loop, count: int, work: int, *arguments, scratch: int = 0) -> None:
