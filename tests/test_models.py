@@ -163,7 +163,7 @@ def test_maps_reproduce_the_attention(model_type):
         weights = maps[:, position]
         if model_type == "biblosan":
             values, weights = in_blocks(values, layer.directions[position].block_length), weights.flatten(0, 1)
-        found = torch.einsum("bijd,bjd->bid", weights, values).view(len(maps), -1, attended.shape[-1])
+        found = torch.einsum("bijd,bjd->bid", weights, values).reshape(len(maps), -1, attended.shape[-1])
         torch.testing.assert_close(found[:, : attended.shape[1]], attended)
 
 
