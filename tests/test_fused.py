@@ -226,6 +226,20 @@ def test_blocks_leave_no_place_for_a_token_mask():
     x, token_mask = torch.randn(1, 4, 3), torch.ones(4, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="token_mask and block_length"):
         F.directional_attention(x, x, x, direction="full", token_mask=token_mask, block_length=2)
+    with pytest.raises(ValueError, match="block_length is 0; give a number"):
+        F.directional_attention(x, x, x, direction="full", block_length=0)
+
+
+def test_another_default_dtype_changes_nothing():
+    *inputs, mask = random_inputs(3, 9, 20)
+    inputs = [x.float() for x in inputs]
+    expected = F.directional_attention(*inputs, direction="forward", key_mask=mask)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = F.directional_attention(*inputs, direction="forward", key_mask=mask)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("openmp", [True, False])
@@ -261,16 +275,19 @@ def test_nan_is_not_hidden(implementation):
 
 @pytest.mark.parametrize("implementation", FAST)
 def test_uninitialised_memory_is_never_read(implementation, monkeypatch):
-    """torch.empty full of NaN."""
+    """New memory full of NaN, working memory too (bits all 1)."""
     real = torch.empty
     inputs = random_inputs(3, 50, 20)
     expected = results(implementation, torch.float32, inputs, direction="diagonal")
 
     def poisoned(*args, **kwargs):
         tensor = real(*args, **kwargs)
+        if tensor.dtype == torch.uint8:
+            return tensor.fill_(255)
         return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
 
     monkeypatch.setattr(torch, "empty", poisoned)
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, *size: poisoned(*size, dtype=x.dtype))
     monkeypatch.setattr(torch, "empty_like", lambda x, **_: poisoned(x.shape, dtype=x.dtype))
     for got, want in zip(results(implementation, torch.float32, inputs, direction="diagonal"), expected, strict=True):
         assert torch.equal(got, want)

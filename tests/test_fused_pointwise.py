@@ -127,6 +127,49 @@ def test_second_derivatives():
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_no_rows():
+    x, bias = torch.zeros(0, 3, 4, requires_grad=True), torch.zeros(2, 4, requires_grad=True)
+    for out in (fused.elu_of_sum(x, bias), fused.gated_sum(x, bias, x, x)):
+        assert out.shape == x.shape
+        gradients = torch.autograd.grad(out.sum(), (x, bias))
+        assert [gradient.shape for gradient in gradients] == [x.shape, bias.shape]
+
+
+def test_rows_apart_in_memory():
+    wide = random(4, 32)
+    with torch.no_grad():
+        found = fused.elu_of_sum(wide[:, :16], torch.zeros(16))
+    torch.testing.assert_close(found, F.elu(random(4, 32)[:, :16]))
+    assert torch.equal(wide[:, 16:], random(4, 32)[:, 16:])
+
+
+def test_wrong_shapes_are_refused():
+    x, bias = torch.zeros(2, 3, 4), torch.zeros(4)
+    with torch.no_grad():
+        for options, word in (
+            ({"mask": torch.ones(2, dtype=torch.bool)}, "mask"),
+            ({"out": torch.zeros(2, 3, 5)}, "out"),
+        ):
+            with pytest.raises(ValueError, match=word):
+                fused.gated_sum(x, bias, x, x, **options)
+        with pytest.raises(ValueError, match="second"):
+            fused.gated_sum(x, bias, x, x[:1])
+    with pytest.raises(ValueError, match="no gradient"):
+        fused.gated_sum(x, bias, x, x, out=torch.zeros(2, 3, 4))
+
+
+def test_a_hook_may_put_something_else_in_place():
+    torch.manual_seed(0)
+    context = DiSANModel(DiSANConfig(vocab_size=2, embedding_size=20, hidden_size=40)).context
+    context.layers[0].directions[1].register_forward_hook(
+        lambda module, inputs, out: (torch.zeros_like(out[0]), out[1])
+    )
+    with torch.no_grad():
+        tokens = context(random(2, 6, 20))[0]
+    assert (tokens[..., 20:] == 0).all()
+    assert (tokens[..., :20] != 0).any()
+
+
 def test_several_threads_give_the_same(monkeypatch):
     inputs = [random(3, 7, 20), random(1, 20, seed=1), random(3, 7, 20, seed=2), random(3, 7, 20, seed=3)]
     alone = results(fused.gated_sum, inputs, inputs[0])

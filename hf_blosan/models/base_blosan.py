@@ -155,10 +155,13 @@ class ContextFusion(nn.Module):
 
 def fuse_directions(modules, size: int, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
     """Run one attention module for each direction; their ``size`` features are concatenated, maps stacked in dim 1."""
-    if not torch.is_grad_enabled() and not output_attentions and kernel_takes(modules[0].implementation, hidden_BNE):
+    implementation = getattr(modules[0], "implementation", "eager")
+    if not torch.is_grad_enabled() and not output_attentions and kernel_takes(implementation, hidden_BNE):
         tokens = hidden_BNE.new_empty(*mask_BN.shape, len(modules) * size)
         for module, part in zip(modules, tokens.split(size, dim=-1), strict=True):
-            module(hidden_BNE, mask_BN, output_attentions, *others, out=part)
+            fused, _ = module(hidden_BNE, mask_BN, output_attentions, *others, out=part)
+            if fused is not part:  # a hook has put something else in its place
+                part.copy_(fused)
         return tokens, None
     tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions, *others) for module in modules), strict=True)
     if not output_attentions:
@@ -227,6 +230,8 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
         """How attention is computed from now on: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
 
         They differ in speed and memory, not in the function; see ``fused_blosan`` and ``fused_tensorized_blosan``.
+        With ``"eager"`` dense layers and gates call torch's operators alone too: for ``torch.func`` and higher
+        derivatives.
 
         Raises:
             ValueError: another name.

@@ -1,9 +1,11 @@
 """Loops as C functions, and what they have in common: threads, exponentials, rows of a tensor.
 
 numba's cache on disk looks at the age of the file of a ``whole_loop`` alone: after a change to this file,
-``vector_cpu_blosan``, ``loops_cpu_far_blosan`` or ``far_field_blosan.CHUNK``, touch the files of the loops.
+``vector_cpu_blosan``, ``loops_cpu_far_blosan``, ``loops_cpu_pointwise_blosan`` or ``far_field_blosan.CHUNK``, touch
+all ``loops_cpu_*.py``.
 """
 
+import threading
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +42,9 @@ part_of_a_loop = numba.njit(**OPTIONS)
 inlined = numba.njit(inline="always", **OPTIONS)  # a call costs as much as ten pairs
 
 
+_compiling = threading.RLock()
+
+
 class whole_loop:
     """A C function: threads that run it need no interpreter, whose lock would make them wait for one another.
 
@@ -52,6 +57,10 @@ class whole_loop:
 
     @cached_property
     def call(self):
+        with _compiling:
+            return self._compile()
+
+    def _compile(self):
         signature = numba.types.void(numba.types.voidptr)
         try:
             self.compiled = numba.cfunc(signature, cache=True, **OPTIONS)(self.function)
@@ -109,10 +118,26 @@ def expm1(y):
 
 
 @inlined
-def place_of(row, length, sentence, rows):
-    """First token and tokens of a row: ``length`` tokens of a sentence, cut into ``rows``; the last may have fewer."""
-    part = row % rows * length
-    return row // rows * sentence + part, min(length, sentence - part)
+def first_item(item, slices, length, sentence, rows):
+    """What an item is: its row, which part of a sentence that is, its first token and the first of its features.
+
+    A sentence of ``sentence`` tokens is cut into ``rows`` parts of ``length``, the last of which may have fewer, and a
+    row into ``slices`` of features. :func:`next_item` goes on from there: divisions cost as much as a token.
+    """
+    row = item // slices
+    part = row % rows
+    return row, part, row // rows * sentence + part * length, item % slices * LANES
+
+
+@inlined
+def next_item(row, part, begin, first, shape, sentence, rows):
+    """The same for the next item; ``shape`` is the length and the features of a row."""
+    length, size = shape
+    if first + LANES < size:
+        return row, part, begin, first + LANES
+    if part + 1 < rows:
+        return row + 1, part + 1, begin + length, 0
+    return row + 1, 0, begin + sentence - part * length, 0
 
 
 @inlined

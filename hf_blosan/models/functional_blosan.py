@@ -96,6 +96,14 @@ def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor
         raise ValueError(f"shapes differ: {shapes}; give all of them the same")
 
 
+def check_block_length(block_length: int | None, token_mask: Tensor | None = None) -> None:
+    """Refuse blocks of no token, and blocks together with a mask of token pairs."""
+    if block_length is not None and block_length < 1:
+        raise ValueError(f"block_length is {block_length}; give a number of tokens, 1 or more")
+    if block_length is not None and token_mask is not None:
+        raise ValueError("token_mask and block_length: blocks leave no place for a mask of tokens; give one of them")
+
+
 def check_window(window: int | None) -> None:
     """Refuse a window below 0."""
     if window is not None and window < 0:
@@ -157,6 +165,7 @@ def directional_attention(
     token_mask: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
+    block_length: int | None = None,
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j) / c)) * x_i.
 
@@ -170,13 +179,21 @@ def directional_attention(
             masks let it; :func:`mask_from_heads` makes one.
         scale: the constant c that bounds the scores; 5 in all three papers.
         window: let a query see only keys at most that many tokens away; any distance by default.
+        block_length: cut sentences into blocks of that many tokens, the last of which may have fewer, and let tokens
+            see those of their own block only.
 
     Returns:
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction, a window below 0, or a token mask of another shape or of floating-point numbers.
+        ValueError: unknown direction, a window below 0, blocks of no token, or a token mask of another shape, of
+            floating-point numbers or together with blocks.
     """
+    check_block_length(block_length, token_mask)
+    if block_length is not None:
+        operator = functools.partial(directional_attention, direction=direction, scale=scale, window=window)
+        rows = on_blocks(operator, block_length, (keys, queries, values), key_mask).flatten(1, 2)
+        return rows[:, : values.shape[1]]
     options = {"key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
     weights_BNND = directional_attention_weights(keys, queries, direction=direction, **options)
     return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
@@ -190,6 +207,14 @@ def in_blocks(x: Tensor, block_length: int) -> Tensor:
     return x.unflatten(1, (-1, block_length)).flatten(0, 1)
 
 
+def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], key_mask: Tensor | None) -> Tensor:
+    """``operator(*tensors, key_mask=...)`` on blocks as sentences of their own, (B, N, D) each -> (B, M, ...)."""
+    B, N, _ = tensors[0].shape
+    mask_BN = tensors[0].new_ones(B, N, dtype=torch.bool) if key_mask is None else key_mask.bool()
+    rows = operator(*(in_blocks(x, block_length) for x in tensors), key_mask=in_blocks(mask_BN, block_length))
+    return rows.unflatten(0, (B, -(-N // block_length)))
+
+
 def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
     """The weights of :func:`source2token_attention`, shape (B, N, D): for every feature a softmax over the tokens."""
     (scores_BND,) = _upcast(scores)
@@ -198,7 +223,9 @@ def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zer
     return weights_BND * mask_BN1 if empty_rows == "zero" else weights_BND
 
 
-def source2token_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
+def source2token_attention(
+    scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero", block_length: int | None = None
+) -> Tensor:
     """Source2token self-attention (DiSAN Eq. 12-14): one vector for a sentence, each feature with its own weights.
 
     Args:
@@ -207,10 +234,19 @@ def source2token_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empt
         mask: (B, N), true at real tokens.
         empty_rows: the vector of a row without any real token: ``"zero"``, or ``"mean"`` of its padding as the
             authors' code has it (that value depends on what the padding holds).
+        block_length: cut sentences into M blocks of that many tokens, the last of which may have fewer, and give a
+            vector for each.
 
     Returns:
-        (B, D) in the dtype of ``values``.
+        (B, D) in the dtype of ``values``; (B, M, D) with blocks.
     """
+    check_block_length(block_length)
+    if block_length is not None:
+
+        def operator(scores, values, key_mask):
+            return source2token_attention(scores, values, mask=key_mask, empty_rows=empty_rows)
+
+        return on_blocks(operator, block_length, (scores, values), mask)
     weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
     return (weights_BND * values.to(weights_BND.dtype)).sum(1).to(values.dtype)
 

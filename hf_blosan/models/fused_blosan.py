@@ -13,6 +13,8 @@
 No kernel and no expansion knows a ``token_mask``: with one, all but "eager" work on some queries at a time.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -20,10 +22,11 @@ from .far_field_blosan import directional_attention_gradients, directional_atten
 from .functional_blosan import (
     DIRECTIONS,
     IMPLEMENTATIONS,
+    check_block_length,
     check_shapes,
     check_window,
     full_token_mask,
-    in_blocks,
+    on_blocks,
     order_mask,
 )
 from .functional_blosan import directional_attention as directional_attention_eager
@@ -33,6 +36,8 @@ from .kernels_cpu_blosan import forward as cpu_forward
 from .kernels_cuda_blosan import available as cuda_kernel_available
 from .kernels_cuda_blosan import backward as cuda_backward
 from .kernels_cuda_blosan import forward as cuda_forward
+
+NO_BLOCKS = "a graph made for the CPU kernel runs where there is none; export the model on this device and with numba"
 
 # Elements of a (B, queries, N, D) tensor that are worked on at a time where there is no kernel.
 CHUNK_ELEMENTS = 1 << 21
@@ -72,30 +77,28 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or implementation, a window below 0, tensors or masks of other shapes, a token
-            mask of floating-point numbers, or one together with blocks.
+        ValueError: unknown direction or implementation, a window below 0, blocks of no token, tensors or masks of
+            other shapes, a token mask of floating-point numbers, or one together with blocks.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
     check_window(window)
+    check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
     masks = {"direction": direction, "window": window, "key_mask": key_mask, "token_mask": token_mask}
+    if implementation == "eager":
+        return directional_attention_eager(keys, queries, values, **masks, scale=scale, block_length=block_length)
     low = values.dtype in (torch.bfloat16, torch.float16)
     inputs = [(x.float() if low else x.to(values.dtype)).contiguous() for x in (keys, queries, values)]
-    if block_length is not None and token_mask is not None:
-        raise ValueError("token_mask and block_length: blocks leave no place for a mask of tokens; give one of them")
-    if block_length is not None and (implementation == "eager" or not cpu_kernel_available(inputs[-1], scale)):
-        mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device) if key_mask is None else key_mask
-        rows = (in_blocks(x, block_length) for x in (keys, queries, values))
-        masks["key_mask"] = in_blocks(mask.bool(), block_length)
-        attended = directional_attention(*rows, **masks, scale=scale, implementation=implementation)
-        return attended.unflatten(0, (len(values), -1)).flatten(1, 2)[:, : values.shape[1]]
-    if implementation == "eager":
-        return directional_attention_eager(keys, queries, values, **masks, scale=scale)
+    if block_length is not None and not cpu_kernel_available(inputs[-1], scale):
+        options = {"direction": direction, "window": window, "scale": scale, "implementation": implementation}
+        operator = partial(directional_attention, **options)
+        rows = on_blocks(operator, block_length, inputs, key_mask).flatten(1, 2)
+        return rows[:, : values.shape[1]].to(values.dtype)
     save = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     options = {"scale": scale, "implementation": implementation, "block_length": block_length}
     return _fused(*inputs, **masks, **options, save=save)[0].to(values.dtype)
@@ -121,6 +124,8 @@ def _fused(
         out, denominators = _in_chunks(*arguments[:-1], token_mask)
     elif cpu_kernel_available(values, scale):
         return cpu_forward(*arguments, block_length, save)
+    elif block_length is not None:
+        raise RuntimeError(NO_BLOCKS)
     else:
         out, denominators = _without_cpu_kernel(*arguments)
     return out, denominators if save else torch.empty_like(values[:0])
@@ -169,6 +174,8 @@ def _fused_backward(
         return _backward_in_chunks(*arguments[:-1], token_mask)
     if cpu_kernel_available(values, scale):
         return cpu_backward(*arguments, block_length)
+    if block_length is not None:
+        raise RuntimeError(NO_BLOCKS)
     if cuda_kernel_available(values, scale):
         return cuda_backward(*arguments)
     if implementation == "linear" and values.device.type == "cpu" and values.dtype == torch.float32:

@@ -35,8 +35,8 @@ def elu_of_sum(x: Tensor, bias: Tensor, block_length: int | None = None) -> Tens
         bias: (D), or (G, D) where each row serves one of G equal parts of the rows of x. With ``block_length`` x is
             (B, N, D) and the bias (B, M, D), each row of which serves that many tokens, the last perhaps fewer.
     """
-    rows, length, repeat = x.reshape(-1, x.shape[-1]), *_length_and_repeat(x, bias, block_length)
-    bias = bias.reshape(-1, x.shape[-1])
+    length, repeat = _length_and_repeat(x, bias, block_length)
+    rows, bias = x.contiguous().view(-1, x.shape[-1]), bias.reshape(-1, x.shape[-1])
     if torch.is_grad_enabled():
         return _elu(rows, bias, length, repeat).view(x.shape)
     _elu_(rows, bias, length, repeat)
@@ -59,8 +59,19 @@ def gated_sum(
         scores, first, second: (G, N, D).
         bias, block_length: as in :func:`elu_of_sum`.
         mask: (G, N) or, the same for all groups, (N): true at vectors that count.
-        out: where the result is to be written, with features side by side; only where no gradient is wanted.
+        out: where the result is to be written, (G, N, D) with features side by side; only where no gradient is wanted.
+
+    Raises:
+        ValueError: tensors of other shapes, or a memory for the result where a gradient is wanted.
     """
+    shapes = {"first": first, "second": second, "out": scores if out is None else out}
+    for name, x in shapes.items():
+        if x.shape != scores.shape:
+            raise ValueError(f"{name} is {tuple(x.shape)} and the scores are {tuple(scores.shape)}; give equal shapes")
+    if mask is not None and mask.shape not in (scores.shape[:2], scores.shape[1:2]):
+        raise ValueError(f"mask is {tuple(mask.shape)} and the scores are {tuple(scores.shape)}; give (G, N) or (N)")
+    if out is not None and torch.is_grad_enabled():
+        raise ValueError("out: what is written there has no gradient; leave it out or use torch.no_grad()")
     scores, first, second = scores.contiguous(), first.contiguous(), second.contiguous()
     length, repeat = _length_and_repeat(scores, bias, block_length)
     bias = bias.reshape(-1, scores.shape[-1])
@@ -88,7 +99,7 @@ def _elu_(x: Tensor, bias: Tensor, length: int, repeat: int) -> None:
 
 @torch.library.custom_op("hf_blosan::elu", mutates_args=())
 def _elu(x: Tensor, bias: Tensor, length: int, repeat: int) -> Tensor:
-    x, out = x.contiguous(), torch.empty(x.shape)
+    x, out = x.contiguous(), x.new_empty(x.shape)
     fields = (x, bias.contiguous(), length, repeat, out, x.shape[1])
     over_rows(elu_loop, len(x), x.numel(), *fields)
     return out
@@ -180,6 +191,8 @@ def _(grad, scores, bias, first, second, mask, length, repeat):
 
 def _sum_parts(x: Tensor, bias: Tensor, length: int, repeat: int) -> Tensor:
     """The gradient of a bias from that of the rows it was added to."""
+    if not x.numel():
+        return torch.zeros_like(bias)
     return in_blocks(x.reshape(-1, length, x.shape[-1]), repeat).sum(1).view(bias.shape)
 
 

@@ -60,6 +60,7 @@ def scan(decay: Tensor, increments: Tensor) -> Tensor:
 def _fused(forget: Tensor, values: Tensor) -> Tensor:
     if not cpu_kernel_available(values):
         return scan(forget, (1 - forget) * values)
+    forget, values = forget.contiguous(), values.contiguous()
     states = torch.empty_like(values)
     over_items(forward_loop, values, values.numel(), forget, values, states, *values.shape[1:])
     return states
@@ -73,7 +74,7 @@ def _fused_backward(grad: Tensor, forget: Tensor, values: Tensor, states: Tensor
         before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
         return total * (before - values), (1 - forget) * total
     gradients = torch.empty_like(values), torch.empty_like(values)
-    inputs = (grad.contiguous(), forget, values, states)
+    inputs = tuple(x.contiguous() for x in (grad, forget, values, states))
     over_items(backward_loop, values, values.numel(), *inputs, *gradients, *values.shape[1:])
     return gradients
 

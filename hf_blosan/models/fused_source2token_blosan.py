@@ -7,7 +7,7 @@ the CPU, a score for every feature, and a vector of 0 for empty rows. Elsewhere 
 import torch
 from torch import Tensor
 
-from .functional_blosan import IMPLEMENTATIONS, check_shapes, in_blocks
+from .functional_blosan import IMPLEMENTATIONS, check_shapes
 from .functional_blosan import source2token_attention as source2token_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .team_cpu_blosan import over_items
@@ -43,18 +43,15 @@ def source2token_attention(
         (B, D) in the dtype of ``values``; (B, M, D) with blocks.
 
     Raises:
-        ValueError: unknown implementation, or a mask of another shape.
+        ValueError: unknown implementation, blocks of no token, or a mask of another shape.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
     check_shapes(*values.shape[:2], mask)
     same = scores.shape == values.shape and scores.dtype == values.dtype
     if implementation == "eager" or empty_rows != "zero" or not same or not cpu_kernel_available(values):
-        if block_length is None:
-            return source2token_attention_eager(scores, values, mask=mask, empty_rows=empty_rows)
-        scores_XRD, values_XRD, mask_XR = (in_blocks(x, block_length) for x in (scores, values, mask.bool()))
-        pooled_XD = source2token_attention_eager(scores_XRD, values_XRD, mask=mask_XR, empty_rows=empty_rows)
-        return pooled_XD.unflatten(0, (len(values), -1))
+        options = {"mask": mask, "empty_rows": empty_rows, "block_length": block_length}
+        return source2token_attention_eager(scores, values, **options)
     pooled = _fused(scores.contiguous(), values.contiguous(), mask.bool().contiguous(), block_length)[0]
     return pooled[:, 0] if block_length is None else pooled
 
@@ -62,6 +59,7 @@ def source2token_attention(
 @torch.library.custom_op("hf_blosan::source2token_attention", mutates_args=())
 def _fused(scores: Tensor, values: Tensor, mask: Tensor, block_length: int | None) -> tuple[Tensor, Tensor, Tensor]:
     """Result, largest scores and sums of weights, all (B, M, D)."""
+    scores, values, mask = scores.contiguous(), values.contiguous(), mask.contiguous()
     results = _fused_fake(scores, values, mask, block_length)
     length, rows = _length_and_rows(values, block_length)
     shape = (length, values.shape[2], values.shape[1], rows)
@@ -81,7 +79,7 @@ def _fused_backward(
     totals: Tensor,
 ) -> tuple[Tensor, Tensor]:
     gradients = torch.empty_like(scores), torch.empty_like(values)
-    inputs = (grad.contiguous(), scores, values, mask, out, tops, totals)
+    inputs = tuple(x.contiguous() for x in (grad, scores, values, mask, out, tops, totals))
     length, rows = _length_and_rows(values, block_length)
     shape = (length, values.shape[2], values.shape[1], rows)
     over_items(backward_loop, values, values.numel(), *inputs, *gradients, *shape, rows=rows)

@@ -55,7 +55,7 @@ def _stack(table, kind) -> np.ndarray:
 
 def _fields(pass_, keys, queries, values, key_mask, direction, scale, window, implementation, block_length):
     """The first fields of a loop, see ``loops_cpu_blosan``; options and work of ``over_items``."""
-    mask = torch.ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool().contiguous()
+    mask = values.new_ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool()
     reach = UNLIMITED if window is None else window
     see = (direction != "backward", direction != "forward", direction == "full", reach)
     tables = _tables(float(scale), implementation, pass_)
@@ -82,7 +82,7 @@ def forward(
     """Result and denominators of every query, both (B, N, D); the second is empty unless it is to be saved."""
     inputs = (keys, queries, values, key_mask, direction, scale, window, implementation, block_length)
     fields, options, pairs = _fields("forward", *inputs)
-    out, denominators = torch.empty(values.shape), torch.empty((values if save else values[:0]).shape)
+    out, denominators = (values.new_empty(x.shape) for x in (values, values if save else values[:0]))
     over_items(forward_loop, values, pairs, *fields, out, denominators, save, **options)
     return out, denominators
 
@@ -104,7 +104,7 @@ def backward(
     """Gradients of keys, queries and values, each (B, N, D)."""
     inputs = (keys, queries, values, key_mask, direction, scale, window, implementation, block_length)
     fields, options, pairs = _fields("backward", *inputs)
-    gradients = tuple(torch.empty(values.shape) for _ in range(3))
+    gradients = tuple(values.new_empty(values.shape) for _ in range(3))
     saved = (x.contiguous() for x in (out, denominators, grad))
     over_items(backward_loop, values, pairs, *fields, *saved, *gradients, **options)
     return gradients

@@ -209,7 +209,7 @@ class FusionGate(nn.Module):
         fused = mix(first, second, gate)
         if mask is not None:
             fused = fused.mul_(mask[..., None])
-        return fused if out is None else out.copy_(fused), gate
+        return fused if out is None else out.copy_(fused), gate if output_gate else None
 
 
 class FeatureAttention(nn.Module):
@@ -251,9 +251,9 @@ class FeatureAttention(nn.Module):
         if not output_attentions:
             return attended_BND, None
         if block_length is not None:
-            keys_BND, queries_BND, options["key_mask"] = (
-                in_blocks(x, block_length) for x in (keys_BND, queries_BND, mask_BN)
-            )
+            mask_BN = tokens_BND.new_ones(tokens_BND.shape[:2], dtype=torch.bool) if mask_BN is None else mask_BN
+            tensors = (keys_BND, queries_BND, mask_BN)
+            keys_BND, queries_BND, options["key_mask"] = (in_blocks(x, block_length) for x in tensors)
         return attended_BND, directional_attention_weights(keys_BND, queries_BND, **options)
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
@@ -356,7 +356,7 @@ class MaskedBlockSelfAttention(nn.Module):
         R, mapped_BND = self.block_length, self.dense_map(tokens_BNE)
         local_BND, local_weights = self.block_attention(mapped_BND, mask_BN, output_attentions, block_length=R)
         # To look costs nothing on the CPU alone.
-        may_look = mask_BN.device.type == "cpu" and not torch.compiler.is_compiling()
+        may_look = kernel_takes(self.implementation, mapped_BND)
         if not (may_look and mask_BN.all()):
             local_BND = local_BND * mask_BN[..., None]  # not in place: a hook may hold what the attention returned
 
@@ -380,11 +380,11 @@ class MaskedBlockSelfAttention(nn.Module):
         fused_BND = fused_BND if out is None else out.copy_(fused_BND)
         if not output_attentions:
             return fused_BND, None
-        attentions, gates = (local_weights.unflatten(0, (len(mask_BN), -1)),), (gate_BND,)
+        blocks_of = (len(mask_BN), -(-mask_BN.shape[1] // R))
+        attentions, gates = (local_weights.unflatten(0, blocks_of),), (gate_BND,)
         if self.fuse_global:
             pooling_weights = source2token_weights(in_blocks(scores_BND, R), mask=in_blocks(mask_BN, R))
-            pooling_weights = pooling_weights.unflatten(0, (len(mask_BN), -1))
-            attentions = (*attentions, pooling_weights, *global_maps.attentions)
+            attentions = (*attentions, pooling_weights.unflatten(0, blocks_of), *global_maps.attentions)
             gates = (*global_maps.gates, *gates)
         return fused_BND, AttentionMaps(attentions, gates)
 

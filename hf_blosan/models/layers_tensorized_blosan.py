@@ -91,15 +91,18 @@ class TensorizedSelfAttention(nn.Module):
         rows = max(1, GROUP_TOKENS // max(1, N))
         # Not in training: a checkpoint's first forward has no gradients either, and must drop what its second drops.
         wanted = torch.is_grad_enabled() or self.training or output_attentions
-        if wanted or B <= rows or not kernel_takes(self.implementation, tokens_BNE):
+        if wanted or tokens_BNE.device.type != "cpu" or torch.compiler.is_compiling() or B <= rows:
             return self.attend(tokens_BNE, mask_BN, output_attentions, token_mask)
         tokens, masks = tokens_BNE.split(rows), mask_BN.split(rows)
         if token_mask is None:
             token_masks = [None] * len(masks)
         else:
             token_masks = full_token_mask(token_mask, B, N).split(rows)
+        groups = zip(tokens, masks, token_masks, strict=True)
+        if not kernel_takes(self.implementation, tokens_BNE):
+            return torch.cat([self.attend(x, mask, token_mask=pairs)[0] for x, mask, pairs in groups]), None
         out_BNF = tokens_BNE.new_empty(B, N, self.out_features)
-        for x, mask, pairs, out in zip(tokens, masks, token_masks, out_BNF.split(rows), strict=True):
+        for (x, mask, pairs), out in zip(groups, out_BNF.split(rows), strict=True):
             self.attend(x, mask, token_mask=pairs, out=out)
         return out_BNF, None
 
@@ -114,10 +117,10 @@ class TensorizedSelfAttention(nn.Module):
         fused_BND = attended_BHND.transpose(1, 2).flatten(2)
         if self.output_layer is not None:
             fused_BND = self.output_layer(fused_BND)
-        if self.output_layer is not None or gate_BHND is not None or self.gate is None:
+        at_once = self.gate is not None and gate_BHND is None  # then padding is 0 and the result in its place
+        if self.output_layer is not None or not at_once:
             fused_BND = masked(fused_BND, mask_BN)
-        if out is not None and fused_BND.data_ptr() != out.data_ptr():
-            out.copy_(fused_BND)
+            fused_BND = fused_BND if out is None else out.copy_(fused_BND)
         if not output_attentions:
             return fused_BND, None
         return fused_BND, AttentionMaps((weights,), () if gate_BHND is None else (gate_BHND,))

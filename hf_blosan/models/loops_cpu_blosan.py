@@ -15,10 +15,11 @@ from .compiled_cpu_blosan import (
     ONE,
     TWO,
     expm1,
+    first_item,
     inlined,
     load_features,
+    next_item,
     part_of_a_loop,
-    place_of,
     power_of_two,
     share,
     store_features,
@@ -144,11 +145,11 @@ def _wide_pairs(first, last, c, wide, real, keys, q, values):
 
 
 @inlined
-def _pair_backward(i, q, share, s, c, wide, exp_keys, values):
+def _pair_backward(i, q, scaled, s, c, wide, exp_keys, values):
     """Gradients of a pair's value and of its score."""
     k = load(exp_keys, i)
     t = _tanh(_wide_pair(k, q, wide) if wide else _pair(k, q))
-    weight = power_of_two(t, c) * share
+    weight = power_of_two(t, c) * scaled
     return weight, weight * (load(values, i) - s) * (ONE - t * t)
 
 
@@ -178,15 +179,15 @@ def _near_backward(
     """
     clear(part, 0, 2 * CHUNK)
     for j in range(m * CHUNK, min(length, (m + 1) * CHUNK)):
-        q, share, s = load(exp_queries, j), load(shares, j), load(out, j)
+        q, scaled, s = load(exp_queries, j), load(shares, j), load(out, j)
         to_query = zeros_like(values)
         for side in range(_sides(see)):
             first, last = _visible(j, n, length, see, first_real, side)
             for r in range(first, last - 1, 2):
                 i, i1 = get(real, r), get(real, r + 1)
                 row, row1 = 2 * (i - n * CHUNK), 2 * (i1 - n * CHUNK)
-                weight, score = _pair_backward(i, q, share, s, c, wide, exp_keys, values)
-                weight1, score1 = _pair_backward(i1, q, share, s, c, wide, exp_keys, values)
+                weight, score = _pair_backward(i, q, scaled, s, c, wide, exp_keys, values)
+                weight1, score1 = _pair_backward(i1, q, scaled, s, c, wide, exp_keys, values)
                 to_query = to_query + (score + score1)
                 store(part, row, load(part, row) + score)
                 store(part, row + 1, load(part, row + 1) + weight)
@@ -195,7 +196,7 @@ def _near_backward(
             if (last - first) % 2:
                 i = get(real, last - 1)
                 row = 2 * (i - n * CHUNK)
-                weight, score = _pair_backward(i, q, share, s, c, wide, exp_keys, values)
+                weight, score = _pair_backward(i, q, scaled, s, c, wide, exp_keys, values)
                 to_query = to_query + score
                 store(part, row, load(part, row) + score)
                 store(part, row + 1, load(part, row + 1) + weight)
@@ -355,8 +356,9 @@ def forward(arguments):
     k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
     exp_k, exp_q = _rows(buffers, 4 * length), _rows(buffers, 5 * length)
     num, den = _rows(buffers, 6 * length), _rows(buffers, 7 * length)
-    for item in range(start, stop):
-        (begin, here), first = place_of(item // slices, length, sentence, rows), item % slices * LANES
+    row, part, begin, first = first_item(start, slices, length, sentence, rows)
+    for _ in range(start, stop):
+        here = min(length, sentence - part * length)
         clear(num, 0, here)
         clear(den, 0, here)
         half_range, wide = _set_up(
@@ -381,6 +383,7 @@ def forward(arguments):
             store_features(out, shape, begin + j, first, divide_or_zero(load(num, j), total))
             if save:
                 store_features(denominators, shape, begin + j, first, total)
+        row, part, begin, first = next_item(row, part, begin, first, shape, sentence, rows)
 
 
 @whole_loop
@@ -403,8 +406,9 @@ def backward(arguments):
     everyone = skip(first_real, length + 1)
     for i in range(length + 1):
         put(everyone, i, i)
-    for item in range(start, stop):
-        (begin, here), first = place_of(item // slices, length, sentence, rows), item % slices * LANES
+    row, part, begin, first = first_item(start, slices, length, sentence, rows)
+    for _ in range(start, stop):
+        here = min(length, sentence - part * length)
         half_range, wide = _set_up(
             shape, begin, here, first, scale, limit, *inputs, k, q, x, ones, exp_k, exp_q, real, first_real
         )
@@ -434,3 +438,4 @@ def backward(arguments):
             store_features(grad_keys, shape, begin + i, first, load(to_k, i))
             store_features(grad_queries, shape, begin + i, first, load(to_q, i))
             store_features(grad_values, shape, begin + i, first, load(to_x, i))
+        row, part, begin, first = next_item(row, part, begin, first, shape, sentence, rows)

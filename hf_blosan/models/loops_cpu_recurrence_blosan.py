@@ -1,11 +1,7 @@
 """The loops of ``fused_recurrence_blosan``, compiled by numba; items as in ``loops_cpu_blosan``."""
 
-import numpy as np
-
-from .compiled_cpu_blosan import HEADER, load_features, share, store_features, whole_loop
+from .compiled_cpu_blosan import HEADER, ONE, load_features, share, store_features, whole_loop
 from .vector_cpu_blosan import LANES, unpack, zeros_like
-
-ONE = np.float32(1)
 
 
 @whole_loop

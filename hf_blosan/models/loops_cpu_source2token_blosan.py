@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .compiled_cpu_blosan import HEADER, exp, load_features, place_of, share, store_features, whole_loop
+from .compiled_cpu_blosan import HEADER, exp, first_item, load_features, next_item, share, store_features, whole_loop
 from .far_field_blosan import CHUNK
 from .vector_cpu_blosan import LANES, divide_or_zero, get, maximum, unpack, zeros_like
 
@@ -15,26 +15,27 @@ def forward(arguments):
     start, stop, _ = share(arguments)
     scores, values, mask, out, tops, totals, length, size, sentence, rows = unpack(arguments, HEADER, "ffbfffnnnn")
     shape, vector, slices = (length, size), (1, size), (size + LANES - 1) // LANES
-    for item in range(start, stop):
-        row, first = item // slices, item % slices * LANES
-        begin, here = place_of(row, length, sentence, rows)
+    row, part, begin, first = first_item(start, slices, length, sentence, rows)
+    for _ in range(start, stop):
+        here = min(length, sentence - part * length)
         top = zeros_like(scores) - np.float32(np.inf)
         for i in range(here):
             if get(mask, begin + i):
                 top = maximum(top, load_features(scores, shape, begin + i, first))
         num, den = zeros_like(scores), zeros_like(scores)
         for m in range(0, here, CHUNK):
-            part, weights = zeros_like(scores), zeros_like(scores)
+            products, weights = zeros_like(scores), zeros_like(scores)
             for i in range(m, min(here, m + CHUNK)):
                 if get(mask, begin + i):
                     score = load_features(scores, shape, begin + i, first) - top
                     weight = exp(maximum(zeros_like(scores) + LOWEST, score))
                     weights = weights + weight
-                    part = part + weight * load_features(values, shape, begin + i, first)
-            num, den = num + part, den + weights
+                    products = products + weight * load_features(values, shape, begin + i, first)
+            num, den = num + products, den + weights
         store_features(out, vector, row, first, divide_or_zero(num, den))
         store_features(tops, vector, row, first, top)
         store_features(totals, vector, row, first, den)
+        row, part, begin, first = next_item(row, part, begin, first, shape, sentence, rows)
 
 
 @whole_loop
@@ -45,9 +46,9 @@ def backward(arguments):
         arguments, HEADER, "fffbfffffnnnn"
     )
     shape, vector, slices = (length, size), (1, size), (size + LANES - 1) // LANES
-    for item in range(start, stop):
-        row, first = item // slices, item % slices * LANES
-        begin, here = place_of(row, length, sentence, rows)
+    row, part, begin, first = first_item(start, slices, length, sentence, rows)
+    for _ in range(start, stop):
+        here = min(length, sentence - part * length)
         top, result = load_features(tops, vector, row, first), load_features(out, vector, row, first)
         total = load_features(totals, vector, row, first)
         scaled = divide_or_zero(load_features(grad, vector, row, first), total)
@@ -59,3 +60,4 @@ def backward(arguments):
                 to_score = to_value * (load_features(values, shape, begin + i, first) - result)
             store_features(grad_values, shape, begin + i, first, to_value)
             store_features(grad_scores, shape, begin + i, first, to_score)
+        row, part, begin, first = next_item(row, part, begin, first, shape, sentence, rows)

@@ -10,7 +10,7 @@ import ctypes
 import glob
 import os
 import struct
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 
 import numpy as np
@@ -49,6 +49,8 @@ def _who_am_i() -> tuple[int, int]:
 def _field(x: Tensor | np.ndarray | float | int) -> int:
     """What a loop is told of an argument: the address of a tensor or array, the bits of a number."""
     if isinstance(x, Tensor):
+        if x.device.type != "cpu":
+            raise ValueError(f"a tensor on {x.device} goes with others on the CPU; move all of them to one device")
         return x.data_ptr()
     if isinstance(x, np.ndarray):
         return x.ctypes.data
@@ -79,7 +81,7 @@ def over_rows(loop, count: int, work: int, *arguments, scratch: int = 0) -> None
         return
     fields = [_field(x) for x in arguments]
     workers = min(torch.get_num_threads(), count) if work > WORK_PER_THREAD else 1
-    memory = torch.empty(workers * scratch, dtype=torch.uint8)
+    memory = torch.empty(workers * scratch, dtype=torch.uint8, device="cpu")
     fields = [memory.data_ptr(), scratch, *fields]
     if workers > 1 and _openmp() is not None:
         block = array.array("q", (count, *_who_am_i(), 0, 1, *fields))
@@ -91,7 +93,10 @@ def over_rows(loop, count: int, work: int, *arguments, scratch: int = 0) -> None
         return
     if _threads is None:
         _threads = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="hf_blosan")
-    list(_threads.map(loop.call, [_address(block) for block in blocks]))
+    futures = [_threads.submit(loop.call, _address(block)) for block in blocks]
+    wait(futures)  # whatever happens: they work on memory of this call
+    for future in futures:
+        future.result()
 
 
 def _address(block: array.array) -> ctypes.c_void_p:
