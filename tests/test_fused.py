@@ -196,9 +196,9 @@ def test_gradients_and_registration(direction, implementation):
     assert torch.autograd.gradcheck(functools.partial(operator, token_mask=token_mask), leaves)
     for save in (True, False):
         for pairs in (None, token_mask):
-            inputs = (x.detach().float().requires_grad_(save) for x in leaves)
-            blocks = None if pairs is not None else 3
-            arguments = (*inputs, mask, pairs, direction, 5.0, 2, implementation, blocks, save)
+            inputs = [x.detach().float().requires_grad_(save) for x in leaves]
+            bias, blocks = (inputs[0][0, 0].detach().requires_grad_(save), 3) if pairs is None else (None, None)
+            arguments = (*inputs, bias, mask, pairs, direction, 5.0, 2, implementation, blocks, save)
             torch.library.opcheck(fused_blosan._fused, arguments)
 
 
@@ -220,6 +220,37 @@ def test_blocks_are_sentences_of_their_own(length, direction, implementation):
         (x * inputs[0]).sum().backward()
     for one, other in zip(leaves, others, strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("numba", [True, False])
+@pytest.mark.parametrize("block_length", [None, 4])
+@pytest.mark.parametrize("implementation", FAST)
+def test_bias_and_keys_that_lie_beside_queries(implementation, block_length, numba, monkeypatch):
+    """As the joint map of Bi-BloSAN's blocks leaves them: every other D features of one product."""
+    if not numba:
+        monkeypatch.setattr(fused_blosan, "cpu_kernel_available", lambda *_: False)
+    *inputs, mask = random_inputs(4, 70, 20)
+    bias = 2 * torch.randn(20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    arguments = [torch.cat(inputs[:2], dim=-1), inputs[2], bias]
+    weights = torch.randn(4, 70, 20, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+
+    def results(implementation, dtype):
+        joint, values, bias = leaves = [x.to(dtype).requires_grad_() for x in arguments]
+        options = {"bias": bias, "key_mask": mask, "block_length": block_length, "implementation": implementation}
+        out = F.directional_attention(*joint.chunk(2, dim=-1), values, direction="forward", **options)
+        return [out.detach(), *torch.autograd.grad(out, leaves, weights.to(dtype))]
+
+    all_of_them = (
+        results("eager", torch.float64),
+        results("eager", torch.float32),
+        results(implementation, torch.float32),
+    )
+    for expected, reference, actual in zip(*all_of_them, strict=True):
+        limit = 2 * max(rms(reference - expected), torch.finfo(torch.float32).eps / 4 * rms(expected))
+        assert rms(actual - expected) <= limit
+    shifted = F.directional_attention(inputs[0], inputs[1] + bias, inputs[2], direction="forward", key_mask=mask)
+    whole = F.directional_attention(*inputs, direction="forward", bias=bias, key_mask=mask, implementation="eager")
+    torch.testing.assert_close(shifted, whole)
 
 
 def test_blocks_leave_no_place_for_a_token_mask():

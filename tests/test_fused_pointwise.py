@@ -24,7 +24,7 @@ def elu_of_sum(x, bias):
 
 
 def gated_sum(scores, bias, first, second, mask=None):
-    gate = torch.sigmoid((scores.view(len(bias), -1, scores.shape[-1]) + bias[:, None]).view(scores.shape))
+    gate = torch.sigmoid(scores + (bias[:, None] if bias.dim() == 2 else bias))
     mixed = gate * first + (1 - gate) * second
     return mixed if mask is None else mixed * mask[..., None]
 
@@ -65,13 +65,13 @@ def test_elu_of_sum(shape, parts, spread):
 
 
 @pytest.mark.parametrize("masked", ["no", "one", "each"])
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gated_sum(shape, parts, masked):
+def test_gated_sum(shape, each, masked):
     G, N, D = 2 * shape[0], *shape[1:]
     scores, first, second = (random(G, N, D, seed=seed, spread=3) for seed in range(3))
     mask = {"no": None, "one": random(N, seed=5) > 0, "each": random(G, N, seed=5) > 0}[masked]
-    inputs = [scores, random(parts, D, seed=4), first, second]
+    inputs = [scores, random(*([G, D] if each else [D]), seed=4), first, second]
     assert_as_exact(with_mask, gated_sum, inputs, random(G, N, D, seed=6), mask)
     expected = gated_sum(*inputs, mask)
     wide = torch.full((G, N, 2 * D), 7.0)
@@ -81,24 +81,29 @@ def test_gated_sum(shape, parts, masked):
     assert (wide[..., :D] == 7).all()
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 6, 7])
-def test_a_bias_for_each_block(length):
-    """Row i of a sentence takes the bias of block i // 3."""
-    x, bias = random(2, length, 20), random(2, -(-length // 3), 20, seed=1)
+def gated_candidate(scores, bias, second, block_length=None):
+    if block_length is not None:
+        bias = torch.stack([bias[:, i // block_length] for i in range(scores.shape[1])], dim=1)
+    candidate, gate = (scores + bias).chunk(2, dim=-1)
+    return gated_sum(gate, torch.zeros_like(gate[0, 0]), F.elu(candidate), second)
 
-    def spread(bias):
-        return bias.repeat_interleave(3, dim=1)[:, :length].flatten(0, 1)
 
-    def kernel(x, bias):
-        return fused.gated_sum(x, bias, fused.elu_of_sum(x * 1, bias, 3), x, block_length=3)
+def with_blocks(scores, bias, second, block_length=None):
+    return fused.gated_candidate(scores, bias, second, block_length=block_length)
 
-    def equation(x, bias):
-        rows = x.flatten(0, 1)
-        return torch.lerp(rows, F.elu(rows + spread(bias)), torch.sigmoid(rows + spread(bias))).view(x.shape)
 
-    assert_as_exact(kernel, equation, [x, bias], random(2, length, 20, seed=2))
+@pytest.mark.parametrize("block_length", [None, 1, 3])
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 2, 20), (2, 6, 20), (2, 7, 20)])
+def test_gated_candidate(shape, block_length):
+    B, N, D = shape
+    bias = random(2 * D, seed=2) if block_length is None else random(B, -(-N // block_length), 2 * D, seed=2)
+    inputs = [random(B, N, 2 * D, spread=3), bias, random(B, N, D, seed=1)]
+    assert_as_exact(with_blocks, gated_candidate, inputs, random(B, N, D, seed=3), block_length)
+    wide = torch.full((B, N, 2 * D), 7.0)
     with torch.no_grad():
-        torch.testing.assert_close(kernel(x, bias), equation(x, bias))
+        fused.gated_candidate(*inputs, block_length=block_length, out=wide[..., D:])
+    torch.testing.assert_close(wide[..., D:], gated_candidate(*inputs, block_length), rtol=1e-5, atol=1e-6)
+    assert (wide[..., :D] == 7).all()
 
 
 def test_extremes():
@@ -116,7 +121,14 @@ def test_extremes():
 
 def test_second_derivatives():
     inputs = [random(2, 3, 5), random(1, 5, seed=1), random(2, 3, 5, seed=2), random(2, 3, 5, seed=3)]
-    pairs = ((fused.elu_of_sum, elu_of_sum, inputs[:2]), (fused.gated_sum, gated_sum, inputs))
+    of_blocks = [random(2, 3, 10), random(2, 2, 10, seed=1), random(2, 3, 5, seed=2)]
+    pairs = (
+        (fused.elu_of_sum, elu_of_sum, inputs[:2]),
+        (fused.gated_sum, gated_sum, [inputs[0], random(2, 5, seed=1), *inputs[2:]]),
+        (fused.gated_sum, gated_sum, [inputs[0], random(5, seed=1), *inputs[2:]]),
+        (lambda *x: with_blocks(*x, 2), lambda *x: gated_candidate(*x, 2), of_blocks),
+        (with_blocks, gated_candidate, [of_blocks[0], random(10, seed=1), of_blocks[2]]),
+    )
     for kernel, equation, arguments in pairs:
         found = []
         for function in (kernel, equation):
@@ -128,11 +140,17 @@ def test_second_derivatives():
 
 
 def test_no_rows():
-    x, bias = torch.zeros(0, 3, 4, requires_grad=True), torch.zeros(2, 4, requires_grad=True)
-    for out in (fused.elu_of_sum(x, bias), fused.gated_sum(x, bias, x, x)):
-        assert out.shape == x.shape
-        gradients = torch.autograd.grad(out.sum(), (x, bias))
-        assert [gradient.shape for gradient in gradients] == [x.shape, bias.shape]
+    x, bias = torch.zeros(0, 3, 4, requires_grad=True), torch.zeros(4, requires_grad=True)
+    blocks = torch.zeros(0, 2, 4, requires_grad=True)
+    for add, out in (
+        (bias, fused.elu_of_sum(x, bias)),
+        (bias, fused.gated_sum(x, bias, x, x)),
+        (bias, fused.gated_candidate(x, bias, x[..., :2])),
+        (blocks, fused.gated_candidate(x, blocks, x[..., :2], block_length=2)),
+    ):
+        assert out.shape[:2] == x.shape[:2]
+        gradients = torch.autograd.grad(out.sum(), (x, add))
+        assert [gradient.shape for gradient in gradients] == [x.shape, add.shape]
 
 
 def test_rows_apart_in_memory():
@@ -149,11 +167,17 @@ def test_wrong_shapes_are_refused():
         for options, word in (
             ({"mask": torch.ones(2, dtype=torch.bool)}, "mask"),
             ({"out": torch.zeros(2, 3, 5)}, "out"),
+            ({"out": torch.zeros(2, 4, 3).transpose(1, 2)}, "side by side"),
         ):
             with pytest.raises(ValueError, match=word):
                 fused.gated_sum(x, bias, x, x, **options)
         with pytest.raises(ValueError, match="second"):
             fused.gated_sum(x, bias, x, x[:1])
+        for scores, wrong, options in ((x, bias, {}), (x[..., :2], torch.zeros(2, 1, 4), {"block_length": 2})):
+            with pytest.raises(ValueError, match="scores|bias"):
+                fused.gated_candidate(scores, wrong, x[..., :2] if options else x, **options)
+        with pytest.raises(ValueError, match="bias"):
+            fused.gated_sum(x, torch.zeros(3, 4), x, x)
     with pytest.raises(ValueError, match="no gradient"):
         fused.gated_sum(x, bias, x, x, out=torch.zeros(2, 3, 4))
 
@@ -171,23 +195,32 @@ def test_a_hook_may_put_something_else_in_place():
 
 
 def test_several_threads_give_the_same(monkeypatch):
-    inputs = [random(3, 7, 20), random(1, 20, seed=1), random(3, 7, 20, seed=2), random(3, 7, 20, seed=3)]
-    alone = results(fused.gated_sum, inputs, inputs[0])
+    inputs = [random(3, 7, 20), random(20, seed=1), random(3, 7, 20, seed=2), random(3, 7, 20, seed=3)]
+    of_blocks = [random(3, 7, 40), random(3, 3, 40, seed=1), random(3, 7, 20, seed=2)]
+
+    def all_results():
+        return [*results(fused.gated_sum, inputs, inputs[0]), *results(with_blocks, of_blocks, inputs[0], 3)]
+
+    alone = all_results()
     monkeypatch.setattr(team_cpu_blosan, "WORK_PER_THREAD", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    for one, other in zip(results(fused.gated_sum, inputs, inputs[0]), alone, strict=True):
+    for one, other in zip(all_results(), alone, strict=True):
         assert torch.equal(one, other)
 
 
 def test_registration():
     x, bias = random(4, 20).requires_grad_(), random(2, 20, seed=1).requires_grad_()
-    torch.library.opcheck(fused._elu, (x, bias, 4, 2))
-    torch.library.opcheck(fused._elu_, (x.detach(), bias.detach(), 4, 2))
+    torch.library.opcheck(fused._elu, (x, bias))
+    torch.library.opcheck(fused._elu_, (x.detach(), bias.detach()))
     scores, first, second = (random(2, 3, 20, seed=seed).requires_grad_() for seed in range(3))
     mask = torch.tensor([True, False, True])
-    torch.library.opcheck(fused._gated_sum, (scores, bias, first, second, mask, 6, 3))
-    without = [x.detach() for x in (scores, bias, first, second)]
-    torch.library.opcheck(fused._gated_sum_, (*without, None, torch.empty(2, 3, 20), 6, 3))
+    inputs = scores, bias, first, second, mask
+    torch.library.opcheck(fused._gated_sum, inputs)
+    out = torch.empty(2, 3, 20)
+    torch.library.opcheck(fused._gated_sum_, (*(x.detach() for x in inputs), out))
+    inputs = random(2, 3, 40).requires_grad_(), random(2, 2, 40, seed=1).requires_grad_(), second
+    torch.library.opcheck(fused._gated_candidate, (*inputs, 2))
+    torch.library.opcheck(fused._gated_candidate_, (*(x.detach() for x in inputs), out, 2))
 
 
 def test_layers_are_the_same_with_torch_alone(monkeypatch):

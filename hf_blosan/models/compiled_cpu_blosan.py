@@ -131,8 +131,8 @@ def first_item(item, slices, length, sentence, rows):
 
 @inlined
 def next_item(row, part, begin, first, shape, sentence, rows):
-    """The same for the next item; ``shape`` is the length and the features of a row."""
-    length, size = shape
+    """The same for the next item; ``shape`` as in :func:`load_features`."""
+    length, size, _ = shape
     if first + LANES < size:
         return row, part, begin, first + LANES
     if part + 1 < rows:
@@ -144,20 +144,20 @@ def next_item(row, part, begin, first, shape, sentence, rows):
 def load_features(source, shape, token, first):
     """Features first ... first + 15 of a token, 0 beyond the last; those of the next row are asked for meanwhile.
 
-    ``shape`` is the length and the features of a row.
+    ``shape`` is the length and the features of a row, and how far apart its tokens are.
     """
-    length, size = shape
-    offset = token * size + first
-    prefetch_at(source, offset + length * size)
+    length, size, step = shape
+    offset = token * step + first
+    prefetch_at(source, offset + length * step)
     return load_at(source, offset) if first + LANES <= size else load_part_at(source, offset, size - first)
 
 
 @inlined
 def store_features(to, shape, token, first, vector):
     """The counterpart of :func:`load_features`."""
-    length, size = shape
-    offset = token * size + first
-    prefetch_at(to, offset + length * size)
+    length, size, step = shape
+    offset = token * step + first
+    prefetch_at(to, offset + length * step)
     if first + LANES <= size:
         store_at(to, offset, vector)
     else:

@@ -133,6 +133,7 @@ def directional_attention_weights(
     queries: Tensor,
     *,
     direction: str,
+    bias: Tensor | None = None,
     key_mask: Tensor | None = None,
     token_mask: Tensor | None = None,
     scale: float = 5.0,
@@ -143,7 +144,7 @@ def directional_attention_weights(
     score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), a softmax over the visible keys for every feature by itself.
     Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
     """
-    keys_BND, queries_BND = _upcast(keys, queries)
+    keys_BND, queries_BND = _upcast(keys, queries if bias is None else queries + bias)
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
     visible_NN = order_mask(keys.shape[1], direction, window=window, device=keys.device)
     visible_BNN = visible_NN[None] if key_mask is None else visible_NN & key_mask[:, None].bool()
@@ -161,19 +162,21 @@ def directional_attention(
     values: Tensor,
     *,
     direction: str,
+    bias: Tensor | None = None,
     key_mask: Tensor | None = None,
     token_mask: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
     block_length: int | None = None,
 ) -> Tensor:
-    """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j) / c)) * x_i.
+    """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i.
 
     Args:
         keys: W1 h, shape (B, N, D).
-        queries: W2 h + b1, shape (B, N, D).
+        queries: W2 h, shape (B, N, D).
         values: h, the vectors that are averaged, shape (B, N, D).
         direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see :func:`order_mask`.
+        bias: b1, shape (D); 0 by default.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
         token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
             masks let it; :func:`mask_from_heads` makes one.
@@ -191,10 +194,11 @@ def directional_attention(
     """
     check_block_length(block_length, token_mask)
     if block_length is not None:
-        operator = functools.partial(directional_attention, direction=direction, scale=scale, window=window)
+        options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
+        operator = functools.partial(directional_attention, **options)
         rows = on_blocks(operator, block_length, (keys, queries, values), key_mask).flatten(1, 2)
         return rows[:, : values.shape[1]]
-    options = {"key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
+    options = {"bias": bias, "key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
     weights_BNND = directional_attention_weights(keys, queries, direction=direction, **options)
     return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
 
@@ -205,6 +209,11 @@ def in_blocks(x: Tensor, block_length: int) -> Tensor:
     if padding:
         x = torch.cat([x, x.new_zeros(len(x), padding, *x.shape[2:])], dim=1)
     return x.unflatten(1, (-1, block_length)).flatten(0, 1)
+
+
+def of_tokens(blocks: Tensor, block_length: int, length: int) -> Tensor:
+    """(B, M, ...) -> (B, N, ...): for each token what stands for its block."""
+    return blocks.repeat_interleave(block_length, dim=1)[:, :length]
 
 
 def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], key_mask: Tensor | None) -> Tensor:

@@ -37,7 +37,7 @@ from .kernels_cuda_blosan import available as cuda_kernel_available
 from .kernels_cuda_blosan import backward as cuda_backward
 from .kernels_cuda_blosan import forward as cuda_forward
 
-NO_BLOCKS = "a graph made for the CPU kernel runs where there is none; export the model on this device and with numba"
+NO_KERNEL = "a graph made for the CPU kernel runs where there is none; export the model on this device and with numba"
 
 # Elements of a (B, queries, N, D) tensor that are worked on at a time where there is no kernel.
 CHUNK_ELEMENTS = 1 << 21
@@ -49,6 +49,7 @@ def directional_attention(
     values: Tensor,
     *,
     direction: str,
+    bias: Tensor | None = None,
     key_mask: Tensor | None = None,
     token_mask: Tensor | None = None,
     scale: float = 5.0,
@@ -56,13 +57,14 @@ def directional_attention(
     block_length: int | None = None,
     implementation: str = "auto",
 ) -> Tensor:
-    """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j) / c)) * x_i.
+    """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i.
 
     Args:
         keys: W1 h, shape (B, N, D).
-        queries: W2 h + b1, shape (B, N, D).
+        queries: W2 h, shape (B, N, D).
         values: h, the vectors that are averaged, shape (B, N, D).
         direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see ``order_mask``.
+        bias: b1, shape (D); 0 by default.
         key_mask: (B, N), true at real tokens; all tokens are real by default.
         token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
             masks let it; ``mask_from_heads`` makes one.
@@ -91,17 +93,23 @@ def directional_attention(
         token_mask = full_token_mask(token_mask, *values.shape[:2])
     masks = {"direction": direction, "window": window, "key_mask": key_mask, "token_mask": token_mask}
     if implementation == "eager":
-        return directional_attention_eager(keys, queries, values, **masks, scale=scale, block_length=block_length)
-    low = values.dtype in (torch.bfloat16, torch.float16)
-    inputs = [(x.float() if low else x.to(values.dtype)).contiguous() for x in (keys, queries, values)]
-    if block_length is not None and not cpu_kernel_available(inputs[-1], scale):
-        options = {"direction": direction, "window": window, "scale": scale, "implementation": implementation}
-        operator = partial(directional_attention, **options)
-        rows = on_blocks(operator, block_length, inputs, key_mask).flatten(1, 2)
-        return rows[:, : values.shape[1]].to(values.dtype)
-    save = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+        options = {"bias": bias, "scale": scale, "block_length": block_length}
+        return directional_attention_eager(keys, queries, values, **masks, **options)
+    precision = torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
+    inputs = [x.to(precision) for x in (keys, queries, values)]
+    if cpu_kernel_available(inputs[-1], scale) and token_mask is None:
+        bias = None if bias is None else bias.to(precision)
+    else:
+        inputs[1] = inputs[1] if bias is None else inputs[1] + bias
+        inputs, bias = [x.contiguous() for x in inputs], None
+        if block_length is not None:
+            options = {"direction": direction, "window": window, "scale": scale, "implementation": implementation}
+            operator = partial(directional_attention, **options)
+            rows = on_blocks(operator, block_length, inputs, key_mask).flatten(1, 2)
+            return rows[:, : values.shape[1]].to(values.dtype)
+    save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*inputs, bias))
     options = {"scale": scale, "implementation": implementation, "block_length": block_length}
-    return _fused(*inputs, **masks, **options, save=save)[0].to(values.dtype)
+    return _fused(*inputs, bias, **masks, **options, save=save)[0].to(values.dtype)
 
 
 @torch.library.custom_op("hf_blosan::directional_attention", mutates_args=())
@@ -109,6 +117,7 @@ def _fused(
     keys: Tensor,
     queries: Tensor,
     values: Tensor,
+    bias: Tensor | None,
     key_mask: Tensor | None,
     token_mask: Tensor | None,
     direction: str,
@@ -118,14 +127,17 @@ def _fused(
     block_length: int | None,
     save: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Result and denominators, both (B, N, D); the second is empty unless it is to be saved."""
+    """Result and denominators, both (B, N, D); the second is empty unless it is to be saved.
+
+    The CPU kernel alone knows a bias and blocks.
+    """
     arguments = (keys, queries, values, key_mask, direction, scale, window, implementation)
     if token_mask is not None:
         out, denominators = _in_chunks(*arguments[:-1], token_mask)
     elif cpu_kernel_available(values, scale):
-        return cpu_forward(*arguments, block_length, save)
-    elif block_length is not None:
-        raise RuntimeError(NO_BLOCKS)
+        return cpu_forward(*arguments[:3], bias, *arguments[3:], block_length, save)
+    elif bias is not None or block_length is not None:
+        raise RuntimeError(NO_KERNEL)
     else:
         out, denominators = _without_cpu_kernel(*arguments)
     return out, denominators if save else torch.empty_like(values[:0])
@@ -159,6 +171,7 @@ def _fused_backward(
     keys: Tensor,
     queries: Tensor,
     values: Tensor,
+    bias: Tensor | None,
     key_mask: Tensor | None,
     token_mask: Tensor | None,
     out: Tensor,
@@ -173,9 +186,9 @@ def _fused_backward(
     if token_mask is not None:
         return _backward_in_chunks(*arguments[:-1], token_mask)
     if cpu_kernel_available(values, scale):
-        return cpu_backward(*arguments, block_length)
-    if block_length is not None:
-        raise RuntimeError(NO_BLOCKS)
+        return cpu_backward(*arguments[:4], bias, *arguments[4:], block_length)
+    if bias is not None or block_length is not None:
+        raise RuntimeError(NO_KERNEL)
     if cuda_kernel_available(values, scale):
         return cuda_backward(*arguments)
     if implementation == "linear" and values.device.type == "cpu" and values.dtype == torch.float32:
@@ -225,24 +238,25 @@ def _weights(keys, queries, key_mask, direction, scale, window, token_mask, rows
 
 
 @_fused.register_fake
-def _(keys, queries, values, key_mask, token_mask, direction, scale, window, implementation, block_length, save):
-    return torch.empty_like(values), torch.empty_like(values if save else values[:0])
+def _(keys, queries, values, bias, key_mask, token_mask, direction, scale, window, implementation, block_length, save):
+    return values.new_empty(values.shape), values.new_empty(values.shape if save else values[:0].shape)
 
 
 @_fused_backward.register_fake
-def _(grad, keys, queries, values, key_mask, token_mask, out, denominators, *options):
-    return torch.empty_like(values), torch.empty_like(values), torch.empty_like(values)
+def _(grad, keys, queries, values, bias, key_mask, token_mask, out, denominators, *options):
+    return tuple(values.new_empty(values.shape) for _ in range(3))
 
 
 def _save(ctx, inputs, output):
-    keys, queries, values, key_mask, token_mask, *ctx.options, _ = inputs
-    ctx.save_for_backward(keys, queries, values, key_mask, token_mask, *output)
+    keys, queries, values, bias, key_mask, token_mask, *ctx.options, _ = inputs
+    ctx.save_for_backward(keys, queries, values, bias, key_mask, token_mask, *output)
 
 
 def _differentiate(ctx, grad, _):
     (*saved,) = ctx.saved_tensors
     gradients = _fused_backward(grad.contiguous(), *saved, *ctx.options)
-    return *gradients, None, None, None, None, None, None, None, None
+    to_bias = gradients[1].sum((0, 1)) if ctx.needs_input_grad[3] else None
+    return *gradients, to_bias, None, None, None, None, None, None, None, None
 
 
 _fused.register_autograd(_differentiate, setup_context=_save)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .far_field_blosan import tiers
-from .team_cpu_blosan import over_items
+from .team_cpu_blosan import field, over_items
 
 try:
     from .loops_cpu_blosan import backward as backward_loop
@@ -28,19 +28,21 @@ NEVER, UNLIMITED = 1 << 40, 1 << 40
 
 def available(values: Tensor | None = None, scale: float = 0.0) -> bool:
     """Whether a kernel can take this: numba is installed, float32 on the CPU, a scale whose weights fit float32."""
-    fits = values is None or (values.device.type == "cpu" and values.dtype == torch.float32)
+    fits = values is None or (values.is_cpu and values.dtype == torch.float32)
     return forward_loop is not None and fits and scale <= MAX_SCALE
 
 
 @lru_cache
-def _tables(scale: float, implementation: str, pass_: str) -> tuple[np.ndarray | int, ...]:
-    """The fields ``loops_cpu_blosan.TABLE_FIELDS``."""
+def _tables(scale: float, implementation: str, pass_: str) -> tuple[list[int], int, tuple[np.ndarray, ...]]:
+    """The fields ``loops_cpu_blosan.TABLE_FIELDS``, the terms of the widest tier, and the memory they tell of."""
     table = tiers(scale)
     shortest = {"fused": [NEVER] * len(table), "linear": [0] * len(table), "auto": CROSSOVERS[pass_][: len(table)]}
     sizes = np.array([(tier.half_range, tier.tilt, len(tier.weight)) for tier in table], np.float64)
     table32, table64 = _stack(table, np.float32), _stack(table, np.float64)
     shortest = np.array(shortest[implementation], np.int64)
-    return sizes, len(table), shortest, len(table32), table32, table32.shape[-1], table64, table64.shape[-1]
+    widths = table32.shape[-1], table64.shape[-1]
+    fields = sizes, len(table), shortest, len(table32), table32, widths[0], table64, widths[1]
+    return [field(x) for x in fields], max(widths), (sizes, shortest, table32, table64)
 
 
 def _stack(table, kind) -> np.ndarray:
@@ -53,17 +55,25 @@ def _stack(table, kind) -> np.ndarray:
     return stacked
 
 
-def _fields(pass_, keys, queries, values, key_mask, direction, scale, window, implementation, block_length):
+def _evenly_apart(x: Tensor) -> Tensor:
+    """x (B, N, D), or a copy, so that features lie side by side and the tokens of all sentences evenly apart."""
+    return x if x.stride(2) == 1 and x.stride(0) == x.shape[1] * x.stride(1) else x.contiguous()
+
+
+def _fields(pass_, keys, queries, values, bias, key_mask, direction, scale, window, implementation, block_length):
     """The first fields of a loop, see ``loops_cpu_blosan``; options and work of ``over_items``."""
     mask = values.new_ones(values.shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool()
+    bias = values.new_zeros(values.shape[2]) if bias is None else bias
     reach = UNLIMITED if window is None else window
     see = (direction != "backward", direction != "forward", direction == "full", reach)
-    tables = _tables(float(scale), implementation, pass_)
-    inputs = (x.contiguous() for x in (keys, queries, values, mask))
+    tables, terms, _ = _tables(float(scale), implementation, pass_)
+    keys, queries = _evenly_apart(keys), _evenly_apart(queries)
+    bias, values, mask = bias.contiguous(), values.contiguous(), mask.contiguous()
+    inputs = keys, keys.stride(1), queries, queries.stride(1), bias, values, mask
     _, N, D = values.shape
     length = N if block_length is None else min(N, block_length)
     shape = length, D, N, -(-N // max(1, length))
-    options = {"rows": shape[-1], "scratch": 64 * scratch_rows(length, max(tables[5], tables[7]))[-1]}
+    options = {"rows": shape[-1], "scratch": 64 * scratch_rows(length, terms)[-1]}
     return [float(scale), MAX_HALF_RANGE * scale, *shape, *see, *tables, *inputs], options, values.numel() * length
 
 
@@ -71,6 +81,7 @@ def forward(
     keys: Tensor,
     queries: Tensor,
     values: Tensor,
+    bias: Tensor | None,
     key_mask: Tensor | None,
     direction: str,
     scale: float,
@@ -80,7 +91,7 @@ def forward(
     save: bool,
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators of every query, both (B, N, D); the second is empty unless it is to be saved."""
-    inputs = (keys, queries, values, key_mask, direction, scale, window, implementation, block_length)
+    inputs = (keys, queries, values, bias, key_mask, direction, scale, window, implementation, block_length)
     fields, options, pairs = _fields("forward", *inputs)
     out, denominators = (values.new_empty(x.shape) for x in (values, values if save else values[:0]))
     over_items(forward_loop, values, pairs, *fields, out, denominators, save, **options)
@@ -92,6 +103,7 @@ def backward(
     keys: Tensor,
     queries: Tensor,
     values: Tensor,
+    bias: Tensor | None,
     key_mask: Tensor | None,
     out: Tensor,
     denominators: Tensor,
@@ -102,7 +114,7 @@ def backward(
     block_length: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of keys, queries and values, each (B, N, D)."""
-    inputs = (keys, queries, values, key_mask, direction, scale, window, implementation, block_length)
+    inputs = (keys, queries, values, bias, key_mask, direction, scale, window, implementation, block_length)
     fields, options, pairs = _fields("backward", *inputs)
     gradients = tuple(values.new_empty(values.shape) for _ in range(3))
     saved = (x.contiguous() for x in (out, denominators, grad))

@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from .functional_blosan import (
     directional_attention_weights,
     in_blocks,
+    of_tokens,
     source2token_weights,
 )
 from .fused_blosan import directional_attention
-from .fused_pointwise_blosan import elu_of_sum, gated_sum, kernel_takes
+from .fused_pointwise_blosan import elu_of_sum, gated_candidate, gated_sum, kernel_takes
 from .fused_source2token_blosan import source2token_attention
 
 ACTIVATIONS = {
@@ -59,6 +60,11 @@ def add_product(sum_: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return sum_.add_(F.linear(x, weight))  # the mixed dtypes of autocast
 
 
+def dropped(x: Tensor, module: nn.Module) -> Tensor:
+    """x with the dropout of a module."""
+    return F.dropout(x, module.dropout) if module.training and module.dropout else x
+
+
 def masked(x: Tensor, mask: Tensor) -> Tensor:
     """x (..., D), 0 where the mask (...) is; in the memory of x where no gradient needs it."""
     return x * mask[..., None] if torch.is_grad_enabled() else x.mul_(mask[..., None])
@@ -74,9 +80,9 @@ class Dense(nn.Linear):
         self.activation, self.dropout = activation, dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.dropout(x, self.dropout, self.training)
+        x = dropped(x, self)
         fast = self.activation == "elu" and self.bias is not None
-        if fast and kernel_takes(self.implementation, x, self.weight, self.bias):
+        if fast and kernel_takes(self.implementation, x, self.bias):
             return elu_of_sum(F.linear(x, self.weight), self.bias)
         return activate(super().forward(x), self.activation)
 
@@ -107,7 +113,7 @@ class HeadDense(nn.Module):
         num_heads, _, out_features = self.weight.shape
         if x.dim() == 3 and self.training and self.dropout:
             x = x[:, None].expand(-1, num_heads, -1, -1)  # every head drops its own elements
-        x = F.dropout(x, self.dropout, self.training)
+        x = dropped(x, self)
         B, N = x.shape[0], x.shape[-2]
         if x.dim() == 3 and num_heads > 2:  # one product for all heads is then worth the copy
             y = F.linear(x, self.weight.transpose(1, 2).flatten(0, 1))
@@ -195,7 +201,7 @@ class FusionGate(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The sum for vectors (B, N, D), 0 where the mask (B, N) is, written to ``out`` if given; and F if asked."""
         bias, scores = self.bias, None
-        fast = not output_gate and kernel_takes(self.implementation, first, second, *self.parameters())
+        fast = not output_gate and kernel_takes(self.implementation, first, second, bias)
         if is_plain(self.first) and is_plain(self.second):
             bias = bias if self.first.bias is None else bias + self.first.bias + self.second.bias
             scores = F.linear(first, self.first.weight, None if fast else bias)
@@ -238,8 +244,9 @@ class FeatureAttention(nn.Module):
         self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None, block_length=None
     ):
         """Results and, if asked for, weights: (B, N, N, D), or of M blocks (B M, R, R, D)."""
-        keys_BND, queries_BND = self.align(F.dropout(tokens_BND, self.dropout, self.training))
-        options = {"direction": self.direction, "window": self.window, "key_mask": mask_BN, "token_mask": token_mask}
+        keys_BND, queries_BND = self.align(dropped(tokens_BND, self))
+        options = {"direction": self.direction, "window": self.window, "bias": self.bias}
+        options |= {"key_mask": mask_BN, "token_mask": token_mask}
         attended_BND = directional_attention(
             keys_BND,
             queries_BND,
@@ -257,16 +264,10 @@ class FeatureAttention(nn.Module):
         return attended_BND, directional_attention_weights(keys_BND, queries_BND, **options)
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
-        """W1 h and W2 h + b1."""
-        if self.joint and is_plain(self.alignment_map):
-            key_weight, query_weight = self.alignment_map.weight.chunk(2)
-            return F.linear(tokens_BND, key_weight), F.linear(tokens_BND, query_weight, self.bias)
+        """W1 h and W2 h."""
         if self.joint:
-            keys_BND, queries_BND = self.alignment_map(tokens_BND).chunk(2, dim=-1)
-            return keys_BND, queries_BND + self.bias
-        if is_plain(self.query_map):
-            return self.key_map(tokens_BND), F.linear(tokens_BND, self.query_map.weight, self.bias)
-        return self.key_map(tokens_BND), self.query_map(tokens_BND) + self.bias
+            return self.alignment_map(tokens_BND).chunk(2, dim=-1)
+        return self.key_map(tokens_BND), self.query_map(tokens_BND)
 
 
 class DirectionalSelfAttention(nn.Module):
@@ -370,13 +371,17 @@ class MaskedBlockSelfAttention(nn.Module):
                 block_mask = in_blocks(mask_BN, R).any(-1).view(blocks_BMD.shape[:2])
             blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
 
-        if not self.fuse_local:
-            local_BND = None
-        inputs = (mapped_BND, *self.fusion.parameters())
-        if not output_attentions and is_plain(self.fusion) and kernel_takes(self.implementation, *inputs):
-            return self.fuse_at_once(mapped_BND, local_BND, blocks_BMD, out), None
-        candidate_BND, gate_BND = self.fuse(mapped_BND, local_BND, blocks_BMD)
-        fused_BND = mix(candidate_BND, mapped_BND, gate_BND)
+        parts_BND = [mapped_BND, local_BND] if self.fuse_local else [mapped_BND]
+        scores_BNF, bias = self.fusion_scores(parts_BND, blocks_BMD)
+        fast = bias is not None and self.activation == "elu" and not output_attentions
+        if fast and kernel_takes(self.implementation, scores_BNF, bias, mapped_BND):
+            options = {"block_length": R if self.fuse_global else None, "out": out}
+            return gated_candidate(scores_BNF, bias, mapped_BND, **options), None
+        if bias is not None:
+            scores_BNF = scores_BNF.add_(of_tokens(bias, R, mask_BN.shape[1]) if self.fuse_global else bias)
+        candidate_BND, gate_BND = scores_BNF.chunk(2, dim=-1)
+        gate_BND = gate_BND.sigmoid()
+        fused_BND = mix(ACTIVATIONS[self.activation](candidate_BND), mapped_BND, gate_BND)
         fused_BND = fused_BND if out is None else out.copy_(fused_BND)
         if not output_attentions:
             return fused_BND, None
@@ -388,42 +393,19 @@ class MaskedBlockSelfAttention(nn.Module):
             gates = (*global_maps.gates, *gates)
         return fused_BND, AttentionMaps(attentions, gates)
 
-    def fuse(self, mapped_BND: Tensor, local_BND: Tensor | None, blocks_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Candidate and gate of a token from [mapped; local; global], (B, N, D) each; without those not given."""
-        if is_plain(self.fusion):
-            candidate_BND, gate_BND = (
-                product_BND.add_(bias if blocks_BMD is None else self.of_tokens(bias, mapped_BND))
-                for product_BND, bias in self.products(mapped_BND, local_BND, blocks_BMD)
-            )
-            return activate(candidate_BND, self.activation), gate_BND.sigmoid_()
-        global_BND = None if blocks_BMD is None else self.of_tokens(blocks_BMD, mapped_BND)
-        parts = [part for part in (mapped_BND, local_BND, global_BND) if part is not None]
-        candidate_BND, gate_BND = self.fusion(torch.cat(parts, dim=-1)).chunk(2, dim=-1)
-        return ACTIVATIONS[self.activation](candidate_BND), gate_BND.sigmoid()
+    def fusion_scores(self, parts_BND: list[Tensor], blocks_BMD: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Scores of candidate and gate (B, N, 2 D) from [mapped; local; global], without those not given, and a bias.
 
-    def fuse_at_once(self, mapped_BND, local_BND, blocks_BMD, out: Tensor | None) -> Tensor:
-        """Their mixture."""
-        (candidate_BND, bias), (gate_BND, gate_bias) = self.products(mapped_BND, local_BND, blocks_BMD)
-        block_length = None if blocks_BMD is None else self.block_length
-        if self.activation == "elu":
-            candidate_BND = elu_of_sum(candidate_BND, bias, block_length)
-        else:
-            bias = bias if blocks_BMD is None else self.of_tokens(bias, mapped_BND)
-            candidate_BND = activate(candidate_BND.add_(bias), self.activation)
-        return gated_sum(gate_BND, gate_bias, candidate_BND, mapped_BND, out=out, block_length=block_length)
-
-    def of_tokens(self, blocks_BMD: Tensor, tokens_BND: Tensor) -> Tensor:
-        """Each token's block."""
-        return blocks_BMD.repeat_interleave(self.block_length, dim=1)[:, : tokens_BND.shape[1]]
-
-    def products(self, mapped_BND: Tensor, local_BND: Tensor | None, blocks_BMD: Tensor | None):
-        """Of candidate and gate: the maps of the tokens, (B, N, D), and what is to be added, (D) or (B, M, D).
-
-        The global part is the same for all tokens of a block, and nothing has to be put side by side.
+        The global part is the same for all tokens of a block, so that the bias is (B, M, 2 D), or without it (2 D).
         """
-        for weight, bias in zip(self.fusion.weight.chunk(2), self.fusion.bias.chunk(2), strict=True):
-            for_mapped, *for_others = weight.split(mapped_BND.shape[-1], dim=1)
+        if not is_plain(self.fusion):
             if blocks_BMD is not None:
-                bias = F.linear(blocks_BMD, for_others.pop(), bias)
-            product_BND = F.linear(mapped_BND, for_mapped)
-            yield product_BND if local_BND is None else add_product(product_BND, local_BND, *for_others), bias
+                parts_BND = [*parts_BND, of_tokens(blocks_BMD, self.block_length, parts_BND[0].shape[1])]
+            return self.fusion(torch.cat(parts_BND, dim=-1)), None
+        weights, bias = self.fusion.weight.split(parts_BND[0].shape[-1], dim=1), self.fusion.bias
+        if blocks_BMD is not None:
+            bias = F.linear(blocks_BMD, weights[-1], bias)
+        scores_BNF = F.linear(parts_BND[0], weights[0])
+        for part_BND, weight in zip(parts_BND[1:], weights[1:], strict=False):
+            scores_BNF = add_product(scores_BNF, part_BND, weight)
+        return scores_BNF, bias

@@ -270,7 +270,10 @@ def _set_up(
     scale,
     limit,
     keys,
+    key_step,
     queries,
+    query_step,
+    bias,
     values,
     mask,
     k,
@@ -285,6 +288,8 @@ def _set_up(
     """Read keys, queries, values and mask of ``length`` tokens from ``begin`` on into k, q, x, ones; the features from
     ``first`` on. And exp - 1 of keys and queries.
 
+    The keys of two tokens, and the queries, are a step apart. The bias is added to all queries.
+
     Keys and queries of each feature are moved against one another until both fit into the smallest [-H, H]; sums stay
     as they are. Returns the largest H. Where that is beyond the limit nothing is moved and ``wide`` = 2 / c, else 0:
     exponentials of single tokens lose digits where these lie far apart, so that wide scores are summed first.
@@ -292,13 +297,16 @@ def _set_up(
     high = zeros_like(k) - np.float32(np.inf)
     low = high
     count = 0
+    row_length, size, _ = shape
+    key_shape, query_shape, vector = (row_length, size, key_step), (row_length, size, query_step), (0, size, 0)
+    added = load_features(bias, vector, 0, first)
     for i in range(length):
         put(first_real, i, count)
-        query = load_features(queries, shape, begin + i, first)
+        query = load_features(queries, query_shape, begin + i, first) + added
         store(q, i, query)
         high, low = maximum(zeros_like(k) - query, high), maximum(query, low)
         if get(mask, begin + i):
-            key = load_features(keys, shape, begin + i, first)
+            key = load_features(keys, key_shape, begin + i, first)
             high, low = maximum(key, high), maximum(zeros_like(k) - key, low)
             store(k, i, key)
             store(x, i, load_features(values, shape, begin + i, first))
@@ -327,7 +335,7 @@ def _set_up(
 
 
 # The first fields of both loops, written by ``kernels_cpu_blosan``: what queries see, coefficients, inputs.
-OPTION_FIELDS, TABLE_FIELDS, INPUT_FIELDS = "xxnnnnnnnn", "dninfndn", "fffb"
+OPTION_FIELDS, TABLE_FIELDS, INPUT_FIELDS = "xxnnnnnnnn", "dninfndn", "fnfnffb"
 TABLES = HEADER + len(OPTION_FIELDS)
 INPUTS = TABLES + len(TABLE_FIELDS)
 TENSORS = INPUTS + len(INPUT_FIELDS)
@@ -350,7 +358,7 @@ def forward(arguments):
     )
     inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
     out, denominators, save = unpack(arguments, TENSORS, "ffn")
-    shape, slices = (length, size), (size + LANES - 1) // LANES
+    shape, slices = (length, size, size), (size + LANES - 1) // LANES
     see, c = (before, after, same, window), np.float32(scale) * LOG2_E
     real, first_real, buffers, _, far32, far64 = _scratch(scratch, length, max(width32, width64))
     k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)
@@ -396,7 +404,7 @@ def backward(arguments):
     )
     inputs = unpack(arguments, INPUTS, INPUT_FIELDS)
     out, denominators, grad, grad_keys, grad_queries, grad_values = unpack(arguments, TENSORS, "ffffff")
-    shape, slices = (length, size), (size + LANES - 1) // LANES
+    shape, slices = (length, size, size), (size + LANES - 1) // LANES
     see, c = (before, after, same, window), np.float32(scale) * LOG2_E
     real, first_real, buffers, sums, far32, far64 = _scratch(scratch, length, max(width32, width64))
     k, q, x, ones = _rows(buffers, 0), _rows(buffers, length), _rows(buffers, 2 * length), _rows(buffers, 3 * length)

@@ -44,6 +44,12 @@ def _sigmoid(x):
 
 
 @inlined
+def _elu(x):
+    negative = maximum(zeros_like(x) - LIMIT, minimum(x, 0))
+    return maximum(zeros_like(x), x) + expm1(negative)
+
+
+@inlined
 def _first_bias(row, length, repeat):
     """The row of a bias that goes with a row; how many rows it serves from there on, and how many are left of a group.
 
@@ -67,18 +73,16 @@ def _next_bias(bias_row, served, left, length, repeat):
 
 @whole_loop
 def elu(arguments):
-    """out = elu(x + bias)."""
+    """out = elu(x + bias). Each row of the bias serves a group of rows of x."""
     start, stop, _ = share(arguments)
-    x, bias, length, repeat, out, size = unpack(arguments, HEADER, "ffnnfn")
-    bias_row, served, left = _first_bias(start, length, repeat)
+    x, bias, out, group, size = unpack(arguments, HEADER, "fffnn")
+    n, i = start // group, start % group
     for row in range(start, stop):
-        shift = bias_row * size
-        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
+        shift = n * size
+        n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
         for first in range(0, size, LANES):
             place, count = row * size + first, size - first
-            y = load_row(x, place, count) + load_row(bias, shift + first, count)
-            negative = maximum(zeros_like(y) - LIMIT, minimum(y, 0))
-            store_row(out, place, count, maximum(zeros_like(y), y) + expm1(negative))
+            store_row(out, place, count, _elu(load_row(x, place, count) + load_row(bias, shift + first, count)))
 
 
 @whole_loop
@@ -95,19 +99,17 @@ def elu_backward(arguments):
 
 @whole_loop
 def gated_sum(arguments):
-    """Row i of group n of the result stands at ``group_step n + row_step i``, the mask of group n at ``mask_step n``.
+    """Row i of group n of the result stands at ``group_step n + row_step i``; bias and mask have a step of groups too.
 
     A mask step below 0: there is no mask.
     """
     start, stop, _ = share(arguments)
-    scores, bias, length, repeat, first, second, mask, mask_step = unpack(arguments, HEADER, "ffnnffbn")
-    out, group_step, row_step, group, size = unpack(arguments, HEADER + 8, "fnnnn")
+    scores, bias, bias_step, first, second, mask, mask_step = unpack(arguments, HEADER, "ffnffbn")
+    out, group_step, row_step, group, size = unpack(arguments, HEADER + 7, "fnnnn")
     n, i = start // group, start % group
-    bias_row, served, left = _first_bias(start, length, repeat)
     for row in range(start, stop):
-        to, shift = group_step * n + row_step * i, bias_row * size
+        to, shift = group_step * n + row_step * i, bias_step * n
         seen = mask_step < 0 or get(mask, n * mask_step + i)
-        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
         n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
         for d in range(0, size, LANES):
             place, count = row * size + d, size - d
@@ -123,14 +125,12 @@ def gated_sum(arguments):
 def gated_sum_backward(arguments):
     """Gradients of the scores and of both vectors; ``grad`` lies as the result of :func:`gated_sum` may."""
     start, stop, _ = share(arguments)
-    scores, bias, length, repeat, first, second, mask, mask_step = unpack(arguments, HEADER, "ffnnffbn")
-    grad, group_step, row_step, to_scores, to_first, to_second, group, size = unpack(arguments, HEADER + 8, "fnnfffnn")
+    scores, bias, bias_step, first, second, mask, mask_step = unpack(arguments, HEADER, "ffnffbn")
+    grad, group_step, row_step, to_scores, to_first, to_second, group, size = unpack(arguments, HEADER + 7, "fnnfffnn")
     n, i = start // group, start % group
-    bias_row, served, left = _first_bias(start, length, repeat)
     for row in range(start, stop):
-        source, shift = group_step * n + row_step * i, bias_row * size
+        source, shift = group_step * n + row_step * i, bias_step * n
         seen = mask_step < 0 or get(mask, n * mask_step + i)
-        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
         n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
         for d in range(0, size, LANES):
             place, count = row * size + d, size - d
@@ -144,3 +144,47 @@ def gated_sum_backward(arguments):
             store_row(to_first, place, count, one)
             store_row(to_second, place, count, two)
             store_row(to_scores, place, count, score)
+
+
+@whole_loop
+def gated_candidate(arguments):
+    """A row of scores and of the bias: the candidate's, then the gate's. The result lies as that of gated_sum."""
+    start, stop, _ = share(arguments)
+    scores, bias, length, repeat, second = unpack(arguments, HEADER, "ffnnf")
+    out, group_step, row_step, group, size = unpack(arguments, HEADER + 5, "fnnnn")
+    n, i = start // group, start % group
+    bias_row, served, left = _first_bias(start, length, repeat)
+    for row in range(start, stop):
+        to, shift = group_step * n + row_step * i, 2 * bias_row * size
+        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
+        n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
+        for d in range(0, size, LANES):
+            place, count = 2 * row * size + d, size - d
+            gate = _sigmoid(load_row(scores, place + size, count) + load_row(bias, shift + size + d, count))
+            candidate = _elu(load_row(scores, place, count) + load_row(bias, shift + d, count))
+            other = load_row(second, row * size + d, count)
+            store_row(out, to + d, count, other + gate * (candidate - other))
+
+
+@whole_loop
+def gated_candidate_backward(arguments):
+    """Gradients of the scores, which lie as they do, and of the vector beside the candidate."""
+    start, stop, _ = share(arguments)
+    scores, bias, length, repeat, second = unpack(arguments, HEADER, "ffnnf")
+    grad, group_step, row_step, to_scores, to_second, group, size = unpack(arguments, HEADER + 5, "fnnffnn")
+    n, i = start // group, start % group
+    bias_row, served, left = _first_bias(start, length, repeat)
+    for row in range(start, stop):
+        source, shift = group_step * n + row_step * i, 2 * bias_row * size
+        bias_row, served, left = _next_bias(bias_row, served, left, length, repeat)
+        n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
+        for d in range(0, size, LANES):
+            place, count = 2 * row * size + d, size - d
+            gate = _sigmoid(load_row(scores, place + size, count) + load_row(bias, shift + size + d, count))
+            candidate = _elu(load_row(scores, place, count) + load_row(bias, shift + d, count))
+            g = load_row(grad, source + d, count)
+            to_candidate = g * gate
+            change = (candidate - load_row(second, row * size + d, count)) * to_candidate * (ONE - gate)
+            store_row(to_scores, place, count, to_candidate * minimum(candidate + ONE, 1))
+            store_row(to_scores, place + size, count, change)
+            store_row(to_second, row * size + d, count, g - to_candidate)

@@ -9,7 +9,7 @@ def forward(arguments):
     """states_t = f_t states_(t-1) + (1 - f_t) x_t."""
     start, stop, _ = share(arguments)
     forget, values, states, length, size = unpack(arguments, HEADER, "fffnn")
-    shape, blocks = (length, size), (size + LANES - 1) // LANES
+    shape, blocks = (length, size, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         state = zeros_like(values)
@@ -24,7 +24,7 @@ def backward(arguments):
     """With g_t = grad_t + f_(t+1) g_(t+1): grad_forget = g_t (c_(t-1) - x_t), grad_values = (1 - f_t) g_t."""
     start, stop, _ = share(arguments)
     grad, forget, values, states, grad_forget, grad_values, length, size = unpack(arguments, HEADER, "ffffffnn")
-    shape, blocks = (length, size), (size + LANES - 1) // LANES
+    shape, blocks = (length, size, size), (size + LANES - 1) // LANES
     for item in range(start, stop):
         row, first = item // blocks, item % blocks * LANES
         later = zeros_like(values)

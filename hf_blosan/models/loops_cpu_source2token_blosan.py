@@ -14,7 +14,7 @@ def forward(arguments):
     """``tops`` and ``totals`` are the largest score and the sum of exp(score - top)."""
     start, stop, _ = share(arguments)
     scores, values, mask, out, tops, totals, length, size, sentence, rows = unpack(arguments, HEADER, "ffbfffnnnn")
-    shape, vector, slices = (length, size), (1, size), (size + LANES - 1) // LANES
+    shape, vector, slices = (length, size, size), (1, size, size), (size + LANES - 1) // LANES
     row, part, begin, first = first_item(start, slices, length, sentence, rows)
     for _ in range(start, stop):
         here = min(length, sentence - part * length)
@@ -45,7 +45,7 @@ def backward(arguments):
     grad, scores, values, mask, out, tops, totals, grad_scores, grad_values, length, size, sentence, rows = unpack(
         arguments, HEADER, "fffbfffffnnnn"
     )
-    shape, vector, slices = (length, size), (1, size), (size + LANES - 1) // LANES
+    shape, vector, slices = (length, size, size), (1, size, size), (size + LANES - 1) // LANES
     row, part, begin, first = first_item(start, slices, length, sentence, rows)
     for _ in range(start, stop):
         here = min(length, sentence - part * length)

@@ -46,15 +46,17 @@ def _who_am_i() -> tuple[int, int]:
     return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions)
 
 
-def _field(x: Tensor | np.ndarray | float | int) -> int:
+def field(x: Tensor | np.ndarray | float | int) -> int:
     """What a loop is told of an argument: the address of a tensor or array, the bits of a number."""
+    if isinstance(x, int):
+        return x
     if isinstance(x, Tensor):
-        if x.device.type != "cpu":
+        if not x.is_cpu:
             raise ValueError(f"a tensor on {x.device} goes with others on the CPU; move all of them to one device")
         return x.data_ptr()
     if isinstance(x, np.ndarray):
         return x.ctypes.data
-    return struct.unpack("q", struct.pack("d", x))[0] if isinstance(x, float) else int(x)
+    return struct.unpack("q", struct.pack("d", x))[0]
 
 
 def over_items(loop, values: Tensor, work: int, *arguments, rows: int = 1, scratch: int = 0) -> None:
@@ -79,10 +81,9 @@ def over_rows(loop, count: int, work: int, *arguments, scratch: int = 0) -> None
     global _threads
     if not count:
         return
-    fields = [_field(x) for x in arguments]
     workers = min(torch.get_num_threads(), count) if work > WORK_PER_THREAD else 1
-    memory = torch.empty(workers * scratch, dtype=torch.uint8, device="cpu")
-    fields = [memory.data_ptr(), scratch, *fields]
+    memory = torch.empty(workers * scratch, dtype=torch.uint8, device="cpu") if scratch else 0
+    fields = [x if type(x) is int else field(x) for x in (memory, scratch, *arguments)]
     if workers > 1 and _openmp() is not None:
         block = array.array("q", (count, *_who_am_i(), 0, 1, *fields))
         _openmp().GOMP_parallel(loop.call, _address(block), ctypes.c_uint(workers), ctypes.c_uint(0))
