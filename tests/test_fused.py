@@ -199,7 +199,7 @@ def test_gradients_and_registration(direction, implementation):
             inputs = [x.detach().float().requires_grad_(save) for x in leaves]
             bias, blocks = (inputs[0][0, 0].detach().requires_grad_(save), 3) if pairs is None else (None, None)
             arguments = (*inputs, bias, mask, pairs, direction, 5.0, 2, implementation, blocks, save)
-            torch.library.opcheck(fused_blosan._fused, arguments)
+            torch.library.opcheck(fused_blosan._fused.op, arguments)
 
 
 @pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)

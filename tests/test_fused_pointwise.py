@@ -210,17 +210,17 @@ def test_several_threads_give_the_same(monkeypatch):
 
 def test_registration():
     x, bias = random(4, 20).requires_grad_(), random(2, 20, seed=1).requires_grad_()
-    torch.library.opcheck(fused._elu, (x, bias))
-    torch.library.opcheck(fused._elu_, (x.detach(), bias.detach()))
+    torch.library.opcheck(fused._elu.op, (x, bias))
+    torch.library.opcheck(fused._elu_.op, (x.detach(), bias.detach()))
     scores, first, second = (random(2, 3, 20, seed=seed).requires_grad_() for seed in range(3))
     mask = torch.tensor([True, False, True])
     inputs = scores, bias, first, second, mask
-    torch.library.opcheck(fused._gated_sum, inputs)
+    torch.library.opcheck(fused._gated_sum.op, inputs)
     out = torch.empty(2, 3, 20)
-    torch.library.opcheck(fused._gated_sum_, (*(x.detach() for x in inputs), out))
+    torch.library.opcheck(fused._gated_sum_.op, (*(x.detach() for x in inputs), out))
     inputs = random(2, 3, 40).requires_grad_(), random(2, 2, 40, seed=1).requires_grad_(), second
-    torch.library.opcheck(fused._gated_candidate, (*inputs, 2))
-    torch.library.opcheck(fused._gated_candidate_, (*(x.detach() for x in inputs), out, 2))
+    torch.library.opcheck(fused._gated_candidate.op, (*inputs, 2))
+    torch.library.opcheck(fused._gated_candidate_.op, (*(x.detach() for x in inputs), out, 2))
 
 
 def test_layers_are_the_same_with_torch_alone(monkeypatch):

@@ -62,7 +62,7 @@ def test_derivatives(length):
 @pytest.mark.usefixtures("fast_form")
 def test_registration():
     forget, values, _ = random_inputs((2, 5, 20))
-    torch.library.opcheck(fused._fused, (forget.requires_grad_(), values.requires_grad_()))
+    torch.library.opcheck(fused._fused.op, (forget.requires_grad_(), values.requires_grad_()))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -73,7 +73,7 @@ def test_nan_of_a_real_token_is_not_hidden():
 def test_registration():
     inputs = [torch.randn(2, 4, 20, requires_grad=True) for _ in range(2)]
     for block_length in (None, 3):
-        torch.library.opcheck(fused._fused, (*inputs, torch.ones(2, 4, dtype=torch.bool), block_length))
+        torch.library.opcheck(fused._fused.op, (*inputs, torch.ones(2, 4, dtype=torch.bool), block_length))
 
 
 def test_unknown_implementation():

@@ -170,9 +170,9 @@ def test_gradients_and_registration(score_function, monkeypatch):
     assert torch.autograd.gradcheck(lambda *x: fused(*x, **options, windows=[1, None, 2, 0]), leaves)
     arguments = [x.detach().float().requires_grad_() for x in inputs]
     heads = (",".join(MIXED), [1, fused_module.NO_WINDOW, 2, 0])
-    torch.library.opcheck(fused_module._fused, (*arguments, mask, *heads, score_function, False, True))
+    torch.library.opcheck(fused_module._fused.op, (*arguments, mask, *heads, score_function, False, True))
     detached = [x.detach() for x in arguments]
-    torch.library.opcheck(fused_module._fused, (*detached, None, *heads, score_function, True, False))
+    torch.library.opcheck(fused_module._fused.op, (*detached, None, *heads, score_function, True, False))
 
 
 @pytest.mark.parametrize("implementation", ["eager", "fused", "auto"])

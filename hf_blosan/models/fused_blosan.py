@@ -36,6 +36,7 @@ from .kernels_cpu_blosan import forward as cpu_forward
 from .kernels_cuda_blosan import available as cuda_kernel_available
 from .kernels_cuda_blosan import backward as cuda_backward
 from .kernels_cuda_blosan import forward as cuda_forward
+from .operator_blosan import operator
 
 NO_KERNEL = "a graph made for the CPU kernel runs where there is none; export the model on this device and with numba"
 
@@ -91,8 +92,8 @@ def directional_attention(
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
-    masks = {"direction": direction, "window": window, "key_mask": key_mask, "token_mask": token_mask}
     if implementation == "eager":
+        masks = {"direction": direction, "window": window, "key_mask": key_mask, "token_mask": token_mask}
         options = {"bias": bias, "scale": scale, "block_length": block_length}
         return directional_attention_eager(keys, queries, values, **masks, **options)
     precision = torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
@@ -104,15 +105,14 @@ def directional_attention(
         inputs, bias = [x.contiguous() for x in inputs], None
         if block_length is not None:
             options = {"direction": direction, "window": window, "scale": scale, "implementation": implementation}
-            operator = partial(directional_attention, **options)
-            rows = on_blocks(operator, block_length, inputs, key_mask).flatten(1, 2)
+            rows = on_blocks(partial(directional_attention, **options), block_length, inputs, key_mask).flatten(1, 2)
             return rows[:, : values.shape[1]].to(values.dtype)
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*inputs, bias))
-    options = {"scale": scale, "implementation": implementation, "block_length": block_length}
-    return _fused(*inputs, bias, **masks, **options, save=save)[0].to(values.dtype)
+    options = (direction, float(scale), window, implementation, block_length, save)
+    return _fused(*inputs, bias, key_mask, token_mask, *options)[0].to(values.dtype)
 
 
-@torch.library.custom_op("hf_blosan::directional_attention", mutates_args=())
+@operator("directional_attention")
 def _fused(
     keys: Tensor,
     queries: Tensor,
@@ -165,7 +165,7 @@ def _in_chunks(keys, queries, values, key_mask, direction, scale, window, token_
     return out, denominators
 
 
-@torch.library.custom_op("hf_blosan::directional_attention_backward", mutates_args=())
+@operator("directional_attention_backward")
 def _fused_backward(
     grad: Tensor,
     keys: Tensor,

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from .functional_blosan import in_blocks, of_tokens
 from .kernels_cpu_blosan import available as cpu_kernel_available
+from .operator_blosan import operator
 from .team_cpu_blosan import over_rows
 
 if cpu_kernel_available():
@@ -116,12 +117,12 @@ def _check_shapes(shape: tuple[int, ...], out: Tensor | None = None, **tensors: 
         raise ValueError(f"out has strides {out.stride()}; its features must lie side by side")
 
 
-@torch.library.custom_op("hf_blosan::elu_", mutates_args=("x",))
+@operator("elu_", mutates_args=("x",))
 def _elu_(x: Tensor, bias: Tensor) -> None:
     _write_elu(x, bias, x)
 
 
-@torch.library.custom_op("hf_blosan::elu", mutates_args=())
+@operator("elu")
 def _elu(x: Tensor, bias: Tensor) -> Tensor:
     return _write_elu(x.contiguous(), bias, x.new_empty(x.shape))
 
@@ -131,7 +132,7 @@ def _write_elu(x: Tensor, bias: Tensor, out: Tensor) -> Tensor:
     return out
 
 
-@torch.library.custom_op("hf_blosan::elu_backward", mutates_args=())
+@operator("elu_backward")
 def _elu_backward(grad: Tensor, y: Tensor) -> Tensor:
     out = torch.empty_like(y)
     over_rows(elu_backward_loop, len(y), y.numel(), grad.contiguous(), y, out, y.shape[1])
@@ -152,17 +153,17 @@ def _write_gated_sum(scores, bias, first, second, mask, out) -> Tensor:
     return out
 
 
-@torch.library.custom_op("hf_blosan::gated_sum_", mutates_args=("out",))
+@operator("gated_sum_", mutates_args=("out",))
 def _gated_sum_(scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None, out: Tensor) -> None:
     _write_gated_sum(scores, bias, first, second, mask, out)
 
 
-@torch.library.custom_op("hf_blosan::gated_sum", mutates_args=())
+@operator("gated_sum")
 def _gated_sum(scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None) -> Tensor:
     return _write_gated_sum(scores, bias, first, second, mask, torch.empty_like(scores))
 
 
-@torch.library.custom_op("hf_blosan::gated_sum_backward", mutates_args=())
+@operator("gated_sum_backward")
 def _gated_sum_backward(
     grad: Tensor, scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -189,17 +190,17 @@ def _write_gated_candidate(scores, bias, second, out, block_length) -> Tensor:
     return out
 
 
-@torch.library.custom_op("hf_blosan::gated_candidate_", mutates_args=("out",))
+@operator("gated_candidate_", mutates_args=("out",))
 def _gated_candidate_(scores: Tensor, bias: Tensor, second: Tensor, out: Tensor, block_length: int | None) -> None:
     _write_gated_candidate(scores, bias, second, out, block_length)
 
 
-@torch.library.custom_op("hf_blosan::gated_candidate", mutates_args=())
+@operator("gated_candidate")
 def _gated_candidate(scores: Tensor, bias: Tensor, second: Tensor, block_length: int | None) -> Tensor:
     return _write_gated_candidate(scores, bias, second, torch.empty_like(second), block_length)
 
 
-@torch.library.custom_op("hf_blosan::gated_candidate_backward", mutates_args=())
+@operator("gated_candidate_backward")
 def _gated_candidate_backward(
     grad: Tensor, scores: Tensor, bias: Tensor, second: Tensor, block_length: int | None
 ) -> tuple[Tensor, Tensor]:

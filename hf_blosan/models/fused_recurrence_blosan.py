@@ -10,6 +10,7 @@ from torch import Tensor
 from .functional_blosan import IMPLEMENTATIONS
 from .functional_blosan import linear_recurrence as linear_recurrence_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
+from .operator_blosan import operator
 from .team_cpu_blosan import over_items
 
 if cpu_kernel_available():
@@ -56,7 +57,7 @@ def scan(decay: Tensor, increments: Tensor) -> Tensor:
     return increments
 
 
-@torch.library.custom_op("hf_blosan::linear_recurrence", mutates_args=())
+@operator("linear_recurrence")
 def _fused(forget: Tensor, values: Tensor) -> Tensor:
     if not cpu_kernel_available(values):
         return scan(forget, (1 - forget) * values)
@@ -66,7 +67,7 @@ def _fused(forget: Tensor, values: Tensor) -> Tensor:
     return states
 
 
-@torch.library.custom_op("hf_blosan::linear_recurrence_backward", mutates_args=())
+@operator("linear_recurrence_backward")
 def _fused_backward(grad: Tensor, forget: Tensor, values: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
     if not cpu_kernel_available(values):
         # The same recurrence from the last token to the first; a token's gate weighs what comes from behind it.

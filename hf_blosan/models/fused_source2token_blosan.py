@@ -10,6 +10,7 @@ from torch import Tensor
 from .functional_blosan import IMPLEMENTATIONS, check_shapes
 from .functional_blosan import source2token_attention as source2token_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
+from .operator_blosan import operator
 from .team_cpu_blosan import over_items
 
 if cpu_kernel_available():
@@ -56,7 +57,7 @@ def source2token_attention(
     return pooled[:, 0] if block_length is None else pooled
 
 
-@torch.library.custom_op("hf_blosan::source2token_attention", mutates_args=())
+@operator("source2token_attention")
 def _fused(scores: Tensor, values: Tensor, mask: Tensor, block_length: int | None) -> tuple[Tensor, Tensor, Tensor]:
     """Result, largest scores and sums of weights, all (B, M, D)."""
     scores, values, mask = scores.contiguous(), values.contiguous(), mask.contiguous()
@@ -67,7 +68,7 @@ def _fused(scores: Tensor, values: Tensor, mask: Tensor, block_length: int | Non
     return results
 
 
-@torch.library.custom_op("hf_blosan::source2token_attention_backward", mutates_args=())
+@operator("source2token_attention_backward")
 def _fused_backward(
     grad: Tensor,
     scores: Tensor,

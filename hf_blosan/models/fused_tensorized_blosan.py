@@ -34,6 +34,7 @@ from .functional_blosan import (
 )
 from .functional_blosan import tensorized_attention as tensorized_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
+from .operator_blosan import operator
 from .team_cpu_blosan import over_items, over_rows
 
 if cpu_kernel_available():
@@ -174,7 +175,7 @@ def _compiled_flex_attention():
     return torch.compile(flex_attention)
 
 
-@torch.library.custom_op("hf_blosan::tensorized_attention", mutates_args=())
+@operator("tensorized_attention")
 def _fused(
     q: Tensor,
     k: Tensor,
@@ -209,7 +210,7 @@ def _fused(
     return out, source, denominators
 
 
-@torch.library.custom_op("hf_blosan::tensorized_attention_backward", mutates_args=())
+@operator("tensorized_attention_backward")
 def _fused_backward(
     grad: Tensor,
     q: Tensor,
