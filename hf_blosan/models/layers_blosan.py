@@ -357,8 +357,8 @@ class MaskedBlockSelfAttention(nn.Module):
         R, mapped_BND = self.block_length, self.dense_map(tokens_BNE)
         local_BND, local_weights = self.block_attention(mapped_BND, mask_BN, output_attentions, block_length=R)
         # To look costs nothing on the CPU alone.
-        may_look = kernel_takes(self.implementation, mapped_BND)
-        if not (may_look and mask_BN.all()):
+        all_real = kernel_takes(self.implementation, mapped_BND) and bool(mask_BN.all())
+        if not all_real:
             local_BND = local_BND * mask_BN[..., None]  # not in place: a hook may hold what the attention returned
 
         blocks_BMD, global_maps = None, None
@@ -367,7 +367,7 @@ class MaskedBlockSelfAttention(nn.Module):
             options = {"block_length": R, "implementation": self.implementation}
             blocks_BMD = source2token_attention(scores_BND, local_BND, mask=mask_BN, **options)
             block_mask = None
-            if self.mask_padding_blocks:
+            if self.mask_padding_blocks and not all_real:
                 block_mask = in_blocks(mask_BN, R).any(-1).view(blocks_BMD.shape[:2])
             blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = {Tensor, torch.nn.Parameter, type(None), bool, int, float, str, list, tuple}
 
 
 class Operator:
@@ -32,11 +32,11 @@ def operator(name: str, mutates_args: tuple[str, ...] = ()):
 
 
 def observed(args: tuple) -> bool:
-    """Whether a graph is recorded, a mode or a profiler wants to see operators, or tensors are of another kind."""
+    """Whether a graph is recorded, a mode or a profiler wants to see operators, or arguments are of other types."""
     return (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or is_in_torch_dispatch_mode()
         or getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
-        or any(isinstance(x, Tensor) and type(x) not in PLAIN for x in args)
+        or not PLAIN.issuperset(map(type, args))
     )

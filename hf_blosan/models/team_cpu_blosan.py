@@ -48,12 +48,12 @@ def _who_am_i() -> tuple[int, int]:
 
 def field(x: Tensor | np.ndarray | float | int) -> int:
     """What a loop is told of an argument: the address of a tensor or array, the bits of a number."""
-    if isinstance(x, int):
-        return x
     if isinstance(x, Tensor):
         if not x.is_cpu:
             raise ValueError(f"a tensor on {x.device} goes with others on the CPU; move all of them to one device")
         return x.data_ptr()
+    if isinstance(x, int):
+        return x
     if isinstance(x, np.ndarray):
         return x.ctypes.data
     return struct.unpack("q", struct.pack("d", x))[0]
