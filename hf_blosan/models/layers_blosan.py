@@ -3,6 +3,7 @@
 ``mask_BN`` is true at real tokens. Attention layers return ``(tokens, maps)``; ``maps`` is ``None`` unless asked for.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -53,11 +54,18 @@ def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
     return second + gate * (first - second)  # the mixed dtypes of autocast
 
 
-def add_product(sum_: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """sum + W x, in the memory of the sum."""
-    if sum_.dtype == x.dtype == weight.dtype:
-        return sum_.flatten(0, -2).addmm_(x.flatten(0, -2), weight.t()).view_as(sum_)
-    return sum_.add_(F.linear(x, weight))  # the mixed dtypes of autocast
+def sum_of_products(inputs: Iterable[Tensor], weights: Iterable[Tensor], bias: Tensor | None = None) -> Tensor:
+    """W1 x1 + W2 x2 + ... + b, without a tensor for each: (..., in) -> (..., out)."""
+    sum_ = None
+    for x, weight in zip(inputs, weights, strict=True):
+        rows = x.flatten(0, -2)
+        if sum_ is None:
+            sum_ = F.linear(rows, weight, bias)
+        elif sum_.dtype == rows.dtype == weight.dtype:
+            sum_ = sum_.addmm_(rows, weight.t())  # not of a view: autograd would copy the whole of it
+        else:
+            sum_ = sum_.add_(F.linear(rows, weight))  # the mixed dtypes of autocast
+    return sum_.view(*x.shape[:-1], sum_.shape[-1])
 
 
 def dropped(x: Tensor, module: nn.Module) -> Tensor:
@@ -204,8 +212,8 @@ class FusionGate(nn.Module):
         fast = not output_gate and kernel_takes(self.implementation, first, second, bias)
         if is_plain(self.first) and is_plain(self.second):
             bias = bias if self.first.bias is None else bias + self.first.bias + self.second.bias
-            scores = F.linear(first, self.first.weight, None if fast else bias)
-            scores = add_product(scores, second, self.second.weight)
+            weights = (self.first.weight, self.second.weight)
+            scores = sum_of_products((first, second), weights, None if fast else bias)
         else:
             scores = self.first(first) + self.second(second)
             scores = scores if fast else scores.add_(bias)
@@ -405,7 +413,4 @@ class MaskedBlockSelfAttention(nn.Module):
         weights, bias = self.fusion.weight.split(parts_BND[0].shape[-1], dim=1), self.fusion.bias
         if blocks_BMD is not None:
             bias = F.linear(blocks_BMD, weights[-1], bias)
-        scores_BNF = F.linear(parts_BND[0], weights[0])
-        for part_BND, weight in zip(parts_BND[1:], weights[1:], strict=False):
-            scores_BNF = add_product(scores_BNF, part_BND, weight)
-        return scores_BNF, bias
+        return sum_of_products(parts_BND, weights[: len(parts_BND)]), bias

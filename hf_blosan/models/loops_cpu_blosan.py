@@ -248,10 +248,10 @@ def _scratch(scratch, length, terms):
 @part_of_a_loop
 def _reach(half_range, length, window, tiers, num_tiers, shortest):
     """The tier of an item, and how many chunks away its far keys lie: 0 for none."""
-    for tier in range(num_tiers):
+    for tier in range(num_tiers if length > CHUNK else 0):
         if half_range <= get(tiers, 3 * tier):
             far = max(0, (window + 1 - CHUNK) // CHUNK)
-            return tier, far if length >= max(get(shortest, tier), CHUNK + 1) else 0
+            return tier, far if length >= get(shortest, tier) else 0
     return 0, 0
 
 
