@@ -20,7 +20,6 @@ from hf_blosan import convert_tf_checkpoint as tf
 from hf_blosan import functional
 from hf_blosan.functional import IMPLEMENTATIONS
 from hf_blosan.models import layers_blosan, layers_tensorized_blosan, recurrent_blosan
-from hf_blosan.models.functional_blosan import in_blocks
 from hf_blosan.models.layers_blosan import (
     DirectionalSelfAttention,
     FeatureAttention,
@@ -28,6 +27,7 @@ from hf_blosan.models.layers_blosan import (
     Source2Token,
 )
 from hf_blosan.models.layers_tensorized_blosan import TensorizedSelfAttention
+from hf_blosan.models.masks_blosan import in_blocks
 from hf_blosan.models.modeling_multihead import MultiHeadLayer
 from hf_blosan.training.optim import build_optimizer, l2_penalty
 

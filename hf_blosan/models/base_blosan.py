@@ -9,9 +9,10 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from .configuration_blosan import SentenceEncoderConfig
-from .functional_blosan import IMPLEMENTATIONS, check_shapes, full_token_mask
+from .functional_blosan import IMPLEMENTATIONS
 from .fused_pointwise_blosan import kernel_takes
 from .layers_blosan import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
+from .masks_blosan import check_shapes, full_token_mask
 
 
 @dataclass

@@ -19,16 +19,7 @@ import torch
 from torch import Tensor
 
 from .far_field_blosan import directional_attention_gradients, directional_attention_sums
-from .functional_blosan import (
-    DIRECTIONS,
-    IMPLEMENTATIONS,
-    check_block_length,
-    check_shapes,
-    check_window,
-    full_token_mask,
-    on_blocks,
-    order_mask,
-)
+from .functional_blosan import IMPLEMENTATIONS
 from .functional_blosan import directional_attention as directional_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .kernels_cpu_blosan import backward as cpu_backward
@@ -36,6 +27,15 @@ from .kernels_cpu_blosan import forward as cpu_forward
 from .kernels_cuda_blosan import available as cuda_kernel_available
 from .kernels_cuda_blosan import backward as cuda_backward
 from .kernels_cuda_blosan import forward as cuda_forward
+from .masks_blosan import (
+    DIRECTIONS,
+    check_block_length,
+    check_shapes,
+    check_window,
+    full_token_mask,
+    on_blocks,
+    order_mask,
+)
 from .operator_blosan import operator
 
 NO_KERNEL = "a graph made for the CPU kernel runs where there is none; export the model on this device and with numba"

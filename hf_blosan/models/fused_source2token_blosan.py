@@ -7,9 +7,10 @@ the CPU, a score for every feature, and a vector of 0 for empty rows. Elsewhere 
 import torch
 from torch import Tensor
 
-from .functional_blosan import IMPLEMENTATIONS, check_shapes
+from .functional_blosan import IMPLEMENTATIONS
 from .functional_blosan import source2token_attention as source2token_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
+from .masks_blosan import check_shapes
 from .operator_blosan import operator
 from .team_cpu_blosan import over_items
 

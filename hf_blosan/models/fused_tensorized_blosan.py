@@ -21,19 +21,17 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from .functional_blosan import (
-    DIRECTIONS,
     IMPLEMENTATIONS,
     MASKED,
     SCORE_FUNCTIONS,
     _divide,
     _source_weights,
-    check_shapes,
-    check_window,
     for_each_head,
     full_precision,
 )
 from .functional_blosan import tensorized_attention as tensorized_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
+from .masks_blosan import DIRECTIONS, check_shapes, check_window
 from .operator_blosan import operator
 from .team_cpu_blosan import over_items, over_rows
 

@@ -10,15 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .functional_blosan import (
-    directional_attention_weights,
-    in_blocks,
-    of_tokens,
-    source2token_weights,
-)
+from .functional_blosan import directional_attention_weights, source2token_weights
 from .fused_blosan import directional_attention
 from .fused_pointwise_blosan import elu_of_sum, gated_candidate, gated_sum, kernel_takes
 from .fused_source2token_blosan import source2token_attention
+from .masks_blosan import in_blocks, of_tokens
 
 ACTIVATIONS = {
     "elu": F.elu,
