@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .operators import OPERATORS, SIZE, Operator
 
-SAMPLE_MS = 10.0
+SAMPLE_MS = 40.0
 """A sample is the mean of as many calls as fill this time."""
 
 
