@@ -253,6 +253,58 @@ def test_bias_and_keys_that_lie_beside_queries(implementation, block_length, num
     torch.testing.assert_close(shifted, whole)
 
 
+@pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bias_with_a_token_mask_and_in_low_precision(dtype, implementation):
+    """As the equation has it in float64 for the same rounded numbers."""
+    *inputs, mask = random_inputs(3, 9, 8)
+    inputs = [x.to(dtype) for x in (*inputs, torch.linspace(-2, 2, 8))]
+    token_mask = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)) > 0.3
+    options = {"direction": "full", "key_mask": mask, "token_mask": token_mask}
+    for without in ((), ("token_mask",)):
+        options = {name: value for name, value in options.items() if name not in without}
+        keys, queries, values, bias = (x.double() for x in inputs)
+        expected = F.directional_attention(keys, queries + bias, values, implementation="eager", **options)
+        keys, queries, values, bias = inputs
+        found = F.directional_attention(keys, queries, values, bias=bias, implementation=implementation, **options)
+        assert found.dtype == dtype
+        tolerance = max(1e-6, torch.finfo(dtype).eps)  # one rounding of the result
+        torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
+def test_wrong_arguments_are_refused(implementation):
+    x = torch.zeros(2, 3, 4)
+    for options, message in (
+        ({"bias": torch.zeros(1)}, r"bias has shape \(1,\) for vectors of 4 features; give it \(4,\)"),
+        ({"bias": torch.zeros(2, 3, 4)}, "bias has shape"),
+        ({"window": 1.5}, "window is 1.5; give the number of tokens"),
+        ({"block_length": 2.0}, "block_length is 2.0; give a number of tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            F.directional_attention(x, x, x, direction="full", implementation=implementation, **options)
+
+
+def test_inputs_in_any_layout():
+    """Strides of dimensions of size 1 say nothing, and others may say anything."""
+    x = torch.randn(1, 64, 16, generator=torch.Generator().manual_seed(0))
+    layouts = {
+        "one token": x.transpose(0, 1),
+        "one token among others": x.expand(3, 64, 16).transpose(0, 1)[:, 1:2],
+        "one feature": x.transpose(1, 2)[..., :1],
+        "expanded": x.expand(3, 64, 16),
+        "sentences apart": x.view(4, 16, 16)[::2],
+        "tokens apart": x.view(4, 16, 16)[:, ::2],
+        "features apart": x.view(4, 16, 16)[..., ::2],
+    }
+    for name, y in layouts.items():
+        options = {"direction": "full", "implementation": "fused"}
+        found = F.directional_attention(y, y.flip(1), y, **options)
+        copies = y.clone(memory_format=torch.contiguous_format), y.flip(1).contiguous(), y.contiguous()
+        expected = F.directional_attention(*copies, direction="full", implementation="eager")
+        torch.testing.assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")
+
+
 def test_blocks_leave_no_place_for_a_token_mask():
     x, token_mask = torch.randn(1, 4, 3), torch.ones(4, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="token_mask and block_length"):

@@ -19,7 +19,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from .masks_blosan import check_block_length, full_token_mask, on_blocks, order_mask
+from .masks_blosan import check_bias, check_block_length, full_token_mask, on_blocks, order_mask
 
 SCORE_FUNCTIONS = ("sigmoid", "exp")
 # What fused_blosan and fused_tensorized_blosan can be asked for.
@@ -57,7 +57,9 @@ def directional_attention_weights(
     score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), a softmax over the visible keys for every feature by itself.
     Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
     """
-    keys_BND, queries_BND = _upcast(keys, queries if bias is None else queries + bias)
+    check_bias(bias, keys.shape[-1])
+    keys_BND, queries_BND = _upcast(keys, queries)
+    queries_BND = queries_BND if bias is None else queries_BND + bias.to(queries_BND.dtype)
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
     visible_NN = order_mask(keys.shape[1], direction, window=window, device=keys.device)
     visible_BNN = visible_NN[None] if key_mask is None else visible_NN & key_mask[:, None].bool()
@@ -102,8 +104,8 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction, a window below 0, blocks of no token, or a token mask of another shape, of
-            floating-point numbers or together with blocks.
+        ValueError: unknown direction, a window below 0, blocks of no token, a bias of another shape, or a token mask
+            of another shape, of floating-point numbers or together with blocks.
     """
     check_block_length(block_length, token_mask)
     if block_length is not None:

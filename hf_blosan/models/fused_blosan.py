@@ -29,6 +29,7 @@ from .kernels_cuda_blosan import backward as cuda_backward
 from .kernels_cuda_blosan import forward as cuda_forward
 from .masks_blosan import (
     DIRECTIONS,
+    check_bias,
     check_block_length,
     check_shapes,
     check_window,
@@ -38,7 +39,7 @@ from .masks_blosan import (
 )
 from .operator_blosan import operator
 
-NO_KERNEL = "a graph made for the CPU kernel runs where there is none; export the model on this device and with numba"
+NO_BLOCKS = "a graph made for the CPU kernel runs where there is none; export the model on this device and with numba"
 
 # Elements of a (B, queries, N, D) tensor that are worked on at a time where there is no kernel.
 CHUNK_ELEMENTS = 1 << 21
@@ -80,8 +81,8 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or implementation, a window below 0, blocks of no token, tensors or masks of
-            other shapes, a token mask of floating-point numbers, or one together with blocks.
+        ValueError: unknown direction or implementation, a window below 0, blocks of no token, tensors, a bias or masks
+            of other shapes, a token mask of floating-point numbers, or one together with blocks.
     """
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
@@ -90,6 +91,7 @@ def directional_attention(
     check_window(window)
     check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
+    check_bias(bias, values.shape[2])
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
     if implementation == "eager":
@@ -98,15 +100,12 @@ def directional_attention(
         return directional_attention_eager(keys, queries, values, **masks, **options)
     precision = torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
     inputs = [x.to(precision) for x in (keys, queries, values)]
-    if cpu_kernel_available(inputs[-1], scale) and token_mask is None:
-        bias = None if bias is None else bias.to(precision)
-    else:
-        inputs[1] = inputs[1] if bias is None else inputs[1] + bias
-        inputs, bias = [x.contiguous() for x in inputs], None
-        if block_length is not None:
-            options = {"direction": direction, "window": window, "scale": scale, "implementation": implementation}
-            rows = on_blocks(partial(directional_attention, **options), block_length, inputs, key_mask).flatten(1, 2)
-            return rows[:, : values.shape[1]].to(values.dtype)
+    bias = None if bias is None else bias.to(precision)
+    if block_length is not None and not cpu_kernel_available(inputs[-1], scale):
+        options = {"direction": direction, "bias": bias, "window": window}
+        options |= {"scale": scale, "implementation": implementation}
+        rows = on_blocks(partial(directional_attention, **options), block_length, inputs, key_mask).flatten(1, 2)
+        return rows[:, : values.shape[1]].to(values.dtype)
     save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*inputs, bias))
     options = (direction, float(scale), window, implementation, block_length, save)
     return _fused(*inputs, bias, key_mask, token_mask, *options)[0].to(values.dtype)
@@ -129,18 +128,20 @@ def _fused(
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators, both (B, N, D); the second is empty unless it is to be saved.
 
-    The CPU kernel alone knows a bias and blocks.
+    The CPU kernel alone knows blocks.
     """
-    arguments = (keys, queries, values, key_mask, direction, scale, window, implementation)
+    options = (key_mask, direction, scale, window, implementation)
+    if token_mask is None and cpu_kernel_available(values, scale):
+        return cpu_forward(keys, queries, values, bias, *options, block_length, save)
+    queries = queries if bias is None else queries + bias
+    arguments = (*(x.contiguous() for x in (keys, queries, values)), *options)
     if token_mask is not None:
         out, denominators = _in_chunks(*arguments[:-1], token_mask)
-    elif cpu_kernel_available(values, scale):
-        return cpu_forward(*arguments[:3], bias, *arguments[3:], block_length, save)
-    elif bias is not None or block_length is not None:
-        raise RuntimeError(NO_KERNEL)
+    elif block_length is not None:
+        raise RuntimeError(NO_BLOCKS)
     else:
         out, denominators = _without_cpu_kernel(*arguments)
-    return out, denominators if save else torch.empty_like(values[:0])
+    return out, denominators if save else denominators.new_empty(0, *out.shape[1:])
 
 
 def _without_cpu_kernel(keys, queries, values, key_mask, direction, scale, window, implementation):
@@ -182,13 +183,15 @@ def _fused_backward(
     implementation: str,
     block_length: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    arguments = (grad, keys, queries, values, key_mask, out, denominators, direction, scale, window, implementation)
+    options = (key_mask, out, denominators, direction, scale, window, implementation)
+    if token_mask is None and cpu_kernel_available(values, scale):
+        return cpu_backward(grad, keys, queries, values, bias, *options, block_length)
+    queries = queries if bias is None else queries + bias
+    arguments = (grad, *(x.contiguous() for x in (keys, queries, values)), *options)
     if token_mask is not None:
         return _backward_in_chunks(*arguments[:-1], token_mask)
-    if cpu_kernel_available(values, scale):
-        return cpu_backward(*arguments[:4], bias, *arguments[4:], block_length)
-    if bias is not None or block_length is not None:
-        raise RuntimeError(NO_KERNEL)
+    if block_length is not None:
+        raise RuntimeError(NO_BLOCKS)
     if cuda_kernel_available(values, scale):
         return cuda_backward(*arguments)
     if implementation == "linear" and values.device.type == "cpu" and values.dtype == torch.float32:

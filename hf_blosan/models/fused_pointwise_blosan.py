@@ -63,18 +63,18 @@ def gated_sum(
         out: where the result is to be written, (G, N, D) with features side by side; only where no gradient is wanted.
 
     Raises:
-        ValueError: tensors of other shapes, or a memory for the result where a gradient is wanted.
+        ValueError: tensors of other shapes; a memory for the result where a gradient is wanted, or one whose features
+            do not lie side by side.
     """
-    _check_shapes(scores.shape, first=first, second=second, out=out)
+    _check_arguments(scores.shape, first=first, second=second, out=out)
     if mask is not None and mask.shape not in (scores.shape[:2], scores.shape[1:2]):
         raise ValueError(f"mask is {tuple(mask.shape)} and the scores are {tuple(scores.shape)}; give (G, N) or (N)")
     if bias.shape not in (scores.shape[2:], scores.shape[::2]):
         raise ValueError(f"bias is {tuple(bias.shape)} and the scores are {tuple(scores.shape)}; give (D) or (G, D)")
-    scores, first, second = scores.contiguous(), first.contiguous(), second.contiguous()
     if torch.is_grad_enabled():
         return _gated_sum(scores, bias, first, second, mask)
     if out is None:
-        out = torch.empty_like(scores)
+        out = scores.new_empty(scores.shape)
     _gated_sum_(scores, bias, first, second, mask, out)
     return out
 
@@ -92,22 +92,22 @@ def gated_candidate(
         out: as in :func:`gated_sum`.
 
     Raises:
-        ValueError: tensors of other shapes, or a memory for the result where a gradient is wanted.
+        ValueError: as in :func:`gated_sum`.
     """
     B, N, D = second.shape
-    _check_shapes((B, N, 2 * D), scores=scores)
-    _check_shapes((2 * D,) if block_length is None else (B, -(-N // block_length), 2 * D), bias=bias)
-    _check_shapes(second.shape, out=out)
-    scores, bias, second = scores.contiguous(), bias.contiguous(), second.contiguous()
+    _check_arguments((B, N, 2 * D), scores=scores)
+    _check_arguments((2 * D,) if block_length is None else (B, -(-N // block_length), 2 * D), bias=bias)
+    _check_arguments(second.shape, out=out)
     if torch.is_grad_enabled():
         return _gated_candidate(scores, bias, second, block_length)
     if out is None:
-        out = torch.empty_like(second)
+        out = second.new_empty(second.shape)
     _gated_candidate_(scores, bias, second, out, block_length)
     return out
 
 
-def _check_shapes(shape: tuple[int, ...], out: Tensor | None = None, **tensors: Tensor) -> None:
+def _check_arguments(shape: tuple[int, ...], out: Tensor | None = None, **tensors: Tensor) -> None:
+    """Refuse other shapes, and a memory for the result that cannot take it."""
     for name, x in (tensors if out is None else tensors | {"out": out}).items():
         if x.shape != shape:
             raise ValueError(f"{name} is {tuple(x.shape)}; give {tuple(shape)}, as the other tensors ask for")
@@ -128,14 +128,15 @@ def _elu(x: Tensor, bias: Tensor) -> Tensor:
 
 
 def _write_elu(x: Tensor, bias: Tensor, out: Tensor) -> Tensor:
-    over_rows(elu_loop, len(x), x.numel(), x, bias.contiguous(), out, len(x) // len(bias), x.shape[1])
+    rows = max(1, len(x) // len(bias))
+    over_rows(elu_loop, len(x), x.numel(), x, bias.contiguous(), out, rows, x.shape[1])
     return out
 
 
 @operator("elu_backward")
 def _elu_backward(grad: Tensor, y: Tensor) -> Tensor:
-    out = torch.empty_like(y)
-    over_rows(elu_backward_loop, len(y), y.numel(), grad.contiguous(), y, out, y.shape[1])
+    out = y.new_empty(y.shape)
+    over_rows(elu_backward_loop, len(y), y.numel(), grad.contiguous(), y.contiguous(), out, y.shape[1])
     return out
 
 
@@ -143,7 +144,8 @@ def _gate_fields(scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, ma
     group, size = scores.shape[1:]
     # How far it is from the mask of one group to that of the next; below 0 for no mask.
     mask = (0, -1) if mask is None else (mask.bool().contiguous(), group if mask.dim() == 2 else 0)
-    return scores, bias.contiguous(), size if bias.dim() == 2 else 0, first, second, *mask
+    scores, bias, first, second = (x.contiguous() for x in (scores, bias, first, second))
+    return scores, bias, size if bias.dim() == 2 else 0, first, second, *mask
 
 
 def _write_gated_sum(scores, bias, first, second, mask, out) -> Tensor:
@@ -160,7 +162,7 @@ def _gated_sum_(scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mas
 
 @operator("gated_sum")
 def _gated_sum(scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None) -> Tensor:
-    return _write_gated_sum(scores, bias, first, second, mask, torch.empty_like(scores))
+    return _write_gated_sum(scores, bias, first, second, mask, scores.new_empty(scores.shape))
 
 
 @operator("gated_sum_backward")
@@ -168,7 +170,7 @@ def _gated_sum_backward(
     grad: Tensor, scores: Tensor, bias: Tensor, first: Tensor, second: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     groups, group, size = scores.shape
-    gradients = tuple(torch.empty_like(scores) for _ in range(3))
+    gradients = tuple(scores.new_empty(scores.shape) for _ in range(3))
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     inputs = _gate_fields(scores, bias, first, second, mask)
     fields = (*inputs, grad, *grad.stride()[:2], *gradients, group, size)
@@ -180,7 +182,7 @@ def _candidate_fields(scores: Tensor, bias: Tensor, second: Tensor, block_length
     """In groups of ``length`` rows each row of the bias serves ``repeat``; without blocks all rows are one group."""
     B, N, _ = second.shape
     length, repeat = (B * N, B * N) if block_length is None else (N, block_length)
-    return scores, bias, length, repeat, second
+    return scores.contiguous(), bias.contiguous(), length, repeat, second.contiguous()
 
 
 def _write_gated_candidate(scores, bias, second, out, block_length) -> Tensor:
@@ -197,7 +199,7 @@ def _gated_candidate_(scores: Tensor, bias: Tensor, second: Tensor, out: Tensor,
 
 @operator("gated_candidate")
 def _gated_candidate(scores: Tensor, bias: Tensor, second: Tensor, block_length: int | None) -> Tensor:
-    return _write_gated_candidate(scores, bias, second, torch.empty_like(second), block_length)
+    return _write_gated_candidate(scores, bias, second, second.new_empty(second.shape), block_length)
 
 
 @operator("gated_candidate_backward")
@@ -205,7 +207,7 @@ def _gated_candidate_backward(
     grad: Tensor, scores: Tensor, bias: Tensor, second: Tensor, block_length: int | None
 ) -> tuple[Tensor, Tensor]:
     B, N, D = second.shape
-    gradients = torch.empty_like(scores), torch.empty_like(second)
+    gradients = scores.new_empty(scores.shape), second.new_empty(second.shape)
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     inputs = _candidate_fields(scores, bias, second, block_length)
     fields = (*inputs, grad, *grad.stride()[:2], *gradients, N, D)
@@ -215,32 +217,32 @@ def _gated_candidate_backward(
 
 @_elu.register_fake
 def _(x, bias):
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+    return x.new_empty(x.shape)
 
 
 @_elu_backward.register_fake
 def _(grad, y):
-    return torch.empty_like(y)
+    return y.new_empty(y.shape)
 
 
 @_gated_sum.register_fake
 def _(scores, bias, first, second, mask):
-    return torch.empty_like(scores)
+    return scores.new_empty(scores.shape)
 
 
 @_gated_sum_backward.register_fake
 def _(grad, scores, bias, first, second, mask):
-    return tuple(torch.empty_like(scores) for _ in range(3))
+    return tuple(scores.new_empty(scores.shape) for _ in range(3))
 
 
 @_gated_candidate.register_fake
 def _(scores, bias, second, block_length):
-    return torch.empty_like(second)
+    return second.new_empty(second.shape)
 
 
 @_gated_candidate_backward.register_fake
 def _(grad, scores, bias, second, block_length):
-    return torch.empty_like(scores), torch.empty_like(second)
+    return scores.new_empty(scores.shape), second.new_empty(second.shape)
 
 
 def _save_elu(ctx, inputs, output):
@@ -253,7 +255,7 @@ def _differentiate_elu(ctx, grad):
     to_x = grad * (y + 1).clamp(max=1) if torch.is_grad_enabled() else _elu_backward(grad, y)
     to_bias = None
     if ctx.needs_input_grad[1]:
-        to_bias = to_x.view(len(bias), len(to_x) // len(bias), to_x.shape[1]).sum(1)
+        to_bias = to_x.reshape(len(bias), len(to_x) // len(bias), to_x.shape[1]).sum(1)
     return to_x, to_bias
 
 

@@ -1,6 +1,6 @@
 """Directional attention on the CPU: what ``loops_cpu_blosan`` needs."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ def available(values: Tensor | None = None, scale: float = 0.0) -> bool:
     return forward_loop is not None and fits and scale <= MAX_SCALE
 
 
-@lru_cache
+@cache  # a loop holds nothing but their addresses
 def _tables(scale: float, implementation: str, pass_: str) -> tuple[list[int], int, tuple[np.ndarray, ...]]:
     """The fields ``loops_cpu_blosan.TABLE_FIELDS``, the terms of the widest tier, and the memory they tell of."""
     table = tiers(scale)
@@ -55,9 +55,11 @@ def _stack(table, kind) -> np.ndarray:
     return stacked
 
 
-def _evenly_apart(x: Tensor) -> Tensor:
-    """x (B, N, D), or a copy, so that features lie side by side and the tokens of all sentences evenly apart."""
-    return x if x.stride(2) == 1 and x.stride(0) == x.shape[1] * x.stride(1) else x.contiguous()
+def _evenly_apart(x: Tensor) -> tuple[Tensor, int]:
+    """x (B, N, D), or a copy, with features side by side and the tokens of all sentences a step apart; the step."""
+    if x.stride(2) == 1 and x.stride(0) == x.shape[1] * x.stride(1):
+        return x, x.stride(1)
+    return x.contiguous(), x.shape[2]  # whose strides say nothing where there is one token or one feature
 
 
 def _fields(pass_, keys, queries, values, bias, key_mask, direction, scale, window, implementation, block_length):
@@ -67,9 +69,7 @@ def _fields(pass_, keys, queries, values, bias, key_mask, direction, scale, wind
     reach = UNLIMITED if window is None else window
     see = (direction != "backward", direction != "forward", direction == "full", reach)
     tables, terms, _ = _tables(float(scale), implementation, pass_)
-    keys, queries = _evenly_apart(keys), _evenly_apart(queries)
-    bias, values, mask = bias.contiguous(), values.contiguous(), mask.contiguous()
-    inputs = keys, keys.stride(1), queries, queries.stride(1), bias, values, mask
+    inputs = *_evenly_apart(keys), *_evenly_apart(queries), bias.contiguous(), values.contiguous(), mask.contiguous()
     _, N, D = values.shape
     length = N if block_length is None else min(N, block_length)
     shape = length, D, N, -(-N // max(1, length))

@@ -98,7 +98,7 @@ def is_plain(module: nn.Module) -> bool:
     """
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
     hooks = hooks or module._backward_pre_hooks or hasattr(module, "_hf_hook")  # accelerate's, which moves weights
-    known = type(module) in (nn.Linear, Dense, HeadDense)
+    known = type(module) in (Dense, HeadDense)
     return known and not hooks and not (module.training and getattr(module, "dropout", 0.0))
 
 
@@ -212,6 +212,7 @@ class FusionGate(nn.Module):
             scores = sum_of_products((first, second), weights, None if fast else bias)
         else:
             scores = self.first(first) + self.second(second)
+            fast = fast and kernel_takes(self.implementation, scores)
             scores = scores if fast else scores.add_(bias)
         if fast:
             return gated_sum(scores, bias, first, second, mask=mask, out=out), None
@@ -382,7 +383,7 @@ class MaskedBlockSelfAttention(nn.Module):
             options = {"block_length": R if self.fuse_global else None, "out": out}
             return gated_candidate(scores_BNF, bias, mapped_BND, **options), None
         if bias is not None:
-            scores_BNF = scores_BNF.add_(of_tokens(bias, R, mask_BN.shape[1]) if self.fuse_global else bias)
+            scores_BNF = scores_BNF + (of_tokens(bias, R, mask_BN.shape[1]) if self.fuse_global else bias)
         candidate_BND, gate_BND = scores_BNF.chunk(2, dim=-1)
         gate_BND = gate_BND.sigmoid()
         fused_BND = mix(ACTIVATIONS[self.activation](candidate_BND), mapped_BND, gate_BND)

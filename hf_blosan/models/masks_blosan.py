@@ -4,6 +4,7 @@ Shape suffixes: see functional_blosan.
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -68,15 +69,21 @@ def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor
         raise ValueError(f"shapes differ: {shapes}; give all of them the same")
 
 
+def check_bias(bias: Tensor | None, size: int) -> None:
+    """Refuse a bias that is not (D)."""
+    if bias is not None and bias.shape != (size,):
+        raise ValueError(f"bias has shape {tuple(bias.shape)} for vectors of {size} features; give it ({size},)")
+
+
 def check_window(window: int | None) -> None:
-    """Refuse a window below 0."""
-    if window is not None and window < 0:
+    """Refuse a window below 0, or of no whole number of tokens."""
+    if window is not None and (not isinstance(window, Integral) or window < 0):
         raise ValueError(f"window is {window}; give the number of tokens a query sees on each side, 0 or more")
 
 
 def check_block_length(block_length: int | None, token_mask: Tensor | None = None) -> None:
-    """Refuse blocks of no token, and blocks together with a mask of token pairs."""
-    if block_length is not None and block_length < 1:
+    """Refuse blocks of no whole number of tokens or of none, and blocks together with a mask of token pairs."""
+    if block_length is not None and (not isinstance(block_length, Integral) or block_length < 1):
         raise ValueError(f"block_length is {block_length}; give a number of tokens, 1 or more")
     if block_length is not None and token_mask is not None:
         raise ValueError("token_mask and block_length: blocks leave no place for a mask of tokens; give one of them")

@@ -4,7 +4,15 @@ import functools
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+try:
+    from torch._C import _has_storage
+    from torch.autograd.profiler import _is_profiler_enabled  # noqa: F401
+    from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+    CAN_TELL = True
+except ImportError:  # another release of torch: all operators take the long way
+    CAN_TELL = False
 
 PLAIN = {Tensor, torch.nn.Parameter, type(None), bool, int, float, str, list, tuple}
 
@@ -32,11 +40,18 @@ def operator(name: str, mutates_args: tuple[str, ...] = ()):
 
 
 def observed(args: tuple) -> bool:
-    """Whether a graph is recorded, a mode or a profiler wants to see operators, or arguments are of other types."""
+    """Whether the dispatcher is needed, or torch cannot tell.
+
+    A graph is recorded, or a mode or a profiler looks at operators, or tensors are not plain memory: of another type,
+    of vmap, or without numbers.
+    """
     return (
         torch.compiler.is_compiling()
+        or not CAN_TELL
         or torch.jit.is_tracing()
         or is_in_torch_dispatch_mode()
-        or getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+        or torch.autograd.profiler._is_profiler_enabled
+        or args[0].is_meta
         or not PLAIN.issuperset(map(type, args))
+        or not all(_has_storage(x) for x in args if isinstance(x, Tensor))
     )

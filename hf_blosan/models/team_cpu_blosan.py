@@ -52,11 +52,9 @@ def field(x: Tensor | np.ndarray | float | int) -> int:
         if not x.is_cpu:
             raise ValueError(f"a tensor on {x.device} goes with others on the CPU; move all of them to one device")
         return x.data_ptr()
-    if isinstance(x, int):
-        return x
     if isinstance(x, np.ndarray):
         return x.ctypes.data
-    return struct.unpack("q", struct.pack("d", x))[0]
+    return struct.unpack("q", struct.pack("d", x))[0] if isinstance(x, float) else int(x)
 
 
 def over_items(loop, values: Tensor, work: int, *arguments, rows: int = 1, scratch: int = 0) -> None:
