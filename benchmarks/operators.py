@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from hf_blosan import BiBloSANConfig, BiBloSANModel, DiSANConfig, DiSANModel, MTSAConfig, MTSAModel
 from hf_blosan.functional import IMPLEMENTATIONS, directional_attention, optimal_block_length
+from hf_blosan.models.layers_blosan import sum_of_products
 
 SIZE = 300
 """Features of a word vector and of one direction, as in the papers."""
@@ -72,6 +75,39 @@ class Kernel(nn.Module):
         return directional_attention(
             keys, queries, values, direction="forward", key_mask=mask_BN, implementation=self.implementation
         )
+
+
+class BlockProducts(nn.Module):
+    """The matrix products of Bi-BloSA in their shapes and order, each on the result of another: its lower bound.
+
+    Nothing but the fewest sums and slices that lead from one to the next lies between them.
+    """
+
+    def __init__(self, length: int, size: int):
+        super().__init__()
+        self.size, self.block_length = size, optimal_block_length(length)
+        # dense map, keys and queries, block pooling; between blocks dense map, keys, queries, two of the gate; fusion
+        shapes = [(1, 1), (2, 1), (1, 1), *[(1, 1)] * 5, *[(2, 1)] * 3]
+        self.weights = nn.ParameterList(
+            torch.nn.init.xavier_uniform_(torch.empty(rows * size, columns * size))
+            for _ in range(2)
+            for rows, columns in shapes
+        )
+
+    def forward(self, hidden_BNE: Tensor, mask_BN: Tensor) -> Tensor:
+        half = len(self.weights) // 2
+        return self.direction(hidden_BNE, self.weights[:half]) + self.direction(hidden_BNE, self.weights[half:])
+
+    def direction(self, hidden_BNE: Tensor, weights: nn.ParameterList) -> Tensor:
+        dense, joint, pooling, block_dense, key, query, gate, other_gate, *fusion = weights
+        mapped_BND = F.linear(hidden_BNE, dense)
+        local_BND = F.linear(mapped_BND, joint)[..., : self.size]
+        blocks_BMD = F.linear(F.linear(local_BND, pooling)[:, :: self.block_length], block_dense)
+        maps = F.linear(blocks_BMD, key), F.linear(blocks_BMD, query)
+        blocks_BMD = sum_of_products(maps, (gate, other_gate))
+        scores_BNF = sum_of_products((mapped_BND, local_BND), fusion[:2])
+        scores_BNF[:, : blocks_BMD.shape[1]] += F.linear(blocks_BMD, fusion[2])
+        return scores_BNF
 
 
 def set_implementation(module: nn.Module, implementation: str) -> nn.Module:
@@ -141,6 +177,7 @@ OPERATORS: dict[str, Operator] = {
     "disa": Operator("DiSA", disa("auto"), checked=True),
     **DISA_FORMS,
     "biblosa": Operator("Bi-BloSA", biblosa, checked=True),
+    "biblosa-products": Operator("Bi-BloSA's matrix products alone", BlockProducts, device="cpu"),
     "mtsa-2": Operator("MTSA, 2 heads", mtsa(2), checked=True),
     "mtsa-8": Operator("MTSA, 8 heads", mtsa(8), checked=True),
     "multihead": Operator("nn.MultiheadAttention", multihead, width=2),

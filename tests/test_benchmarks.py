@@ -64,7 +64,7 @@ def test_run_from_command_to_figures(tmp_path):
 def test_every_operator_maps_two_directions():
     assert {f"disa-{name}" for name in IMPLEMENTATIONS if name != "auto"} <= OPERATORS.keys()
     for name, operator in OPERATORS.items():
-        if operator.device is None:
+        if operator.device != "cuda":
             output, *gradients = Case(operator, 1, 5, SETTING).gradients()
             assert output.shape == (1, 5, 600), name
             assert all(torch.isfinite(gradient).all() for gradient in gradients), name
