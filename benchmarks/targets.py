@@ -98,9 +98,12 @@ def verdict(target: Target, found: dict[Shape, float | str]) -> str:
 def targets_table(report: dict[str, Any]) -> str:
     """The targets that a report is about as a Markdown table; ratios beyond their limit are bold."""
     head, shapes = report["header"], {(row["batch"], row["length"]) for row in report["rows"]}
+    operators = {row["operator"] for row in report["rows"]}
     lines = ["| target | pass | limit | ratio at batch x length | result |", "| --- | --- | --- | --- | --- |"]
     for target in (*ON_CPU, *ON_CUDA):
         if (target.device, target.dtype) != (head["device"], head["dtype"]):
+            continue
+        if not {target.above, target.below} <= operators:
             continue
         found = {shape: ratio for shape, ratio in ratios(target, report).items() if shape in shapes}
         if not found:
