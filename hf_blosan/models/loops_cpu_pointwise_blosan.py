@@ -146,6 +146,13 @@ def gated_sum_backward(arguments):
             store_row(to_scores, place, count, score)
 
 
+@inlined
+def _gate_and_candidate(scores, place, bias, shift, size, count):
+    """Of 16 features, from the candidate's scores at ``place`` and the gate's ``size`` further on; so the bias."""
+    gate = _sigmoid(load_row(scores, place + size, count) + load_row(bias, shift + size, count))
+    return gate, _elu(load_row(scores, place, count) + load_row(bias, shift, count))
+
+
 @whole_loop
 def gated_candidate(arguments):
     """A row of scores and of the bias: the candidate's, then the gate's. The result lies as that of gated_sum."""
@@ -160,8 +167,7 @@ def gated_candidate(arguments):
         n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
         for d in range(0, size, LANES):
             place, count = 2 * row * size + d, size - d
-            gate = _sigmoid(load_row(scores, place + size, count) + load_row(bias, shift + size + d, count))
-            candidate = _elu(load_row(scores, place, count) + load_row(bias, shift + d, count))
+            gate, candidate = _gate_and_candidate(scores, place, bias, shift + d, size, count)
             other = load_row(second, row * size + d, count)
             store_row(out, to + d, count, other + gate * (candidate - other))
 
@@ -180,8 +186,7 @@ def gated_candidate_backward(arguments):
         n, i = (n, i + 1) if i + 1 < group else (n + 1, 0)
         for d in range(0, size, LANES):
             place, count = 2 * row * size + d, size - d
-            gate = _sigmoid(load_row(scores, place + size, count) + load_row(bias, shift + size + d, count))
-            candidate = _elu(load_row(scores, place, count) + load_row(bias, shift + d, count))
+            gate, candidate = _gate_and_candidate(scores, place, bias, shift + d, size, count)
             g = load_row(grad, source + d, count)
             to_candidate = g * gate
             change = (candidate - load_row(second, row * size + d, count)) * to_candidate * (ONE - gate)

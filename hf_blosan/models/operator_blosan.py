@@ -21,8 +21,8 @@ class Operator:
     """A ``torch.library.custom_op``, with its ``register_fake`` and ``register_autograd``.
 
     Where no gradient is wanted and nothing records or intercepts operators, the function itself is called: the
-    dispatcher's way to an operator in Python takes longer than a small kernel (right after a product, when little of
-    the interpreter is left in the cache, 57 us against 15 for one ELU on an Intel Xeon).
+    dispatcher's way to an operator in Python takes longer than a small kernel, most of all right after a product, when
+    little of the interpreter is left in the cache.
     """
 
     def __init__(self, function, name: str, mutates_args: tuple[str, ...]):
