@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from hf_blosan import BiBloSANConfig, BiBloSANModel, DiSANConfig, DiSANModel, MTSAConfig, MTSAModel
 from hf_blosan.functional import IMPLEMENTATIONS, directional_attention, optimal_block_length
-from hf_blosan.models.layers_blosan import sum_of_products
+from hf_blosan.models.layers import sum_of_products
 
 SIZE = 300
 """Features of a word vector and of one direction, as in the papers."""

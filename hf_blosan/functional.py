@@ -1,6 +1,6 @@
 """The operators of the package: the papers' equations as functions of tensors."""
 
-from .models.functional_blosan import (
+from .models.equations import (
     IMPLEMENTATIONS,
     SCORE_FUNCTIONS,
     additive_attention,
@@ -14,7 +14,7 @@ from .models.fused_blosan import directional_attention
 from .models.fused_recurrence_blosan import linear_recurrence
 from .models.fused_source2token_blosan import source2token_attention
 from .models.fused_tensorized_blosan import tensorized_attention
-from .models.masks_blosan import DIRECTIONS, mask_from_heads, order_mask
+from .models.masks import DIRECTIONS, mask_from_heads, order_mask
 
 __all__ = [
     "DIRECTIONS",

@@ -10,14 +10,14 @@ from transformers import AutoConfig, AutoModel
 import hf_blosan  # noqa: F401 (registers the encoders)
 from hf_blosan import convert_tf_checkpoint as tf
 from hf_blosan.functional import optimal_block_length
-from hf_blosan.models.layers_blosan import (
+from hf_blosan.models.layers import (
     ACTIVATIONS,
     AdditivePooling,
     DirectionalSelfAttention,
     MaskedBlockSelfAttention,
     Source2Token,
 )
-from hf_blosan.models.layers_tensorized_blosan import TensorizedSelfAttention
+from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 from hf_blosan.models.modeling_multihead import sinusoidal_positions
 
 

@@ -10,7 +10,7 @@ from test_models import make, pairs, parameters_without_embeddings, sentences
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan.convert_tf_checkpoint import convert_model
-from hf_blosan.models.recurrent_blosan import GRU, LSTM, SRU
+from hf_blosan.models.layers_recurrent import GRU, LSTM, SRU
 from hf_blosan.training.optim import l2_penalty
 
 CELLS = ("lstm", "gru", "sru", "sru_normal")

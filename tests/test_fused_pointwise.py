@@ -230,7 +230,7 @@ def test_layers_are_the_same_with_torch_alone(monkeypatch):
     with torch.no_grad():
         found = context(*inputs)[0]
     kept = context(*inputs)[0]
-    for module in ("layers_blosan", "base_blosan"):
+    for module in ("layers", "encoder"):
         monkeypatch.setattr(f"hf_blosan.models.{module}.kernel_takes", lambda implementation, *tensors: False)
     expected = context(*inputs)[0]
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

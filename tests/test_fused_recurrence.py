@@ -5,7 +5,7 @@ import torch
 
 from hf_blosan.functional import linear_recurrence
 from hf_blosan.models import fused_recurrence_blosan as fused
-from hf_blosan.models.functional_blosan import linear_recurrence as equation
+from hf_blosan.models.equations import linear_recurrence as equation
 from hf_blosan.models.kernels_cpu_blosan import available
 
 SHAPES = ((3, 1, 5), (2, 2, 16), (2, 63, 37), (4, 100, 300), (1, 1000, 20))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_blosan.models import fused_source2token_blosan as fused
-from hf_blosan.models.functional_blosan import source2token_attention as equation
+from hf_blosan.models.equations import source2token_attention as equation
 from hf_blosan.models.kernels_cpu_blosan import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="numba (extra fast) is not installed")

@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import flex_attention
 
 from hf_blosan.functional import DIRECTIONS
-from hf_blosan.models import functional_blosan as F
+from hf_blosan.models import equations as F
 from hf_blosan.models import fused_tensorized_blosan as fused_module
 from hf_blosan.models.fused_tensorized_blosan import tensorized_attention
 

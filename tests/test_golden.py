@@ -19,15 +19,15 @@ from safetensors.torch import load_file
 from hf_blosan import convert_tf_checkpoint as tf
 from hf_blosan import functional
 from hf_blosan.functional import IMPLEMENTATIONS
-from hf_blosan.models import layers_blosan, layers_tensorized_blosan, recurrent_blosan
-from hf_blosan.models.layers_blosan import (
+from hf_blosan.models import layers, layers_mtsa, layers_recurrent
+from hf_blosan.models.layers import (
     DirectionalSelfAttention,
     FeatureAttention,
     MaskedBlockSelfAttention,
     Source2Token,
 )
-from hf_blosan.models.layers_tensorized_blosan import TensorizedSelfAttention
-from hf_blosan.models.masks_blosan import in_blocks
+from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
+from hf_blosan.models.masks import in_blocks
 from hf_blosan.models.modeling_multihead import MultiHeadLayer
 from hf_blosan.training.optim import build_optimizer, l2_penalty
 
@@ -213,9 +213,9 @@ def test_there_are_fixtures():
 def every_implementation(request, monkeypatch):
     """Attention is computed in one way after another, whatever the modules ask for."""
     users = {
-        "directional_attention": layers_blosan,
-        "tensorized_attention": layers_tensorized_blosan,
-        "linear_recurrence": recurrent_blosan,
+        "directional_attention": layers,
+        "tensorized_attention": layers_mtsa,
+        "linear_recurrence": layers_recurrent,
     }
     for name, user in users.items():
         operator = getattr(functional, name)

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
-from hf_blosan.models import layers_blosan
+from hf_blosan.models import layers
 from hf_blosan.models.kernels_cpu_blosan import available
 
 # There is nothing to choose where neither context nor pooler attends.
@@ -139,9 +139,9 @@ def test_hooked_layers_are_called_as_they_are(model_type):
     model, hooked = make(AutoModel, model_type), make(AutoModel, model_type)
     seen = []
     for name, module in hooked.named_modules():
-        if isinstance(module, (layers_blosan.Dense, layers_blosan.HeadDense)):
+        if isinstance(module, (layers.Dense, layers.HeadDense)):
             module.register_forward_hook(lambda *_, name=name: seen.append(name))
     batch = sentences(9, 4)
     torch.testing.assert_close(hooked(**batch).pooler_output, model(**batch).pooler_output)
-    dense = [n for n, m in hooked.named_modules() if isinstance(m, (layers_blosan.Dense, layers_blosan.HeadDense))]
+    dense = [n for n, m in hooked.named_modules() if isinstance(m, (layers.Dense, layers.HeadDense))]
     assert set(seen) == set(dense)

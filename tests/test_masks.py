@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan import functional as F
-from hf_blosan.models import layers_tensorized_blosan
+from hf_blosan.models import layers_mtsa
 
 MASKABLE = ["disan", "mtsa"]
 every_maskable = pytest.mark.parametrize("model_type", MASKABLE)
@@ -106,7 +106,7 @@ def test_token_mask(model_type, implementation):
 @every_maskable
 def test_token_mask_where_rows_go_in_groups(model_type, monkeypatch):
     """MTSA takes its rows apart where no gradient is wanted, and their masks with them."""
-    monkeypatch.setattr(layers_tensorized_blosan, "GROUP_TOKENS", 8)
+    monkeypatch.setattr(layers_mtsa, "GROUP_TOKENS", 8)
     model, batch = make(AutoModel, model_type), sentences(7, 4, 6, 2, 5)
     for token_mask in (random_pairs(7, 7), random_pairs(5, 7, 7)):
         expected = model(**batch, token_mask=token_mask).pooler_output

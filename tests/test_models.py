@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 import hf_blosan
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan.auto import ENCODERS
-from hf_blosan.models.masks_blosan import in_blocks
+from hf_blosan.models.masks import in_blocks
 
 # Encoders by name: model type and fields without which it would not be this encoder, or none of the sizes below.
 SYSTEMS = {config.model_type: (config.model_type, {}) for config, *_ in ENCODERS} | {

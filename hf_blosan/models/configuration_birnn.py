@@ -4,7 +4,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_blosan import SentenceEncoderConfig
+from .configuration_base import SentenceEncoderConfig
 
 
 @strict

@@ -2,7 +2,7 @@
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_blosan import SentenceEncoderConfig
+from .configuration_base import SentenceEncoderConfig
 
 
 @strict

@@ -4,7 +4,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_blosan import SentenceEncoderConfig
+from .configuration_base import SentenceEncoderConfig
 
 # What each formulation says of the choices below when the user does not (PAPER: Eq. 7, 9, 13; RELEASED: the authors'
 # single-layer classification models, and their function for several layers).

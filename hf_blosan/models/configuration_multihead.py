@@ -5,7 +5,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_blosan import Direction, SentenceEncoderConfig
+from .configuration_base import Direction, SentenceEncoderConfig
 
 
 @strict

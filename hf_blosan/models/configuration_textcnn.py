@@ -5,7 +5,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_blosan import Direction, SentenceEncoderConfig
+from .configuration_base import Direction, SentenceEncoderConfig
 
 # Windows and layers of each architecture when the user names none.
 ARCHITECTURES = {"multi": ((3, 4, 5), 1), "hierarchical": ((5,), 3)}

@@ -4,7 +4,7 @@ from dataclasses import field
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_blosan import Direction, SentenceEncoderConfig
+from .configuration_base import Direction, SentenceEncoderConfig
 
 
 @strict

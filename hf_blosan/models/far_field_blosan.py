@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .masks_blosan import order_mask
+from .masks import order_mask
 
 CHUNK = 16
 # Half ranges H in units of the scale c. In the wide tiers terms cancel, so that sums are taken in float64.

@@ -1,4 +1,4 @@
-"""Directional attention in fast forms, with the signature of functional_blosan and an ``implementation``.
+"""Directional attention in fast forms, with the signature of equations and an ``implementation``.
 
 ``"eager"``   the equation with its (B, N, N, D) tensor; what everything is tested against.
 ``"fused"``   the same in O(N D) memory: nothing of size N^2 is stored, the backward pass computes scores again. In
@@ -18,16 +18,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from .equations import IMPLEMENTATIONS
+from .equations import directional_attention as directional_attention_eager
 from .far_field_blosan import directional_attention_gradients, directional_attention_sums
-from .functional_blosan import IMPLEMENTATIONS
-from .functional_blosan import directional_attention as directional_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .kernels_cpu_blosan import backward as cpu_backward
 from .kernels_cpu_blosan import forward as cpu_forward
 from .kernels_cuda_blosan import available as cuda_kernel_available
 from .kernels_cuda_blosan import backward as cuda_backward
 from .kernels_cuda_blosan import forward as cuda_forward
-from .masks_blosan import (
+from .masks import (
     DIRECTIONS,
     check_bias,
     check_block_length,

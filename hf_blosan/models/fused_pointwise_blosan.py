@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .kernels_cpu_blosan import available as cpu_kernel_available
-from .masks_blosan import in_blocks, of_tokens
+from .masks import in_blocks, of_tokens
 from .operator_blosan import operator
 from .team_cpu_blosan import over_rows
 

@@ -1,4 +1,4 @@
-"""The recurrence of simple recurrent units in fast forms, with the signature of functional_blosan.
+"""The recurrence of simple recurrent units in fast forms, with the signature of equations.
 
 ``"eager"`` is the equation, token by token. Every other ``implementation`` is one operation for all tokens: in float32
 on the CPU a numba loop, elsewhere a scan in log2(N) steps.
@@ -7,8 +7,8 @@ on the CPU a numba loop, elsewhere a scan in log2(N) steps.
 import torch
 from torch import Tensor
 
-from .functional_blosan import IMPLEMENTATIONS
-from .functional_blosan import linear_recurrence as linear_recurrence_eager
+from .equations import IMPLEMENTATIONS
+from .equations import linear_recurrence as linear_recurrence_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
 from .operator_blosan import operator
 from .team_cpu_blosan import over_items

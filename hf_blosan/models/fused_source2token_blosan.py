@@ -1,4 +1,4 @@
-"""Source2token attention in a fast form, with the signature of functional_blosan and an ``implementation``.
+"""Source2token attention in a fast form, with the signature of equations and an ``implementation``.
 
 ``"eager"`` is the equation; every other name takes one pass over the tokens in a numba kernel where it can: float32 on
 the CPU, a score for every feature, and a vector of 0 for empty rows. Elsewhere all names mean the equation.
@@ -7,10 +7,10 @@ the CPU, a score for every feature, and a vector of 0 for empty rows. Elsewhere 
 import torch
 from torch import Tensor
 
-from .functional_blosan import IMPLEMENTATIONS
-from .functional_blosan import source2token_attention as source2token_attention_eager
+from .equations import IMPLEMENTATIONS
+from .equations import source2token_attention as source2token_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
-from .masks_blosan import check_shapes
+from .masks import check_shapes
 from .operator_blosan import operator
 from .team_cpu_blosan import over_items
 

@@ -1,4 +1,4 @@
-"""MTSA's attention in fast forms, with the signature of functional_blosan and an ``implementation``.
+"""MTSA's attention in fast forms, with the signature of equations and an ``implementation``.
 
 ``"eager"``  the equation with its (B, H, N, N) weights; what everything is tested against.
 ``"fused"``  the same in O(N D) memory: weights exist for some queries at a time, the backward pass computes them
@@ -8,7 +8,7 @@
              one setting serves every encoder.
 ``"auto"``   the fastest that is at hand.
 
-Shape suffixes as in functional_blosan; n rows of a batch that are worked on together, Q queries and K keys of a tile.
+Shape suffixes as in equations; n rows of a batch that are worked on together, Q queries and K keys of a tile.
 """
 
 import functools
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from .functional_blosan import (
+from .equations import (
     IMPLEMENTATIONS,
     MASKED,
     SCORE_FUNCTIONS,
@@ -29,9 +29,9 @@ from .functional_blosan import (
     for_each_head,
     full_precision,
 )
-from .functional_blosan import tensorized_attention as tensorized_attention_eager
+from .equations import tensorized_attention as tensorized_attention_eager
 from .kernels_cpu_blosan import available as cpu_kernel_available
-from .masks_blosan import DIRECTIONS, check_shapes, check_window
+from .masks import DIRECTIONS, check_shapes, check_window
 from .operator_blosan import operator
 from .team_cpu_blosan import over_items, over_rows
 

@@ -13,7 +13,7 @@ LOWEST, HIGHEST = np.float32(-85), np.float32(75)  # exponents of source weights
 def source_weights(arguments):
     """[v E_S ; E_S] and, where there is memory for it, E_S. A step below 0: there is no mask, or E_S is not wanted.
 
-    As in ``functional_blosan._source_weights``, E_S = exp(S - shift), where the shift, the same for all tokens, takes
+    As in ``equations._source_weights``, E_S = exp(S - shift), where the shift, the same for all tokens, takes
     the largest exponent down to half the range or to 75.
     """
     start, stop, _ = share(arguments)

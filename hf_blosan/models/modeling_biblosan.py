@@ -4,17 +4,17 @@ from functools import partial
 
 from torch import nn
 
-from .base_blosan import (
+from .configuration_biblosan import BiBloSANConfig
+from .encoder import (
     ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
     fuse_directions,
     fuse_tokens_first,
 )
-from .configuration_biblosan import BiBloSANConfig
-from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_blosan import MaskedBlockSelfAttention
-from .stack_blosan import StackableLayer, stack_layers
+from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .layers import MaskedBlockSelfAttention
+from .stack import StackableLayer, stack_layers
 
 
 class BiBloSANLayer(StackableLayer):

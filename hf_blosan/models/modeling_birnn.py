@@ -5,17 +5,17 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .base_blosan import (
+from .configuration_birnn import BiRNNConfig
+from .encoder import (
     ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
     real_tokens_first,
     reorder,
 )
-from .configuration_birnn import BiRNNConfig
-from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_blosan import masked
-from .recurrent_blosan import GRU, LSTM, SRU, FrozenNorm, GateMap
+from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .layers import masked
+from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
 def make_cell(config: BiRNNConfig) -> nn.Module:

@@ -2,11 +2,11 @@
 
 from torch import nn
 
-from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_directions
 from .configuration_disan import DiSANConfig
-from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_blosan import DirectionalSelfAttention
-from .stack_blosan import StackableLayer, stack_layers
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_directions
+from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .layers import DirectionalSelfAttention
+from .stack import StackableLayer, stack_layers
 
 
 class DiSANLayer(StackableLayer):

@@ -1,10 +1,10 @@
 """MTSA: multi-mask tensorized self-attention (Shen et al. 2019, arXiv 1805.00912)."""
 
-from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .configuration_mtsa import MTSAConfig
-from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_tensorized_blosan import TensorizedSelfAttention
-from .stack_blosan import StackableLayer, stack_layers
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .layers_mtsa import TensorizedSelfAttention
+from .stack import StackableLayer, stack_layers
 
 
 class MTSALayer(StackableLayer):

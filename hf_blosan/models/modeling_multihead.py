@@ -8,10 +8,10 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .configuration_multihead import MultiHeadConfig
-from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_blosan import AttentionMaps, HeadDense, masked
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .layers import AttentionMaps, HeadDense, masked
 
 
 def sinusoidal_positions(length: int, size: int, *, formulation="released", device=None) -> Tensor:

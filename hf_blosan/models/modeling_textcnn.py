@@ -6,10 +6,10 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_tokens_first
 from .configuration_textcnn import TextCNNConfig
-from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_blosan import AttentionMaps, activate
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_tokens_first
+from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .layers import AttentionMaps, activate
 
 
 class WindowConvolution(nn.Conv1d):

@@ -3,10 +3,10 @@
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .base_blosan import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .configuration_wordbag import WordBagConfig
-from .heads_blosan import PairRegressionMixin, SequenceClassificationMixin
-from .layers_blosan import Dense
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .layers import Dense
 
 
 class WordBagLayer(GradientCheckpointingLayer):

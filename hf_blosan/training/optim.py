@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..models.layers_blosan import AdditivePooling, FeatureAttention, HeadDense
+from ..models.layers import AdditivePooling, FeatureAttention, HeadDense
 from ..models.modeling_mtsa import MTSALayer
 from ..models.modeling_multihead import MultiHeadLayer
 

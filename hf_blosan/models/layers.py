@@ -1,4 +1,4 @@
-"""The papers' layers as modules, each named after what the papers call it. Shape suffixes: see functional_blosan.
+"""The papers' layers as modules, each named after what the papers call it. Shape suffixes: see equations.
 
 ``mask_BN`` is true at real tokens. Attention layers return ``(tokens, maps)``; ``maps`` is ``None`` unless asked for.
 """
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .functional_blosan import directional_attention_weights, source2token_weights
+from .equations import directional_attention_weights, source2token_weights
 from .fused_blosan import directional_attention
 from .fused_pointwise_blosan import elu_of_sum, gated_candidate, gated_sum, kernel_takes
 from .fused_source2token_blosan import source2token_attention
-from .masks_blosan import in_blocks, of_tokens
+from .masks import in_blocks, of_tokens
 
 ACTIVATIONS = {
     "elu": F.elu,

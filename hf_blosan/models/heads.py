@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
-from .base_blosan import SentenceEncoderOutput, prepare_inputs, split_pairs
-from .configuration_blosan import SentenceEncoderConfig
-from .functional_blosan import spread_scores
-from .layers_blosan import ACTIVATIONS, Dense, Highway
+from .configuration_base import SentenceEncoderConfig
+from .encoder import SentenceEncoderOutput, prepare_inputs, split_pairs
+from .equations import spread_scores
+from .layers import ACTIVATIONS, Dense, Highway
 
 
 @dataclass

@@ -19,7 +19,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from .masks_blosan import check_bias, check_block_length, full_token_mask, on_blocks, order_mask
+from .masks import check_bias, check_block_length, full_token_mask, on_blocks, order_mask
 
 SCORE_FUNCTIONS = ("sigmoid", "exp")
 # What fused_blosan and fused_tensorized_blosan can be asked for.

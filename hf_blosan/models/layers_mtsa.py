@@ -1,13 +1,13 @@
-"""MTSA's layer as a module. Shape suffixes: see functional_blosan; conventions of layers: see layers_blosan."""
+"""MTSA's layer as a module. Shape suffixes: see equations; conventions of layers: see layers."""
 
 import torch
 from torch import Tensor, nn
 
-from .functional_blosan import tensorized_attention_weights
+from .equations import tensorized_attention_weights
 from .fused_pointwise_blosan import gated_sum, kernel_takes
 from .fused_tensorized_blosan import tensorized_attention
-from .layers_blosan import AttentionMaps, Dense, HeadDense, by_head, is_plain, masked, mix
-from .masks_blosan import full_token_mask
+from .layers import AttentionMaps, Dense, HeadDense, by_head, is_plain, masked, mix
+from .masks import full_token_mask
 
 # Tokens that go through a layer of tensorized attention together where no gradient is wanted: a dozen tensors of them
 # stay in memory that is used again, and in part in the cache. Best of 256..4096 on 2 cores of AMD Zen 4.

@@ -26,7 +26,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
         pooling: ``"source2token"`` (a weight for each feature) or ``"additive"`` (one weight for each token).
         num_hidden_layers: context-fusion layers; one in the papers' classification models. Several have residuals,
-            see ``stack_blosan.StackableLayer``.
+            see ``stack.StackableLayer``.
         embedding_trainable: ``"all"`` rows but [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are constant
             zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are trained;
             ``"none"``.

@@ -4,9 +4,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .base_blosan import ContextFusion
-from .configuration_blosan import SentenceEncoderConfig
-from .layers_blosan import AttentionMaps, Dense
+from .configuration_base import SentenceEncoderConfig
+from .encoder import ContextFusion
+from .layers import AttentionMaps, Dense
 
 
 class StackableLayer(GradientCheckpointingLayer):

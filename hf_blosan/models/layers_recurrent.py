@@ -1,6 +1,6 @@
 """Recurrent cells of the authors' baselines as modules, (B, N, in) -> (B, N, D); each reads a row from left to right.
 
-State and output before the first token are 0. Shape suffixes: see functional_blosan; G gates side by side.
+State and output before the first token are 0. Shape suffixes: see equations; G gates side by side.
 """
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .fused_recurrence_blosan import linear_recurrence
-from .layers_blosan import Dense, is_plain, mix
+from .layers import Dense, is_plain, mix
 
 
 class GateMap(nn.Module):

@@ -8,11 +8,11 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.utils import ModelOutput
 
-from .configuration_blosan import SentenceEncoderConfig
-from .functional_blosan import IMPLEMENTATIONS
+from .configuration_base import SentenceEncoderConfig
+from .equations import IMPLEMENTATIONS
 from .fused_pointwise_blosan import kernel_takes
-from .layers_blosan import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
-from .masks_blosan import check_shapes, full_token_mask
+from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
+from .masks import check_shapes, full_token_mask
 
 
 @dataclass
@@ -23,8 +23,8 @@ class SentenceEncoderOutput(ModelOutput):
         last_hidden_state: tokens in context, (B, N, hidden_size); positions of padding mean nothing.
         pooler_output: sentence vectors, (B, hidden_size).
         hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
-        attentions: attention weights of each layer, level by level; shapes at the layers of ``layers_blosan`` and
-            ``layers_tensorized_blosan``, with the directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
+        attentions: attention weights of each layer, level by level; shapes at the layers of ``layers`` and
+            ``layers_mtsa``, with the directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
         gates: gate values, likewise.
         pooler_attentions: weight of each token in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
             pooling.

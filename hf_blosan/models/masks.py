@@ -1,6 +1,6 @@
 """Which tokens see which: word order, padding, dependency trees and blocks; and masks and shapes that are refused.
 
-Shape suffixes: see functional_blosan.
+Shape suffixes: see equations.
 """
 
 from collections.abc import Sequence
