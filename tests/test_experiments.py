@@ -79,7 +79,7 @@ def test_options_survive_the_command_line():
         learning_rate=5e-4,
         config_overrides="directions=[diagonal,diagonal],dense_map=true,dropout=0.2,value_bias=null",
     )
-    assert parse_arguments(arguments.words()) == arguments
+    assert parse_arguments(arguments.to_argv()) == arguments
     overrides = parse_config_overrides(arguments.config_overrides)
     assert overrides["dense_map"] is True and overrides["value_bias"] is None
     assert format_config_overrides(overrides) == arguments.config_overrides

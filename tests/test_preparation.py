@@ -15,8 +15,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from hf_blosan.errors import InputError
 from hf_blosan.functional import optimal_block_length
 from hf_blosan.training import train
+from hf_blosan.training.files import plain, write_json
 from hf_blosan.training.preparation import find_task
-from hf_blosan.training.reporting import command_line, count_parameters, held_out, plain, write_json
+from hf_blosan.training.reporting import command_line, count_parameters, held_out
 
 
 @pytest.fixture(scope="module")

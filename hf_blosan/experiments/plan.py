@@ -32,7 +32,7 @@ DECIDED = {
 }
 """Training options that are not for the user to give, since rows and columns decide them, and what to do instead."""
 
-INDIFFERENT = (
+IGNORED_WHEN_RESUMING = (
     *("data_dir", "output_dir", "results_file"),
     *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
     *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
@@ -143,7 +143,7 @@ def plan(
 def _arguments(table: Table, row: Row, task: str, output_dir: Path, words: list[str]) -> RunArguments:
     """Options of the runs of a row on a task, whatever their seed and fold."""
     expected = RunArguments(task_name=task, encoder=row.encoder, output_dir=str(output_dir), **table.options)
-    arguments = _parse([*expected.words(), *words])
+    arguments = _parse([*expected.to_argv(), *words])
     for name, remedy in DECIDED.items():
         if getattr(arguments, name) != getattr(expected, name):
             raise InputError(f"--{name} is decided by the table; {remedy}")
@@ -165,7 +165,7 @@ def _parse(words: list[str]) -> RunArguments:
 
 def _deciding(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings without those on which the result does not hang."""
-    return {name: value for name, value in settings.items() if name not in INDIFFERENT}
+    return {name: value for name, value in settings.items() if name not in IGNORED_WHEN_RESUMING}
 
 
 def _folds(task: Task, arguments: RunArguments) -> int:

@@ -20,7 +20,7 @@ from datasets import disable_progress_bars
 
 from ..data import load_task
 from ..errors import InputError
-from ..training.reporting import write_json
+from ..training.files import write_json
 from .plan import Run
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
@@ -85,14 +85,14 @@ def _train(run: Run, table: str, keep_models: bool, under_way: set[subprocess.Po
     model = run.arguments.output_dir if keep_models else str(folder / "model")
     arguments = replace(run.arguments, output_dir=model, results_file=str(record_file))
     try:
-        code = _call(arguments.words(), folder / "log", under_way)
+        code = _call(arguments.to_argv(), folder / "log", under_way)
         if code < 0:
             return Result(run, failure=f"ended by {Signals(-code).name}")
         if code or not record_file.exists():
             os.replace(folder / "log", log)
             return Result(run, failure=f"{_reason(log, code)} (log: {log})")
         record = json.loads(record_file.read_text(encoding="utf-8")) | {
-            "command": shlex.join(["python", "run_glue_style.py", *run.arguments.words()]),
+            "command": shlex.join(["python", "run_glue_style.py", *run.arguments.to_argv()]),
             "experiment": {"table": table, "row": run.row.name, "settings": run.settings},
         }
         write_json(run.record_file, record)

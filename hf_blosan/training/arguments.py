@@ -16,7 +16,7 @@ DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
 SECRETS = ("hub_token",)
 """Options that never enter a log, a record or a card."""
 
-TRAJECTORY = (
+CRITICAL_FOR_RESUMING = (
     "optimizer",
     "learning_rate",
     "weight_decay",
@@ -173,7 +173,7 @@ class RunArguments:
         """The options that are not at their default."""
         return {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
 
-    def words(self) -> list[str]:
+    def to_argv(self) -> list[str]:
         """The command line that `parse_arguments` reads as these options."""
         pairs = [
             [f"--{name}" if value else f"--no_{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]

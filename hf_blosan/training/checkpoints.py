@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .reporting import plain, write_json
+from .files import plain, write_json
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

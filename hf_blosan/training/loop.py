@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import get_scheduler
 
-from .arguments import TRAJECTORY
+from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .optim import build_optimizer, l2_penalty
 from .reporting import own_fields
@@ -81,7 +81,7 @@ class TrainingLoop:
         )
         self.model, self.optimizer, self.scheduler = accelerator.prepare(preparation.model, optimizer, scheduler)
         accelerator.register_for_checkpointing(self.progress)
-        self.settings = trajectory(arguments, preparation, self.total_steps)
+        self.settings = resume_settings(arguments, preparation, self.total_steps)
 
     @property
     def unwrapped_model(self) -> PreTrainedModel:
@@ -232,9 +232,9 @@ def fingerprint(rows: Dataset) -> str:
     return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()[:16]
 
 
-def trajectory(arguments: RunArguments, preparation: Preparation, total_steps: int) -> dict[str, Any]:
+def resume_settings(arguments: RunArguments, preparation: Preparation, total_steps: int) -> dict[str, Any]:
     """Everything that decides how the weights move: a checkpoint can only be resumed with the same."""
-    settings = {name: getattr(arguments, name) for name in TRAJECTORY}
+    settings = {name: getattr(arguments, name) for name in CRITICAL_FOR_RESUMING}
     if arguments.lr_scheduler_type not in ("constant", "constant_with_warmup"):
         settings["total_steps"] = total_steps
     settings["task"] = preparation.task.name

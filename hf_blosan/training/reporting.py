@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import shlex
@@ -20,7 +19,8 @@ import torch
 from transformers import PreTrainedConfig
 
 from ..hub.model_card import figure_table
-from .arguments import SECRETS, TRAJECTORY, RunArguments
+from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
+from .files import plain
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .preparation import Preparation
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
-SETTINGS = (*TRAJECTORY, "num_train_epochs", "max_train_steps", "early_stopping_patience")
+SETTINGS = (*CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
 class RunLog:
@@ -59,28 +59,6 @@ class RunLog:
                 file.write(json.dumps(plain(line), ensure_ascii=False) + "\n")
         numbers = {name: value for name, value in entries.items() if isinstance(value, (int, float))}
         self.accelerator.log(numbers, step=step)
-
-
-def plain(content: Any) -> Any:
-    """The same in JSON's own types; NaN and infinity, which JSON has not, become null."""
-    if isinstance(content, dict):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple, set, frozenset)):
-        return [plain(value) for value in content]
-    if isinstance(content, np.generic):
-        content = content.item()
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    return content if isinstance(content, (str, int, float, bool, type(None))) else str(content)
-
-
-def write_json(path: str | Path, content: Any) -> None:
-    """Write `content` as indented JSON, atomically."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def write_predictions(path: str | Path, predictions: np.ndarray, labels: tuple[str, ...] = ()) -> None:

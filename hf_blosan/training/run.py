@@ -20,9 +20,10 @@ from ..metrics import task_metrics
 from .arguments import RunArguments, parse_arguments
 from .checkpoints import save_pretrained
 from .evaluation import Evaluator
+from .files import write_json
 from .loop import TrainingLoop
 from .preparation import find_encoder, find_task, prepare
-from .reporting import RunLog, command_line, record, summary, write_json, write_predictions
+from .reporting import RunLog, command_line, record, summary, write_predictions
 
 logger = logging.getLogger(__name__)
 
