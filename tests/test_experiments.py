@@ -273,7 +273,7 @@ class TestCommand:
             ("disan_sst --learn_rate 3", "unknown option '--learn_rate'; run_glue_style.py --help lists them all"),
             (
                 "disan_sst --learning_rate x",
-                "--learning_rate/--learning-rate: invalid float value: 'x'; run_glue_style.py --help",
+                "--learning_rate/--learning-rate: invalid float value: 'x'; run_glue_style.py --help describes",
             ),
             ("disan_sst --learning_rate 0", "--learning_rate is 0.0; it must be more than 0"),
             ("disan_sst --config_overrides dropuot=0", "multihead has no field 'dropuot'; choose of"),

@@ -222,7 +222,7 @@ class TestResume:
 
     def test_refuses_what_is_no_checkpoint(self, tmp_path, questions):
         for folder in (tmp_path / "missing", tmp_path):
-            with pytest.raises(InputError, match="no checkpoint of a training run"):
+            with pytest.raises(InputError, match="is not a checkpoint"):
                 train(options(tmp_path / "out", questions, resume_from_checkpoint=str(folder)))
 
     def test_refuses_other_settings(self, tmp_path, questions):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -143,24 +141,13 @@ def plan(
 def _arguments(table: Table, row: Row, task: str, output_dir: Path, words: list[str]) -> RunArguments:
     """Options of the runs of a row on a task, whatever their seed and fold."""
     expected = RunArguments(task_name=task, encoder=row.encoder, output_dir=str(output_dir), **table.options)
-    arguments = _parse([*expected.to_argv(), *words])
+    arguments = parse_arguments([*expected.to_argv(), *words])
     for name, remedy in DECIDED.items():
         if getattr(arguments, name) != getattr(expected, name):
             raise InputError(f"--{name} is decided by the table; {remedy}")
     given = parse_config_overrides(arguments.config_overrides)
     check_overrides(given, row.encoder)
     return replace(arguments, config_overrides=format_config_overrides({**row.overrides, **given}) or None)
-
-
-def _parse(words: list[str]) -> RunArguments:
-    """`parse_arguments`, with a value of the wrong type as one sentence, too."""
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            return parse_arguments(words)
-    except SystemExit as error:
-        reason = said.getvalue().strip().rpartition("error: ")[2].removeprefix("argument ")
-        raise InputError(f"{reason}; run_glue_style.py --help says what each option takes") from error
 
 
 def _deciding(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Training: `train(RunArguments(...))` in Python, `run_glue_style.py` on the command line.
 
-The optimisers need torch only; the rest needs the extra `train` and is imported when it is first asked for.
+The optimisers need only torch; everything else needs the extra `train` and is imported on first use.
 """
 
 from importlib import import_module

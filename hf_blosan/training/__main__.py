@@ -1,4 +1,4 @@
-"""`python -m hf_blosan.training`: the command `run_glue_style.py`, where that file is not at hand."""
+"""`python -m hf_blosan.training`: the command `run_glue_style.py` of an installed package."""
 
 import sys
 

@@ -1,7 +1,8 @@
-"""The options of a training run: names as in transformers' `run_glue_no_trainer.py`, plus those of this package."""
+"""Options of a training run: the names of transformers' `run_glue_no_trainer.py`, plus those of this package."""
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,10 +12,10 @@ if TYPE_CHECKING:
     from ..tasks import Recipe
 
 DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
-"""Learning rate of an optimiser that is not the one the task's recipe names."""
+"""Learning rate of an optimiser other than the one in the task's recipe."""
 
 SECRETS = ("hub_token",)
-"""Options that never enter a log, a record or a card."""
+"""Options that never appear in a log, a record or a card."""
 
 CRITICAL_FOR_RESUMING = (
     "optimizer",
@@ -35,155 +36,7 @@ CRITICAL_FOR_RESUMING = (
     "num_folds",
     "validation_fraction",
 )
-"""Options that decide how the weights move and what is tested: a checkpoint can only be resumed with the same."""
-
-
-def option(text: str, default: Any = None) -> Any:
-    """A dataclass field that carries its help text, as `transformers.HfArgumentParser` reads it."""
-    return field(default=default, metadata={"help": text})
-
-
-@dataclass
-class RunArguments:
-    """Every option of a run. An option left at None takes the task's recipe for the encoder (the paper's setting)."""
-
-    # Data
-    task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.")
-    train_file: str | None = option(
-        "Training data (csv, tsv, json or jsonl): with --task_name in place of the task's own, without it a task of "
-        "one's own (columns sentence1, sentence2 or text, and label or score)."
-    )
-    validation_file: str | None = option("Validation data; a seeded part of the training data where there is none.")
-    test_file: str | None = option("Test data; a seeded fold of the training data where there is none.")
-    data_dir: str | None = option("Folder with local files DIR/<task>/<split>.jsonl.gz; without it the Hub data set.")
-    max_length: int = option("Tokens a row is cut to (both sentences of a pair together).", 256)
-    pad_to_max_length: bool = option("Pad every batch to max_length instead of its longest row.", False)
-    max_train_samples: int | None = option("Train on this many rows only (a quick trial).")
-    max_eval_samples: int | None = option("Evaluate on this many rows of each split only (a quick trial).")
-    fold: int = option("Which fold is the test split of a data set that has none.", 0)
-    num_folds: int = option("Number of folds of a data set without a test split; 0 for no test split.", 10)
-    validation_fraction: float = option("Part of the training data that validates where no split is given.", 0.1)
-
-    # Model
-    encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.")
-    model_name_or_path: str | None = option("Continue from this saved model, with its tokenizer and configuration.")
-    tokenizer_name: str | None = option("Pretrained tokenizer to use; without it word level, from the training data.")
-    config_overrides: str | None = option('Configuration fields to change: "dropout=0.3,hidden_size=480".')
-    word_vectors: str | None = option("Word vectors in GloVe text format (plain or .gz) to start the embedding from.")
-    vocabulary: Literal["train", "vectors"] | None = option(
-        "train: the words of the training data; vectors: also every other word of --word_vectors, as fixed rows, "
-        "which is what the papers do and the default with --word_vectors."
-    )
-    embedding_trainable: Literal["all", "train_words", "none"] | None = option(
-        "Which embedding rows are trained. Default: train_words (padding and unknown word stay zero, the rows of "
-        "words outside the training data stay as read); all with --tokenizer_name."
-    )
-    trust_remote_code: bool = option("Run the code that comes with a model or tokenizer from the Hub.", False)
-    ignore_mismatched_sizes: bool = option("Start a head of another size afresh with --model_name_or_path.", False)
-
-    # Optimisation
-    optimizer: Literal["adadelta", "adam", "adamw"] | None = option(
-        "Optimiser; adadelta has TensorFlow's settings, as in the papers. Default: the task's."
-    )
-    learning_rate: float | None = option("Learning rate. Default: the task's; 0.5 or 1e-3 for another optimiser.")
-    weight_decay: float = option("Weight decay inside the optimiser (decoupled with adamw).", 0.0)
-    l2: float | None = option("Factor of the L2 term in the loss, on the matrices the papers regularise.")
-    per_device_train_batch_size: int | None = option("Rows per training batch and process. Default: the task's.")
-    per_device_eval_batch_size: int | None = option("Rows per evaluation batch and process. Default: the task's.")
-    gradient_accumulation_steps: int = option("Batches per optimiser update.", 1)
-    max_grad_norm: float | None = option("Clip the gradient to this norm. Default: no clipping, as in the papers.")
-    num_train_epochs: int = option(
-        "Most epochs to train. The default is generous: early stopping ends a run sooner as a rule.", 30
-    )
-    max_train_steps: int | None = option("Most optimiser updates to make; goes before --num_train_epochs.")
-    lr_scheduler_type: Literal[
-        "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"
-    ] = option("Schedule of the learning rate, by transformers' names.", "constant")
-    num_warmup_steps: int = option("Updates over which the learning rate rises from zero.", 0)
-    bucketing: bool = option("Batches of rows of similar length.", True)
-    eval_every: int | None = option("Evaluate on the validation data every so many updates. Default: every epoch.")
-    early_stopping_patience: int = option(
-        "Stop after this many evaluations without a better validation metric; 0 never stops early.", 5
-    )
-    seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
-    cpu: bool = option("Stay on the CPU even where an accelerator is present.", False)
-
-    # Output
-    output_dir: str | None = option("Folder for the best model, its card, the log and the figures.")
-    results_file: str | None = option("Also record the run (command, versions, data, figures) in this JSON file.")
-    checkpointing_steps: str | None = option(
-        "Save a checkpoint to resume from every so many updates (a number) or every epoch (`epoch`)."
-    )
-    resume_from_checkpoint: str | None = option("Continue the run that wrote this checkpoint, exactly.")
-    logging_steps: int = option("Log the training loss every so many updates.", 50)
-    with_tracking: bool = option("Report to experiment trackers.", False)
-    report_to: str = option("Trackers to report to, by accelerate's names; `all` for every one installed.", "all")
-    push_to_hub: bool = option("Upload the output folder to the Hub, after every epoch and at the end.", False)
-    hub_model_id: str | None = option("Repository to upload to. Default: the name of the output folder.")
-    hub_token: str | None = option("Token for the Hub; without it the one stored on this machine.")
-
-    def __post_init__(self) -> None:
-        for name in ("early_stopping_patience", "num_warmup_steps", "fold", "weight_decay", "l2", "seed"):
-            self._require(name, lambda value: value >= 0, "0 or more")
-        for name in _POSITIVE:
-            self._require(name, lambda value: value > 0, "more than 0")
-        steps = self.checkpointing_steps
-        if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
-            raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
-        if not self.task_name and not self.train_file:
-            raise InputError("Nothing to train on: give --task_name, or --train_file with your own data.")
-        if not self.encoder and not self.model_name_or_path:
-            raise InputError("No model: give --encoder, or --model_name_or_path to continue from a saved one.")
-        if self.encoder and self.model_name_or_path:
-            raise InputError("--encoder and --model_name_or_path exclude each other: a saved model is of one kind.")
-        if self.model_name_or_path and (self.tokenizer_name or self.word_vectors):
-            raise InputError(
-                "A saved model brings its tokenizer and embedding: leave out --tokenizer_name and --word_vectors "
-                "with --model_name_or_path."
-            )
-        if self.tokenizer_name and self.word_vectors:
-            raise InputError("--word_vectors needs the word-level tokenizer: leave out --tokenizer_name.")
-        if self.vocabulary == "vectors" and not self.word_vectors:
-            raise InputError("--vocabulary vectors takes its words from --word_vectors, which is not given.")
-        if not self.output_dir:
-            raise InputError("No --output_dir: say where the model is to be written.")
-
-    def _require(self, name: str, holds: Any, wanted: str) -> None:
-        value = getattr(self, name)
-        if value is not None and not holds(value):
-            raise InputError(f"--{name} is {value}; it must be {wanted}.")
-
-    def resolved(self, recipe: Recipe) -> RunArguments:
-        """These options with every one left at None that the recipe knows taken from it."""
-        optimizer = self.optimizer or recipe.optimizer
-        learning_rate = self.learning_rate
-        if learning_rate is None:
-            same = optimizer == recipe.optimizer
-            learning_rate = recipe.learning_rate if same else DEFAULT_LEARNING_RATES[optimizer]
-        return replace(
-            self,
-            optimizer=optimizer,
-            learning_rate=learning_rate,
-            l2=recipe.l2 if self.l2 is None else self.l2,
-            per_device_train_batch_size=self.per_device_train_batch_size or recipe.batch_size,
-            per_device_eval_batch_size=self.per_device_eval_batch_size or recipe.eval_batch_size,
-        )
-
-    def changed(self) -> dict[str, Any]:
-        """The options that are not at their default."""
-        return {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
-
-    def to_argv(self) -> list[str]:
-        """The command line that `parse_arguments` reads as these options."""
-        pairs = [
-            [f"--{name}" if value else f"--no_{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
-            for name, value in self.changed().items()
-        ]
-        return [word for pair in pairs for word in pair]
-
-    def public(self) -> dict[str, Any]:
-        """All options as a dictionary, without those that are secret."""
-        return {name: value for name, value in asdict(self).items() if name not in SECRETS}
+"""Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
 
 
 _POSITIVE = (
@@ -200,19 +53,154 @@ _POSITIVE = (
     "eval_every",
     "logging_steps",
 )
+_NOT_NEGATIVE = ("early_stopping_patience", "num_warmup_steps", "fold", "weight_decay", "l2", "seed")
+
+
+def option(text: str, default: Any = None) -> Any:
+    """A dataclass field with help text for `transformers.HfArgumentParser`."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class RunArguments:
+    """All options of a run. Options left at None are filled from the task's recipe for the encoder (the paper's)."""
+
+    # Data
+    task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.")
+    train_file: str | None = option(
+        "Training data (csv, tsv, json or jsonl). With --task_name it replaces the task's training split; without, it "
+        "defines a custom task (columns sentence1, sentence2 or text, and label or score)."
+    )
+    validation_file: str | None = option("Validation data. Default: the task's, else a part of the training data.")
+    test_file: str | None = option("Test data. Default: the task's, else a fold of the training data.")
+    data_dir: str | None = option("Folder with files DIR/<task>/<split>.jsonl.gz. Default: the data set on the Hub.")
+    max_length: int = option("Truncate rows to this many tokens (both sentences of a pair together).", 256)
+    pad_to_max_length: bool = option("Pad every batch to max_length instead of to its longest row.", False)
+    max_train_samples: int | None = option("Train on a seeded sample of this many rows.")
+    max_eval_samples: int | None = option("Evaluate on a seeded sample of this many rows of each split.")
+    fold: int = option("Fold used as the test split of a data set that has none.", 0)
+    num_folds: int = option("Number of folds of a data set without a test split; 0 for no test split.", 10)
+    validation_fraction: float = option("Fraction of the training data held out if no split is given.", 0.1)
+
+    # Model
+    encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.")
+    model_name_or_path: str | None = option("Saved model to continue from, with its tokenizer and configuration.")
+    tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")
+    config_overrides: str | None = option('Configuration fields to change: "dropout=0.3,hidden_size=480".')
+    word_vectors: str | None = option("Word vectors (GloVe text format, plain or .gz) to start the embedding from.")
+    vocabulary: Literal["train", "vectors"] | None = option(
+        "train: the words of the training data; vectors: in addition every other word of --word_vectors, with fixed "
+        "vectors, as in the papers. Default: vectors with --word_vectors, else train."
+    )
+    embedding_trainable: Literal["all", "train_words", "none"] | None = option(
+        "Which embedding rows are trained. Default: train_words (padding and the unknown word stay zero, words "
+        "outside the training data keep their vectors); all with --tokenizer_name."
+    )
+    trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
+    ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)
+
+    # Optimisation
+    optimizer: Literal["adadelta", "adam", "adamw"] | None = option("Optimiser. Default: the recipe's.")
+    learning_rate: float | None = option("Learning rate. Default: the recipe's; 0.5 or 1e-3 for another optimiser.")
+    weight_decay: float = option("Weight decay inside the optimiser (decoupled with adamw).", 0.0)
+    l2: float | None = option("Factor of the L2 term in the loss, over the matrices that the papers regularise.")
+    per_device_train_batch_size: int | None = option("Rows per training batch and process. Default: the recipe's.")
+    per_device_eval_batch_size: int | None = option("Rows per evaluation batch and process. Default: the recipe's.")
+    gradient_accumulation_steps: int = option("Batches per optimiser update.", 1)
+    max_grad_norm: float | None = option("Clip the gradient to this norm. Default: no clipping, as in the papers.")
+    num_train_epochs: int = option("Maximum number of epochs; early stopping usually ends sooner.", 30)
+    max_train_steps: int | None = option("Maximum number of optimiser updates; overrides --num_train_epochs.")
+    lr_scheduler_type: Literal[
+        "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"
+    ] = option("Learning-rate schedule, by its name in transformers.", "constant")
+    num_warmup_steps: int = option("Updates over which the learning rate warms up from zero.", 0)
+    bucketing: bool = option("Batch rows of similar length together.", True)
+    eval_every: int | None = option("Updates between evaluations on the validation data. Default: one epoch.")
+    early_stopping_patience: int = option("Stop after this many evaluations without improvement; 0: never.", 5)
+    seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
+    cpu: bool = option("Use the CPU even if an accelerator is available.", False)
+
+    # Output
+    output_dir: str | None = option("Folder for the best model, its card, the log and the figures.")
+    results_file: str | None = option("JSON file for the record (command, versions, data, figures) of the run.")
+    checkpointing_steps: str | None = option("Updates between checkpoints, or `epoch` for one after each.")
+    resume_from_checkpoint: str | None = option("Checkpoint to resume from, with exactly the same result.")
+    logging_steps: int = option("Updates between log entries of the training loss.", 50)
+    with_tracking: bool = option("Report to experiment trackers.", False)
+    report_to: str = option("Trackers to report to, by their names in accelerate, or `all` installed ones.", "all")
+    push_to_hub: bool = option("Upload the output folder to the Hub after every epoch and at the end.", False)
+    hub_model_id: str | None = option("Repository to upload to. Default: the name of the output folder.")
+    hub_token: str | None = option("Token for the Hub. Default: the stored login.")
+
+    def __post_init__(self) -> None:
+        for name in (*_POSITIVE, *_NOT_NEGATIVE):
+            value, zero_allowed = getattr(self, name), name in _NOT_NEGATIVE
+            if value is not None and not (value > 0 or zero_allowed and value == 0):
+                raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
+        steps = self.checkpointing_steps
+        if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
+            raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
+        model, vectors, tokenizer = self.model_name_or_path, self.word_vectors, self.tokenizer_name
+        for wrong, sentence in (
+            (not self.task_name and not self.train_file, "Nothing to train on: give --task_name or --train_file."),
+            (not self.encoder and not model, "No model: give --encoder, or --model_name_or_path for a saved one."),
+            (self.encoder and model, "--encoder and --model_name_or_path exclude each other; leave one of them out."),
+            (model and tokenizer, "--model_name_or_path has its own tokenizer; leave out --tokenizer_name."),
+            (model and vectors, "--model_name_or_path has its own embedding; leave out --word_vectors."),
+            (tokenizer and vectors, "--word_vectors needs the word-level tokenizer; leave out --tokenizer_name."),
+            (self.vocabulary == "vectors" and not vectors, "--vocabulary vectors needs --word_vectors; give both."),
+            (not self.output_dir, "No --output_dir: give the folder for the model."),
+        ):
+            if wrong:
+                raise InputError(sentence)
+
+    def resolved(self, recipe: Recipe) -> RunArguments:
+        """Fill the options left at None from the recipe."""
+        optimizer = self.optimizer or recipe.optimizer
+        learning_rate = self.learning_rate
+        if learning_rate is None:
+            same = optimizer == recipe.optimizer
+            learning_rate = recipe.learning_rate if same else DEFAULT_LEARNING_RATES[optimizer]
+        return replace(
+            self,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            l2=recipe.l2 if self.l2 is None else self.l2,
+            per_device_train_batch_size=self.per_device_train_batch_size or recipe.batch_size,
+            per_device_eval_batch_size=self.per_device_eval_batch_size or recipe.eval_batch_size,
+        )
+
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        return {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
+
+    def to_argv(self) -> list[str]:
+        """The command line that `parse_arguments` turns into these options."""
+        argv = []
+        for name, value in self.changed().items():
+            flag = isinstance(value, bool)
+            argv += [f"--{name}" if value else f"--no_{name}"] if flag else [f"--{name}", str(value)]
+        return argv
+
+    def public(self) -> dict[str, Any]:
+        """All options as a dictionary, without the secret ones."""
+        return {name: value for name, value in asdict(self).items() if name not in SECRETS}
 
 
 def parse_arguments(argv: list[str] | None = None) -> RunArguments:
-    """Read the command line (`sys.argv` without argument).
+    """Read the options of a command line (default: `sys.argv`).
 
     Raises:
-        InputError: an option is unknown or has an impossible value, or two of them exclude each other.
-        SystemExit: an option is of the wrong type (argparse has printed the reason).
+        InputError: an option is unknown or has a value of the wrong type or range, or two options exclude each other.
     """
     from transformers import HfArgumentParser
 
-    parser = HfArgumentParser(RunArguments, description="Train a sentence encoder on a task and evaluate it.")
-    arguments, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+    description = "Train a sentence encoder on a task and evaluate it."
+    parser = HfArgumentParser(RunArguments, description=description, exit_on_error=False)
+    try:
+        arguments, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+    except argparse.ArgumentError as error:
+        raise InputError(f"{error}; run_glue_style.py --help describes every option") from error
     if unknown:
         raise InputError(f"unknown option {unknown[0]!r}; run_glue_style.py --help lists them all")
     return arguments

@@ -1,6 +1,6 @@
-"""What a run keeps on disk: the best model so far, and checkpoints from which it resumes exactly.
+"""The best model so far, and checkpoints from which a run resumes exactly.
 
-Everything is written under a temporary name and renamed, so a run that is killed leaves no half-written file behind.
+Everything is written under a temporary name and then renamed, so a killed run leaves no half-written file.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +27,16 @@ DESCRIPTION = "checkpoint.json"
 
 @dataclass
 class Progress:
-    """Where a run stands; part of every checkpoint.
+    """Progress of a run; part of every checkpoint.
 
     Attributes:
         step: optimiser updates made.
         epoch: epochs completed.
-        batches: batches of the current epoch used (by each process).
+        batches: batches of the current epoch already used (per process).
         best_metric, best_step: best validation metric and the update after which it was measured.
-        evaluations_since_best: evaluations since then.
-        loss_sum, loss_count: training loss since it was last logged.
-        seconds: time spent training.
+        evaluations_since_best: number of evaluations since then.
+        loss_sum, loss_count: training loss accumulated since the last log entry.
+        seconds: training time.
     """
 
     step: int = 0
@@ -53,24 +53,23 @@ class Progress:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for entry in fields(self):
-            setattr(self, entry.name, state[entry.name])
+        vars(self).update(state)
 
 
 def save_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: str | Path) -> None:
-    """Save model and tokenizer into `output_dir`, so that the folder holds a whole model at any time."""
+    """Save model and tokenizer; `output_dir` holds a complete model at any time."""
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=".saving-") as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        # The weights last: with an old configuration beside them they could not be read.
+        # Weights last: they cannot be loaded with an older configuration.
         for file in sorted(Path(temporary).iterdir(), key=lambda file: file.name == WEIGHTS):
             os.replace(file, output_dir / file.name)
 
 
 def save_checkpoint(accelerator: Accelerator, output_dir: str | Path, name: str, settings: dict[str, Any]) -> Path:
-    """Write `output_dir/name` with the state of all registered objects, the best model so far and the settings."""
+    """Write `output_dir/name`: the state of all registered objects, the best model so far and the settings."""
     final = Path(output_dir) / name
     temporary = final.with_name(f".{name}.tmp")
     if accelerator.is_main_process:
@@ -98,10 +97,10 @@ def load_checkpoint(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    """Restore what `save_checkpoint` wrote, and put the best model of that time back into `output_dir`.
+    """Restore a checkpoint, and the best model at the time it was written into `output_dir`.
 
     Raises:
-        InputError: the folder is no checkpoint, or one of a run with other settings.
+        InputError: the folder is not a checkpoint, or its run had different settings.
     """
     checkpoint = Path(checkpoint)
     _check_settings(checkpoint, settings | {"num_processes": accelerator.num_processes})
@@ -121,21 +120,21 @@ def _check_settings(checkpoint: Path, settings: dict[str, Any]) -> None:
         description = json.loads((checkpoint / DESCRIPTION).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(
-            f"{checkpoint} is no checkpoint of a training run: it holds no {DESCRIPTION}. Give one of the folders "
-            "step_N or epoch_N that --checkpointing_steps wrote."
+            f"{checkpoint} is not a checkpoint: it has no {DESCRIPTION}; give a folder step_N or epoch_N that "
+            "--checkpointing_steps wrote."
         ) from None
     written = description["settings"] | {"num_processes": description["num_processes"]}
     different = [name for name in settings if plain(settings[name]) != written.get(name)]
     if different:
         name = different[0]
         raise InputError(
-            f"{checkpoint} comes from a run with other settings ({', '.join(different)}): {name} was "
-            f"{written.get(name)}, now it is {settings[name]}. Resume with the options of that run."
+            f"{checkpoint} belongs to a run with different settings ({', '.join(different)}): {name} was "
+            f"{written.get(name)}, now it is {settings[name]}; resume with the options of that run."
         )
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name, without a second copy of it where the file system can."""
+    """Hard-link a file, or copy it where the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """A split ready to be predicted.
+    """A split prepared for prediction.
 
     Attributes:
-        name: prefix of its figures, for instance `validation` or `validation_mismatched`.
-        loader: batches without labels, sorted by length so that they carry little padding.
-        order: position in the data set of the loader's i-th row.
-        references: labels in the order of the data set.
+        name: prefix of its figures, for example `validation` or `validation_mismatched`.
+        loader: batches without labels, sorted by length to reduce padding.
+        order: the data set's row number of the loader's i-th row.
+        references: labels in data-set order.
     """
 
     name: str
@@ -36,13 +36,13 @@ class EvaluationSplit:
 
 
 class Evaluator:
-    """Measures models on the evaluation splits of a task; the first one selects the best model.
+    """Evaluates models on the evaluation splits of a task; the first split selects the best model.
 
     Args:
         preparation: encoded data, collator and task.
         batch_size: rows per batch and process.
-        accelerator: deals batches out to the processes and gathers predictions.
-        metrics: object whose `compute(predictions=, references=)` returns figures by name.
+        accelerator: distributes batches over the processes and gathers predictions.
+        metrics: object whose `compute(predictions=, references=)` returns a dict of figures.
     """
 
     def __init__(self, preparation: Preparation, batch_size: int, accelerator: Accelerator, metrics: Any) -> None:
@@ -59,11 +59,11 @@ class Evaluator:
         return f"{self.splits[0].name}_{self.task.best_metric}"
 
     def validate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Figures of the selecting split."""
+        """Figures on the selecting split."""
         return self._figures(self.splits[0], self.predict(model, self.splits[0]))
 
     def measure(self, model: torch.nn.Module) -> tuple[dict[str, float], np.ndarray | None]:
-        """Figures of all splits, and the predictions on the test split if there is one."""
+        """Figures on all splits, and the predictions on the test split if there is one."""
         figures, test_predictions = {}, None
         for split in self.splits:
             predictions = self.predict(model, split)
@@ -74,7 +74,7 @@ class Evaluator:
 
     @torch.no_grad()
     def predict(self, model: torch.nn.Module, split: EvaluationSplit) -> np.ndarray:
-        """Predicted classes or scores (rows,) in the order of the data set; puts the model into eval mode."""
+        """Predicted classes or scores, shape (rows,), in data-set order; switches the model to eval mode."""
         model.eval()
         gather = self.accelerator.gather_for_metrics
         batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.accelerator.is_local_main_process)
@@ -89,10 +89,10 @@ class Evaluator:
 
     def _split(self, preparation: Preparation, split: str, name: str, batch_size: int) -> EvaluationSplit:
         encoded = preparation.data[split]
-        # Longest rows first: what does not fit into memory fails in the first batch.
+        # Longest rows first, so that running out of memory shows in the first batch.
         order = np.argsort(-row_lengths(encoded), kind="stable")
         rows = encoded.remove_columns("labels").select(order)
-        # Making an iterator draws from the global generator, on which dropout depends, unless the loader has its own.
+        # Without its own generator a loader draws from the global one, and dropout would change.
         loader = DataLoader(
             rows, batch_size=batch_size, collate_fn=preparation.collate, generator=torch.Generator().manual_seed(0)
         )
@@ -101,6 +101,6 @@ class Evaluator:
 
 
 def figure_names(splits: tuple[str, ...]) -> dict[str, str]:
-    """Split -> prefix of its figures; where there are two validation splits the first is the matched one (MNLI)."""
+    """Split -> prefix of its figures; with two validation splits (MNLI) the first is the matched one."""
     names = {split: split for split in splits}
     return names if len(splits) == 1 else names | {"validation": "validation_matched"}

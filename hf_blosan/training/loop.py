@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 class TrainingLoop:
-    """Trains `preparation.model`; the best one on the validation data stands in `output_dir` at any time.
+    """Trains `preparation.model`; `output_dir` always holds the best model so far on the validation data.
 
     Args:
-        arguments: options of the run, resolved.
+        arguments: resolved options of the run.
         preparation: model, tokenizer, encoded data, ...
-        accelerator: made with `step_scheduler_with_optimizer=False`.
-        evaluate: measures the model it is given on the validation data; returns figures by name.
+        accelerator: created with `step_scheduler_with_optimizer=False`.
+        evaluate: evaluates a model on the validation data and returns a dict of figures.
         best_metric: name of the figure that selects the best model.
-        greater_is_better: its direction.
-        log: called with the entries of an event of the run.
+        greater_is_better: whether a larger figure is better.
+        log: called with the entries of each event.
         after_epoch: called with the number of completed epochs.
     """
 
@@ -72,7 +72,7 @@ class TrainingLoop:
         optimizer = build_optimizer(
             preparation.model, arguments.optimizer, arguments.learning_rate, weight_decay=arguments.weight_decay
         )
-        # The length of a process's share of the batches is known only once the loader is prepared.
+        # Each process's number of batches is known only after the loader is prepared.
         self.loader = accelerator.prepare(loader)
         self.updates_per_epoch = math.ceil(len(self.loader) / arguments.gradient_accumulation_steps)
         self.total_steps = arguments.max_train_steps or arguments.num_train_epochs * self.updates_per_epoch
@@ -88,25 +88,25 @@ class TrainingLoop:
         return self.accelerator.unwrap_model(self.model)
 
     def best_model(self) -> PreTrainedModel:
-        """The model with the best weights so far, read back from `output_dir`."""
+        """The model with the best weights so far, loaded from `output_dir`."""
         model = self.unwrapped_model
         load_weights(model, Path(self.arguments.output_dir) / WEIGHTS)
         return model
 
     @property
     def finished(self) -> bool:
-        """Whether the last update is made, or the validation metric has stopped to improve."""
+        """Whether the last update has been made or the validation metric has stopped improving."""
         patience = self.arguments.early_stopping_patience
         stopped = patience > 0 and self.progress.evaluations_since_best >= patience
         return stopped or self.progress.step >= self.total_steps
 
     def run(self) -> Progress:
-        """Train to the end, from a checkpoint if `arguments.resume_from_checkpoint` names one.
+        """Train to the end, resuming from `arguments.resume_from_checkpoint` if given.
 
         Raises:
-            InputError: there is no checkpoint at that place, or it comes from a run with other settings.
+            InputError: that is not a checkpoint, or its run had different settings.
         """
-        # Dropout starts from here, whatever making the model has drawn, and differs between processes.
+        # Dropout must not depend on how many numbers building the model drew, and must differ between processes.
         set_seed(self.arguments.seed, device_specific=True)
         if self.arguments.resume_from_checkpoint:
             load_checkpoint(
@@ -131,9 +131,9 @@ class TrainingLoop:
         return self.progress
 
     def _epoch(self, bar: tqdm, begin: float) -> None:
-        """The rest of the current epoch, or as much of it as there is to train."""
+        """Train the rest of the current epoch, unless training finishes before."""
         progress, steps = self.progress, self.arguments.checkpointing_steps
-        # Under several processes accelerate's own set_epoch does not reach a custom batch sampler.
+        # With several processes accelerate's set_epoch does not reach a custom batch sampler.
         self.loader.set_epoch(progress.epoch)
         self.sampler.set_epoch(progress.epoch)
         loader = self.loader
@@ -159,14 +159,14 @@ class TrainingLoop:
         self.after_epoch(progress.epoch)
 
     def _batch(self, batch: dict[str, torch.Tensor]) -> bool:
-        """Add the gradient of a batch; update the weights if it is the last of its group, and say so."""
+        """Accumulate the gradient of a batch; return whether its group was complete and the weights were updated."""
         self.model.train()
         group = self.arguments.gradient_accumulation_steps
         with self.accelerator.accumulate(self.model):
             loss = self.model(**batch).loss
             if self.arguments.l2:
                 loss = loss + l2_penalty(self.unwrapped_model, self.arguments.l2)
-            # accelerate divides by the group's nominal size; the last group of an epoch may be smaller.
+            # accelerate divides by the nominal group size, but the last group of an epoch may be smaller.
             first = self.progress.batches // group * group
             actual = min(group, len(self.loader) - first)
             self.accelerator.backward(loss * (group / actual) if actual < group else loss)
@@ -183,7 +183,7 @@ class TrainingLoop:
         return self.accelerator.sync_gradients
 
     def _after_update(self, bar: tqdm) -> None:
-        """Log and evaluate when it is time to."""
+        """Log and evaluate if due."""
         progress, every = self.progress, self.arguments.eval_every
         end_of_epoch = progress.batches == len(self.loader)
         last = progress.step >= self.total_steps
@@ -197,7 +197,7 @@ class TrainingLoop:
             self._validate()
 
     def _validate(self) -> None:
-        """Measure the model; keep it if it is the best so far."""
+        """Evaluate the model, and save it if it is the best so far."""
         progress = self.progress
         measured = self.evaluate(self.unwrapped_model)
         value, best = measured[self.best_metric], progress.best_metric
@@ -213,27 +213,27 @@ class TrainingLoop:
 
     @property
     def epochs(self) -> float:
-        """Epochs trained, with the fraction of the current one."""
+        """Epochs trained, including the fraction of the current one."""
         return round(self.progress.epoch + self.progress.batches / len(self.loader), 4)
 
 
 def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[dict]], Any]) -> DataLoader:
     """Batches of the training data.
 
-    The loader has a generator of its own: making an iterator draws from the global one otherwise, and a resumed run,
-    which makes one more, would drop other activations from there on.
+    The loader has its own generator: creating an iterator would otherwise draw from the global one, and a resumed
+    run, which creates one more iterator, would continue with different dropout.
     """
     return DataLoader(rows, batch_sampler=batch_sampler, collate_fn=collate, generator=torch.Generator())
 
 
 def fingerprint(rows: Dataset) -> str:
-    """The same for the same encoded rows in the same order."""
+    """Hash of the encoded rows and their order."""
     columns = (np.concatenate([np.asarray(row) for row in rows[:]["input_ids"]]), np.asarray(rows[:]["labels"]))
     return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()[:16]
 
 
 def resume_settings(arguments: RunArguments, preparation: Preparation, total_steps: int) -> dict[str, Any]:
-    """Everything that decides how the weights move: a checkpoint can only be resumed with the same."""
+    """Everything that determines the weights; resuming a checkpoint requires the same values."""
     settings = {name: getattr(arguments, name) for name in CRITICAL_FOR_RESUMING}
     if arguments.lr_scheduler_type not in ("constant", "constant_with_warmup"):
         settings["total_steps"] = total_steps

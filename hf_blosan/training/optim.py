@@ -1,4 +1,4 @@
-"""Optimisers with the settings of the authors' TensorFlow code, and their L2 term."""
+"""Optimisers with the settings of the authors' TensorFlow code, and the authors' L2 term."""
 
 import math
 
@@ -12,8 +12,8 @@ from ..models.modeling_multihead import MultiHeadLayer
 
 
 class TensorFlowAdam(torch.optim.Adam):
-    """Adam as TensorFlow computes it: epsilon is added before the second moment's bias is corrected (Kingma & Ba 2015,
-    end of section 2), so in PyTorch's form it is ``eps / sqrt(1 - beta2^t)``: 30 times larger at the first step.
+    """Adam as in TensorFlow: epsilon is added before the bias correction of the second moment (Kingma & Ba 2015,
+    end of section 2), which in PyTorch's form is ``eps / sqrt(1 - beta2^t)``, 30 times larger at the first step.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
@@ -39,12 +39,12 @@ OPTIMIZERS = {
 def build_optimizer(
     model: nn.Module, name: str, learning_rate: float, weight_decay: float = 0.0
 ) -> torch.optim.Optimizer:
-    """An optimiser over the trainable parameters; weight decay touches matrices only, never word vectors or biases.
+    """An optimiser over the trainable parameters; weight decay applies to matrices, not to word vectors or biases.
 
     Args:
-        model: its parameters that require a gradient are optimised.
+        model: the model whose trainable parameters are optimised.
         name: ``"adadelta"`` (the papers: rho 0.95, eps 1e-8, with ``learning_rate`` 0.5), ``"adam"`` (as
-            TensorFlow has it) or ``"adamw"``.
+            in TensorFlow) or ``"adamw"``.
         learning_rate: step size.
         weight_decay: the optimiser's own decay, decoupled for ``"adamw"``; for the papers' L2 term see
             :func:`l2_penalty`.
@@ -65,7 +65,7 @@ def build_optimizer(
 
 
 def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Module, int]]:
-    """Dense layers and convolutions (no word tables), each with how often the released L2 term counts its weight."""
+    """Dense layers and convolutions, each with the number of times the released L2 term counts its weight."""
     counts = {}
     for module in model.modules():
         if isinstance(module, FeatureAttention) and not module.joint:
@@ -81,11 +81,10 @@ def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Mod
 
 
 def l2_penalty(model: nn.Module, factor: float) -> Tensor:
-    """factor * sum(w^2) / 2 over the matrices that the authors regularise (scalar).
+    """``factor * sum(w^2) / 2`` over the matrices that the authors regularise (scalar).
 
-    They leave out word vectors, biases, the two alignment matrices of DiSA, the scoring vector of additive attention
-    and multi-head attention of the variant ``"relu"``, and count the matrices of MTSA's layers once for each sentence
-    of a pair.
+    Excluded are word vectors, biases, the two alignment matrices of DiSA, the scoring vector of additive attention and
+    multi-head attention of the variant ``"relu"``. The matrices of MTSA's layers count once per sentence of a pair.
     """
     total = torch.zeros((), device=next(model.parameters()).device)
     for module, count in matrix_layers(model, model.config.num_sentences):

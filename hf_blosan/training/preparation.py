@@ -1,7 +1,8 @@
-"""From options to the things a run works with: task, encoded data, tokenizer, configuration, model."""
+"""From options to what a run trains: task, encoded data, tokenizer, configuration and model."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
 CONFIG_CLASSES = {config.model_type: config for config, *_ in ENCODERS}
+DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 RECIPE_FIELDS = (
     "hidden_size",
@@ -51,16 +54,16 @@ RECIPE_FIELDS = (
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a run works with.
+    """Everything a run trains with.
 
     Attributes:
         task: the task.
-        encoder: model type, for instance `disan`.
-        tokenizer: tokenizer of the model.
+        encoder: model type, for example `disan`.
+        tokenizer: the model's tokenizer.
         model: the model with its head, on the CPU.
         data: encoded splits (columns input_ids, token_type_ids, attention_mask, labels).
-        collate: pads a list of rows to a batch.
-        word_vectors: file name of the word vectors, if any, and their coverage.
+        collate: pads a list of rows into a batch.
+        word_vectors: file name, width and coverage of the word vectors, if any.
     """
 
     task: Task
@@ -72,28 +75,25 @@ class Preparation:
     word_vectors: dict[str, Any] | None = None
 
     def batch_sampler(self, arguments: RunArguments) -> LengthBucketBatchSampler:
-        """Training batches of rows of similar length, or of any rows with `--no_bucketing`."""
+        """Training batches of rows of similar length; of random rows with `--no_bucketing`."""
         lengths = row_lengths(self.data["train"])
         if not arguments.bucketing:
             lengths = np.zeros_like(lengths)
         return LengthBucketBatchSampler(lengths, arguments.per_device_train_batch_size, seed=arguments.seed)
 
 
-DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
-
-
 def find_task(arguments: RunArguments) -> Task:
-    """The task of the options: one of the table, or the one that the user's own files hold."""
+    """The task named in the options, or the custom task defined by the user's files."""
     if arguments.task_name:
         return get_task(arguments.task_name)
     return custom_task(arguments.train_file, arguments.validation_file, arguments.test_file)
 
 
 def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]:
-    """Model type of the run, and the configuration of the saved model if it continues from one.
+    """Model type, and the configuration of the saved model if the run continues from one.
 
     Raises:
-        InputError: there is no such encoder, or no model of this package at that place.
+        InputError: the encoder is unknown, or the saved model is missing or not one of this package.
     """
     choices = ", ".join(CONFIG_CLASSES)
     if arguments.encoder:
@@ -106,35 +106,23 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
     except (OSError, ValueError) as error:
         raise InputError(f"no saved model at {name!r}: {first_line(error)}") from error
     if config.model_type not in CONFIG_CLASSES:
-        raise InputError(f"the model at {name!r} is a {config.model_type}; this program trains {choices}")
+        raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {choices}")
     return config.model_type, config
 
 
 def prepare(
     arguments: RunArguments, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None
 ) -> Preparation:
-    """Read the data and build tokenizer and model.
+    """Load the data and build tokenizer and model.
 
     Args:
-        arguments: options, resolved by the recipe of task and encoder.
-        task, encoder, saved_config: as `find_task` and `find_encoder` give them.
+        arguments: options, resolved with the recipe for task and encoder.
+        task, encoder, saved_config: from `find_task` and `find_encoder`.
 
     Raises:
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
-    dataset = load_task(
-        task,
-        data_dir=arguments.data_dir,
-        train_file=arguments.train_file,
-        validation_file=arguments.validation_file,
-        test_file=arguments.test_file,
-        seed=arguments.seed,
-        fold=arguments.fold,
-        num_folds=arguments.num_folds,
-        validation_fraction=arguments.validation_fraction,
-        max_train_samples=arguments.max_train_samples,
-        max_eval_samples=arguments.max_eval_samples,
-    )
+    dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
     pretrained = arguments.tokenizer_name or arguments.model_name_or_path
@@ -174,16 +162,13 @@ def texts_of(task: Task, rows: Dataset) -> Iterator[str]:
 def make_vocabulary(
     arguments: RunArguments, task: Task, train: Dataset, width: int | None
 ) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
-    """A word-level tokenizer from the training texts, with the word vectors of the options.
+    """A word-level tokenizer built from the training texts, and the word vectors named in the options.
 
     Args:
-        arguments: options of the run.
-        task: the task.
-        train: training rows with their texts.
-        width: width the word vectors must have, if the user asked for one.
+        width: required width of the word vectors; `None` accepts any.
 
     Raises:
-        InputError: the texts hold no word, or the file of word vectors cannot be used.
+        InputError: the texts contain no words, or the word-vector file cannot be used.
     """
     options = {
         "split_compounds": task.split_compounds,
@@ -200,10 +185,10 @@ def make_vocabulary(
 
 
 def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """A pretrained tokenizer that marks the two sentences of a pair.
+    """A pretrained tokenizer that marks the two sentences of a pair by type ids.
 
     Raises:
-        InputError: there is none of that name, or it cannot be made to mark pairs.
+        InputError: it does not exist, or cannot mark pairs.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
@@ -220,7 +205,7 @@ def propose_config(
     train: Dataset,
     formulation: str = "released",
 ) -> dict[str, Any]:
-    """Configuration fields of a new model: those of the recipe, the task, the vocabulary and the encoded data."""
+    """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
     recipe = task.recipe(encoder)
     known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
     proposed = {name: getattr(recipe, name) for name in RECIPE_FIELDS if name in known}
@@ -239,7 +224,7 @@ def propose_config(
 
 
 def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: str) -> int:
-    """What ``block_length="auto"`` stands for: the optimum of Appendix A for the lengths of the training rows."""
+    """The value of ``block_length="auto"``: Appendix A's optimum for the sentence lengths of the training rows."""
     mean, deviation = length_statistics(train)
     batch_size = arguments.per_device_train_batch_size
     optimum = optimal_block_length(mean, length_std=deviation, batch_size=batch_size)
@@ -247,7 +232,7 @@ def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: s
 
 
 def head_fields(task: Task) -> dict[str, Any]:
-    """Configuration fields that the task decides, whatever the encoder."""
+    """Configuration fields that depend only on the task."""
     common = {"finetuning_task": task.name}
     if task.problem == "regression":
         scores = {name: getattr(task, name) for name in SCORE_FIELDS}
@@ -257,16 +242,12 @@ def head_fields(task: Task) -> dict[str, Any]:
 
 
 def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
-    """Refuse configuration fields that the encoder does not have, or that the data decide.
-
-    Raises:
-        InputError: there is one.
-    """
+    """Raise InputError for fields that the encoder lacks or that the data determine."""
     check_field_names(overrides, CONFIG_CLASSES[encoder], decided=DECIDED_BY_DATA)
 
 
 def model_class(task: Task, encoder: str) -> type:
-    """The class of the encoder's models with the head of the task."""
+    """The model class with the encoder and the task's head."""
     _, _, classifier, regressor = next(entry for entry in ENCODERS if entry[0].model_type == encoder)
     return regressor if task.problem == "regression" and task.num_sentences == 2 else classifier
 
@@ -275,7 +256,7 @@ def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTr
     """A new model with random weights.
 
     Raises:
-        InputError: a field has the wrong type, or fields do not go together.
+        InputError: a field has the wrong type, or fields contradict each other.
     """
     try:
         config = CONFIG_CLASSES[encoder](**config_fields)
@@ -287,10 +268,10 @@ def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTr
 def load_model(
     arguments: RunArguments, task: Task, config: PreTrainedConfig, overrides: dict[str, Any]
 ) -> PreTrainedModel:
-    """A saved model, to be trained further on the task.
+    """A saved model with a head for the task.
 
     Raises:
-        InputError: its head is of another kind or size, or its labels have another order.
+        InputError: its head has another type or size, or its labels have another order.
     """
     name = arguments.model_name_or_path
     if config.num_sentences != task.num_sentences:
@@ -303,7 +284,7 @@ def load_model(
     if saved.keys() == wanted.keys() and saved != wanted:
         raise InputError(
             f"the model at {name!r} has the labels of {task.name} in another order "
-            f"({', '.join(config.id2label.values())}); train a new one"
+            f"({', '.join(config.id2label.values())}); train a new model"
         )
     wanted_class = model_class(task, config.model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
@@ -324,13 +305,13 @@ def load_model(
         raise InputError(f"the configuration of {name!r} is impossible: {last_line(error)}") from error
     except RuntimeError as error:
         raise InputError(
-            f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes starts those of "
-            "another size afresh"
+            f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
+            "reinitialises those of another shape"
         ) from error
 
 
 def row_lengths(encoded: Dataset) -> np.ndarray:
-    """What each row costs, in tokens: both sentences of a pair are encoded side by side, padded to the longer."""
+    """Cost of each row in tokens: the sentences of a pair are encoded in one batch, padded to the longer."""
     return sentence_lengths(encoded).max(axis=1)
 
 
@@ -339,5 +320,5 @@ def first_line(error: BaseException) -> str:
 
 
 def last_line(error: BaseException) -> str:
-    """The sentence at the end of a validation error, which begins with the validator's name."""
+    """The message at the end of a validation error, without the exception's name."""
     return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ").removeprefix("TypeError: ")

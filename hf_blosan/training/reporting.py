@@ -1,4 +1,4 @@
-"""What a run tells the world: its log, its predictions, its figures, the record it was made by."""
+"""Reports of a run: its log, its predictions, its record and its summary."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SETTINGS = (*CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "earl
 
 
 class RunLog:
-    """Events of a run as JSON lines, and to the experiment trackers of the accelerator.
+    """Writes events as JSON lines and sends their numbers to the accelerator's experiment trackers.
 
     Args:
-        path: file to write; only the main process does.
-        accelerator: knows the main process and the trackers.
-        append: keep what the file holds (a resumed run).
+        path: log file; only the main process writes it.
+        accelerator: provides the trackers.
+        append: keep the existing content (a resumed run).
     """
 
     def __init__(self, path: str | Path, accelerator: Accelerator, *, append: bool = False) -> None:
@@ -52,7 +52,7 @@ class RunLog:
                 self.path.write_text("", encoding="utf-8")
 
     def __call__(self, event: str, *, step: int, **entries: Any) -> None:
-        """Write an event after `step` optimiser updates."""
+        """Log an event that occurs after `step` optimiser updates."""
         if self.accelerator.is_main_process:
             line = {"event": event, "time": round(time.time(), 3), "step": step} | entries
             with self.path.open("a", encoding="utf-8") as file:
@@ -62,7 +62,7 @@ class RunLog:
 
 
 def write_predictions(path: str | Path, predictions: np.ndarray, labels: tuple[str, ...] = ()) -> None:
-    """Write predictions as run_glue does: a header, then the row's number and its label or score."""
+    """Write predictions in run_glue's format: a header, then row number and label or score."""
     with Path(path).open("w", encoding="utf-8") as file:
         file.write("index\tprediction\n")
         for row, prediction in enumerate(predictions):
@@ -70,13 +70,13 @@ def write_predictions(path: str | Path, predictions: np.ndarray, labels: tuple[s
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """Fields of a configuration that its class adds to those of every transformers model."""
+    """Configuration fields that are specific to this package."""
     names = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
     return {name: value for name, value in config.to_dict().items() if name in names}
 
 
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
-    """Numbers in the model: all, those that are trained, those outside the word table (the papers' count)."""
+    """Number of parameters: total, trained, and without the word table (as the papers count)."""
     word_table = sum(tensor.numel() for tensor in model.base_model.embeddings.state_dict().values())
     others = model.num_parameters() - model.base_model.embeddings.word_embeddings.weight.numel()
     return {
@@ -87,7 +87,7 @@ def count_parameters(model: PreTrainedModel) -> dict[str, int]:
 
 
 def command_line(argv: list[str] | None = None) -> str:
-    """The command as typed, without secrets and without the folder of the program."""
+    """The command line as typed, with secrets replaced and without the path of the program."""
     program, *words = sys.argv if argv is None else argv
     shown, hide = [], False
     for word in words:
@@ -98,33 +98,26 @@ def command_line(argv: list[str] | None = None) -> str:
     folder, file = os.path.split(os.path.abspath(program))
     if file == "__main__.py":
         return shlex.join(["python", "-m", f"hf_blosan.{os.path.basename(folder)}", *shown])
-    return shlex.join(["python", _below_here(program), *shown])
-
-
-def _below_here(path: str) -> str:
-    relative = os.path.relpath(path)
-    return os.path.basename(path) if relative.startswith(os.pardir) else relative
+    relative = os.path.relpath(program)
+    return shlex.join(["python", file if relative.startswith(os.pardir) else relative, *shown])
 
 
 def git_commit() -> str | None:
-    """Commit of the package's working tree, with `-dirty` behind it if files differ; None outside of one."""
+    """Commit of the package's working tree, with the suffix `-dirty` if files differ; None outside a repository."""
     here = Path(__file__).resolve()
     git = ["git", "-C", str(here.parent)]
+    options = {"check": True, "capture_output": True, "text": True}
     try:
-        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], check=True, capture_output=True)
-        described = subprocess.run(
-            [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+        # An untracked file means an installed package inside somebody else's repository.
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], **options)
+        command = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        return subprocess.run(command, **options).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return described.stdout.strip()
 
 
 def hardware(accelerator: Accelerator) -> dict[str, Any]:
-    """Where the run took place."""
+    """The machine of the run."""
     device = accelerator.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
@@ -137,7 +130,7 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
 
 
 def data_source(arguments: RunArguments, task: Task) -> str:
-    """Where the rows came from, in words."""
+    """Where the rows came from."""
     if task.files:
         return "own files"
     if task.generated:
@@ -146,7 +139,7 @@ def data_source(arguments: RunArguments, task: Task) -> str:
 
 
 def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
-    """Splits that the data set does not have and that were taken from its training rows, and which part of them."""
+    """Splits that were held out of the training rows -> which part of them."""
     source = task.local if arguments.data_dir or task.generated else task.hub
     given = {split for split in ("validation", "test") if getattr(arguments, f"{split}_file")}
     if source and not task.files and (arguments.data_dir or task.generated or not arguments.train_file):
@@ -168,7 +161,7 @@ def record(
     seconds: float,
     command: str,
 ) -> dict[str, Any]:
-    """Everything that is to be known about a finished run, as it stands in results files and model cards."""
+    """The record of a finished run: the content of results files and the source of model cards."""
     task = preparation.task
     return plain(
         {
@@ -214,16 +207,14 @@ def record(
 
 
 def summary(run: dict[str, Any], output_dir: str) -> str:
-    """The end of a run for people: a table of figures, and where things are."""
+    """Summary for the terminal: a table of the figures, and where the files are."""
     table = figure_table(run)
     metrics = list(dict.fromkeys(metric for row in table.values() for metric in row))
-    width = max(len(split) for split in table)
+    width = max(map(len, table))
     lines = [" " * width + "".join(f"  {metric:>12}" for metric in metrics)]
     for split, row in table.items():
-        cells = (row.get(metric) for metric in metrics)
-        lines.append(
-            f"{split:<{width}}" + "".join(f"  {cell:>12.4f}" if cell is not None else " " * 14 for cell in cells)
-        )
+        cells = (f"{row[metric]:.4f}" if metric in row else "" for metric in metrics)
+        lines.append(f"{split:<{width}}" + "".join(f"  {cell:>12}" for cell in cells))
     training = run["training"]
     return "\n".join(
         [

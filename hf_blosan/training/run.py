@@ -1,4 +1,4 @@
-"""A whole run, from options to a saved model with its figures and its card."""
+"""A complete run, from options to a saved model with figures and model card."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ logger = logging.getLogger(__name__)
 
 
 def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, Any]:
-    """Train a model, keep the best one on the validation data in `arguments.output_dir`, and measure it.
+    """Train a model, save the one that is best on the validation data, and evaluate it.
 
-    The folder then holds model, tokenizer, model card (README.md), `all_results.json`, `log.jsonl` and the predictions
-    on the test split.
+    `arguments.output_dir` then holds model, tokenizer, model card (README.md), `all_results.json`, `log.jsonl` and the
+    predictions on the test split.
 
     Args:
-        arguments: options of the run; what is None takes the task's recipe for the encoder.
-        command: how to repeat the run, for its record; the command line of the process by default.
+        arguments: options of the run; those left at None come from the task's recipe for the encoder.
+        command: command that repeats the run, for its record; by default that of this process.
 
     Returns:
-        The record of the run; its entry `figures` has `validation_<metric>` and `test_<metric>`.
+        The record of the run; `record["figures"]` has `validation_<metric>` and `test_<metric>`.
 
     Raises:
-        InputError: something given cannot be used.
+        InputError: an option or a file cannot be used.
     """
     begin = time.monotonic()
     accelerator = make_accelerator(arguments)
@@ -94,27 +94,27 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
 
 
 def make_accelerator(arguments: RunArguments) -> Accelerator:
-    """The accelerator of a run; the loop steps the learning-rate schedule itself, once an update.
+    """The accelerator of a run; the loop itself steps the learning-rate schedule, once per update.
 
     Raises:
-        InputError: there is no experiment tracker of that name.
+        InputError: an experiment tracker is unknown.
     """
     try:
         return Accelerator(
             cpu=arguments.cpu,
             gradient_accumulation_steps=arguments.gradient_accumulation_steps,
             step_scheduler_with_optimizer=False,
-            # The only buffers are word vectors that never change; sending them around at every step would be slow.
+            # The only buffers are fixed word vectors; broadcasting them at every step would be slow.
             kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
             log_with=arguments.report_to.split(",") if arguments.with_tracking else None,
             project_dir=arguments.output_dir,
         )
     except ValueError as error:
-        raise InputError(f"accelerate does not take these options: {error}") from error
+        raise InputError(f"accelerate rejects these options ({error}); correct --report_to or leave it out") from error
 
 
 def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
-    """Hand the options of the run to the experiment trackers, if any."""
+    """Start the experiment trackers, if any, with the options of the run."""
     if not arguments.with_tracking:
         return
     options = {name: value for name, value in arguments.public().items() if value is not None}
@@ -124,14 +124,14 @@ def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
 
 
 def make_upload(arguments: RunArguments, accelerator: Accelerator) -> Callable[[str], None]:
-    """A function that uploads the output folder with a message, or does nothing without `--push_to_hub`."""
+    """A function that uploads the output folder with a commit message; it does nothing without `--push_to_hub`."""
     if arguments.push_to_hub and accelerator.is_main_process:
         return start_upload(arguments.output_dir, arguments.hub_model_id, arguments.hub_token)
     return lambda message: None
 
 
 def write_outputs(arguments: RunArguments, run: dict[str, Any], predictions: Any, labels: tuple[str, ...]) -> None:
-    """Write figures, predictions, card and record of a finished run."""
+    """Write figures, predictions, model card and record of a finished run."""
     output_dir = Path(arguments.output_dir)
     training = run["training"]
     entries = {name: training[name] for name in ("epochs", "steps", "best_step", "seconds")}
@@ -144,14 +144,14 @@ def write_outputs(arguments: RunArguments, run: dict[str, Any], predictions: Any
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command `run_glue_style.py`; bad input is one sentence on standard error and exit code 2."""
+    """The command `run_glue_style.py`; bad input prints one sentence to standard error and returns 2."""
     rank = int(os.environ.get("RANK", 0))
     logging.basicConfig(
         format="%(levelname)s %(name)s: %(message)s", level=logging.INFO if rank == 0 else logging.ERROR, force=True
     )
     for noisy in ("httpx", "datasets", "evaluate", "accelerate"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    disable_progress_bar()  # of saving and loading, which is done in a moment
+    disable_progress_bar()  # of saving and loading, which take a moment
     try:
         train(parse_arguments(argv))
     except InputError as error:
