@@ -16,7 +16,7 @@ def parse_config_overrides(text: str | None) -> dict:
     Values are read as YAML: numbers, true/false, null, strings, lists.
 
     Raises:
-        InputError: text of another form.
+        InputError: the text has another form.
     """
     if not text:
         return {}
@@ -30,7 +30,7 @@ def parse_config_overrides(text: str | None) -> dict:
 
 
 def format_config_overrides(overrides: Mapping) -> str:
-    """The text that :func:`parse_config_overrides` reads as these fields."""
+    """The text that :func:`parse_config_overrides` turns into these fields."""
     return ",".join(f"{name}={_text(value)}" for name, value in overrides.items())
 
 
@@ -41,7 +41,7 @@ def _text(value) -> str:
 
 
 def _number(value):
-    """YAML takes 1e-3, without a point, for text."""
+    """YAML reads 1e-3, without a decimal point, as text."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -49,16 +49,11 @@ def _number(value):
 
 
 def check_field_names(names: Iterable[str], config_class: type, *, decided: Iterable[str] = ()) -> None:
-    """Refuse names that are no fields of a configuration of ours, or that are not for the user to decide.
-
-    Raises:
-        InputError: there is one; the choices are named.
-    """
+    """Raise InputError for names that are not the encoder's own fields, or that users cannot set (`decided`)."""
     inherited = {entry.name for entry in fields(PreTrainedConfig)}
     own = {entry.name for entry in fields(config_class)}
     choices = sorted(own - inherited - set(decided))
     for name in names:
         if name not in choices:
-            raise InputError(
-                f"--config_overrides: {config_class.model_type} has no field {name!r}; choose of {', '.join(choices)}"
-            )
+            kind, known = config_class.model_type, ", ".join(choices)
+            raise InputError(f"--config_overrides: {kind} has no field {name!r}; choose one of {known}")

@@ -124,7 +124,7 @@ def test_command_errors_are_sentences(tmp_path, capsys):
         ("part.safetensors", "activation", "cannot be read; write them as"),
         ("broken.npz", "", "cannot be read"),
         ("broken.safetensors", "", "cannot be read"),
-        ("whole.safetensors", "activaton=relu", "disan has no field 'activaton'; choose of activation,"),
+        ("whole.safetensors", "activaton=relu", "disan has no field 'activaton'; choose one of activation,"),
         ("whole.safetensors", "activation=rellu", "expected one of"),
     ):
         arguments = [

@@ -11,7 +11,7 @@ import pytest
 from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
 
 from hf_blosan.experiments import command, runner
-from hf_blosan.experiments.plan import plan
+from hf_blosan.experiments.runner import plan
 from hf_blosan.experiments.tables import TABLES, choose, slug
 from hf_blosan.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.tasks import TASKS
@@ -126,8 +126,8 @@ def test_table6(trec, tmp_path, capsys, monkeypatch):
     ]
     notes = "\n".join(lines[7:])
     assert "a direction of an SRU is as wide as its input; set hidden_size=12 (log: " in notes
-    assert "Cut by --max_train_samples 500: the figures cannot be compared with the papers'." in notes
-    assert "start from `vectors.txt` (width 6), in the papers from GloVe 6B: compare with care." in notes
+    assert "Limited by --max_train_samples 500: the figures are not comparable with the papers'." in notes
+    assert "start from `vectors.txt` (width 6), those of the papers from GloVe 6B: compare with care." in notes
 
     monkeypatch.setattr(runner, "_call", lambda *_: pytest.fail("a finished run is trained again"))
     code, again, error = run(capsys, *table, "--rows", "bi_lstm")
@@ -142,8 +142,8 @@ def trained(monkeypatch) -> list[RunArguments]:
     """The options of all runs that the command starts; a run is done at once, Bi-GRU's fails, and so does fold 2."""
     started = []
 
-    def call(words, log, under_way):
-        arguments = parse_arguments(words)
+    def call(argv, log, processes):
+        arguments = parse_arguments(argv)
         started.append(arguments)
         if "cell=gru" in (arguments.config_overrides or "") or arguments.fold == 2:
             log.write_text("Traceback (most recent call last):\nRuntimeError: no memory\n")
@@ -190,7 +190,7 @@ class TestCommand:
             "run.",
             f"- trec: {data} 2 runs of each system: 2 seeds.",
         ]
-        assert lines[-1] == '- "-" in a column "paper": the published figure could not be checked.'
+        assert lines[-1] == '- "-" in a column "paper": the published figure could not be verified.'
         _, lines, error = run(capsys, *options, "--seeds", "1", "--folds", "1")
         assert "2 finished before, 0 to train" in error and lines[6].endswith(
             "; the test split is fold 0 of 10, held out with seed 1."
@@ -212,8 +212,8 @@ class TestCommand:
             "| ------ | ----: | ----: | ----: | ----: |",
             "| DiSAN  | 2.35m | 2.35m | 80.42 |  85.6 |",
         ]
-        assert "The papers train on 549,367 rows: the figures cannot be compared." in lines[6]
-        assert "could not be checked" not in "".join(lines)
+        assert "The papers train on 549,367 rows: the figures are not comparable." in lines[6]
+        assert "could not be verified" not in "".join(lines)
         assert trained[0].per_device_train_batch_size == 64
 
     def test_options_of_the_user_go_before_those_of_the_row(self, trained, tmp_path, capsys):
@@ -238,7 +238,7 @@ class TestCommand:
         assert Path(trained[1].output_dir).parent.name.startswith(".disan_sst5_seed1.")
         _, _, error = run(capsys, *options, "--keep_models", "--seeds", "1", "42")
         assert error.splitlines()[0] == (
-            f"--keep_models: 1 of the finished runs kept no model; remove their records in {tmp_path} to train them "
+            f"--keep_models: 1 of the finished runs have no model; remove their records in {tmp_path} to train them "
             "again, or give another --output_dir"
         )
 
@@ -255,28 +255,28 @@ class TestCommand:
 
         monkeypatch.setattr(runner, "missing_data", interrupt)
         code, lines, error = run(capsys, "disan_sst", "--output_dir", tmp_path)
-        assert (code, lines, error) == (130, [], "stopped; the same command goes on from here\n")
+        assert (code, lines, error) == (130, [], "interrupted; repeat the command to continue\n")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             ("table6", "unknown table 'table6'; choose one of disan_table1, disan_sst"),
-            ("disan_sst --rows LSTM", "disan_sst has no row 'LSTM'; choose of Multi-head, Bi-LSTM, DiSAN without"),
-            ("disan_sst --columns CR", "disan_sst has no column 'CR'; choose of SST-5"),
+            ("disan_sst --rows LSTM", "disan_sst has no row 'LSTM'; choose one of Multi-head, Bi-LSTM, DiSAN without"),
+            ("disan_sst --columns CR", "disan_sst has no column 'CR'; choose one of SST-5"),
             ("disan_sst --jobs 0", "--jobs is 0; it must be 1 or more"),
-            ("disan_sst --seeds 3 -1", "--seeds has -1; a seed must be 0 or more"),
+            ("disan_sst --seeds 3 -1", "--seeds is -1; it must be 0 or more"),
             ("disan_sst --folds 0", "--folds is 0; it must be 1 or more"),
             ("disan_sst --data_dir none", "data directory none does not exist; correct --data_dir"),
             ("disan_sst --word_vectors none", "word-vector file none does not exist; correct --word_vectors"),
-            ("disan_sst --seed 3", "--seed is decided by the table; use --seeds"),
-            ("disan_sst --encoder mtsa", "--encoder is decided by the table; name rows with --rows"),
+            ("disan_sst --seed 3", "--seed is set by the table; use --seeds"),
+            ("disan_sst --encoder mtsa", "--encoder is set by the table; select rows with --rows"),
             ("disan_sst --learn_rate 3", "unknown option '--learn_rate'; run_glue_style.py --help lists them all"),
             (
                 "disan_sst --learning_rate x",
                 "--learning_rate/--learning-rate: invalid float value: 'x'; run_glue_style.py --help describes",
             ),
             ("disan_sst --learning_rate 0", "--learning_rate is 0.0; it must be more than 0"),
-            ("disan_sst --config_overrides dropuot=0", "multihead has no field 'dropuot'; choose of"),
+            ("disan_sst --config_overrides dropuot=0", "multihead has no field 'dropuot'; choose one of"),
         ],
     )
     def test_bad_input_is_one_sentence(self, tmp_path, monkeypatch, capsys, arguments, message):
@@ -305,14 +305,14 @@ class TestCommand:
         code, _, error = run(capsys, *options, *(["--word_vectors", "own.txt"] if name == "word_vectors" else []))
         assert code == 2 and error == (
             f"error: out/disan_sst5_seed42.json was made with {difference}; give another --output_dir, or remove the "
-            "file to train anew\n"
+            "file to train again\n"
         )
 
     def test_a_file_in_the_way_of_a_record(self, trained, tmp_path, capsys):
         path = tmp_path / "disan_sst5_seed42.json"
         path.write_text("{}")
         code, _, error = run(capsys, "disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path)
-        assert code == 2 and error == f"error: {path} is no record of a run of a table; remove it\n"
+        assert code == 2 and error == f"error: {path} is not the record of a table's run; remove it\n"
 
     def test_options_that_decide_nothing_may_change(self, trained, tmp_path, monkeypatch, capsys):
         vectors = [tmp_path / name / "glove.6B.300d.txt" for name in "ab"]
@@ -341,15 +341,15 @@ def test_leaving_early_ends_the_runs_under_way(monkeypatch, tmp_path):
     monkeypatch.setattr(runner.subprocess, "Popen", start)
     table = replace(TABLES["disan_sst"], rows=TABLES["disan_sst"].rows[:2])
     runs = plan(table, table.rows, table.columns, [1], None, tmp_path, [])
-    results = runner.train_all(runs, "disan_sst", jobs=2)
-    assert next(results).failure.startswith("exit code 0")
-    results.close()
+    ended = runner.train_all(runs, "disan_sst", jobs=2)
+    assert next(ended).failure.startswith("exit code 0")
+    ended.close()
     assert processes[60].wait(timeout=20) < 0
 
 
 def test_a_run_that_is_ended_from_outside_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "_call", lambda words, log, under_way: log.write_text("half") and -15)
+    monkeypatch.setattr(runner, "_call", lambda argv, log, processes: log.write_text("half") and -15)
     table = TABLES["disan_sst"]
     (run,) = plan(table, table.rows[:1], table.columns, [1], None, tmp_path, [])
-    (result,) = runner.train_all([run], "disan_sst")
-    assert result.failure == "ended by SIGTERM" and not list(tmp_path.iterdir())
+    list(runner.train_all([run], "disan_sst"))
+    assert run.failure == "ended by SIGTERM" and not list(tmp_path.iterdir())

@@ -176,7 +176,7 @@ class TestPreparation:
         [
             ({"encoder": "lstm"}, "unknown encoder 'lstm'; choose one of disan, biblosan, mtsa"),
             ({"encoder": None, "model_name_or_path": "no/such/place"}, "no saved model at 'no/such/place'"),
-            ({"config_overrides": "hidden=8"}, "disan has no field 'hidden'; choose of .*hidden_size"),
+            ({"config_overrides": "hidden=8"}, "disan has no field 'hidden'; choose one of .*hidden_size"),
             ({"config_overrides": "vocab_size=8"}, "disan has no field 'vocab_size'"),
             ({"config_overrides": "hidden_size=7"}, "hidden_size=7 does not divide into 2 directions"),
             ({"config_overrides": "hidden_size=wide"}, "hidden_size"),

@@ -1,1 +1,1 @@
-"""The papers' tables, run by one command: `python -m hf_blosan.experiments TABLE`."""
+"""The papers' tables and the command that runs them: `python -m hf_blosan.experiments TABLE`."""

@@ -1,8 +1,8 @@
-"""The papers' tables as data: which systems they compare, on which tasks, with which published figures.
+"""The papers' tables as data: the systems they compare, the tasks, and the published figures.
 
-A table has columns (a task and one of its figures) and rows (a system: a model type and what its configuration changes
-of the task's recipe). A published figure stands here only if it could be checked against the paper's authors or a
-second source; where it could not, the printed table shows "-".
+A column is a task and one of its figures; a row is a system: a model type and changes to its configuration. A
+published figure is listed only if the paper's authors or a second source confirm it; the printed table shows "-"
+otherwise.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Column:
     Attributes:
         name: heading, as in the paper.
         task: name in :data:`hf_blosan.tasks.TASKS`.
-        figure: entry of the record's ``figures``, or ``"parameters"`` for their number without word vectors.
+        figure: key in the record's ``figures``, or ``"parameters"`` for their number without word vectors.
         scale, digits, unit: the figure is printed as ``f"{scale * figure:.{digits}f}{unit}"``.
-        train_rows: what the papers train on, where a smaller set of rows is in use under the same name.
+        train_rows: number of training rows in the papers, for tasks of which smaller versions exist.
     """
 
     name: str
@@ -35,8 +35,14 @@ class Column:
     unit: str = ""
     train_rows: int | None = None
 
+    def figure_of(self, record: Mapping[str, Any]) -> float | None:
+        """The figure in a record; None if undefined (a correlation of constant predictions)."""
+        if self.figure == "parameters":
+            return record["parameters"]["without_embeddings"]
+        return record["figures"].get(self.figure)
+
     def text(self, figure: float) -> str:
-        """The figure as it is printed."""
+        """The figure as printed."""
         return f"{self.scale * figure:.{self.digits}f}{self.unit}"
 
 
@@ -47,14 +53,14 @@ class Row:
     Attributes:
         name: as in the paper.
         encoder: model type.
-        overrides: configuration fields that make the system out of the model type.
+        overrides: configuration fields that turn the model type into the system.
         paper: column name -> published figure, as printed.
     """
 
     name: str
     encoder: str
-    overrides: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    paper: Mapping[str, str] = field(default_factory=dict, hash=False)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,44 +68,39 @@ class Table:
     """A table of a paper.
 
     Attributes:
-        title: what it is, in words.
-        columns, rows: see there.
-        options: training options (fields of ``RunArguments``) that differ from the recipes in every row.
-        published: whether the table is a paper's, and has a column of published figures beside each of ours.
+        title: heading.
+        columns, rows: its columns and rows.
+        options: training options (fields of ``RunArguments``) of all rows that differ from the recipes.
+        published: whether it is a paper's table, with a column of published figures beside each of ours.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
     published: bool = True
 
 
 def get_table(name: str) -> Table:
-    """The table of that name.
-
-    Raises:
-        InputError: there is none; the message names the choices.
-    """
+    """The table of that name; raises InputError with the choices if there is none."""
     if name not in TABLES:
         raise InputError(f"unknown table {name!r}; choose one of {', '.join(TABLES)}")
     return TABLES[name]
 
 
 def choose(entries: tuple, names: list[str] | None, kind: str, table: str) -> tuple:
-    """The rows or columns of these names, in the order of the table; all of them without names.
+    """The rows or columns with these names, in the order of the table; all of them without names.
 
-    Case, blanks and punctuation do not count: ``bi_lstm`` is Bi-LSTM.
+    Case and punctuation are ignored: ``bi_lstm`` selects Bi-LSTM.
 
     Raises:
-        InputError: a name is none of the table; the message names the choices.
+        InputError: the table has no entry of that name.
     """
     known = {slug(entry.name): entry for entry in entries}
-    wanted = [slug(name) for name in names or known]
-    for name, key in zip(names or known, wanted, strict=True):
-        if key not in known:
-            choices = ", ".join(entry.name for entry in entries)
-            raise InputError(f"{table} has no {kind} {name!r}; choose of {choices}")
+    wanted = {slug(name): name for name in names or known}
+    for key in wanted.keys() - known.keys():
+        choices = ", ".join(entry.name for entry in entries)
+        raise InputError(f"{table} has no {kind} {wanted[key]!r}; choose one of {choices}")
     return tuple(entry for key, entry in known.items() if key in wanted)
 
 
@@ -110,8 +111,14 @@ def slug(name: str) -> str:
 
 
 def _variant(row: Row, name: str | None = None, paper: Mapping[str, str] | None = None, **overrides) -> Row:
-    """The row under another name, with published figures, or with further configuration fields."""
+    """A copy of the row with another name, published figures or additional configuration fields."""
     return replace(row, name=name or row.name, overrides={**row.overrides, **overrides}, paper=paper or {})
+
+
+def _sized(row: Row, parameters: str, name: str | None = None, accuracy: str | None = None, **overrides) -> Row:
+    """A copy of the row with the figures published for SNLI."""
+    paper = {"|θ|": parameters} | ({"SNLI": accuracy} if accuracy else {})
+    return _variant(row, name, paper, **overrides)
 
 
 _SENTENCES = (
@@ -155,21 +162,29 @@ _MTSA_GLOBAL = _variant(_MTSA, "MTSA w/o token2token", token2token=False)
 _MTSA_PAIRS = _variant(_MTSA, "MTSA w/o source2token", source2token=False)
 
 _BASELINES = (_BI_LSTM, _BI_GRU, _BI_SRU, _MULTI_CNN, _HRCHY_CNN, _MULTI_HEAD)
+_SNLI_RECURRENT = (_sized(_BI_LSTM, "2.9m"), _sized(_BI_GRU, "2.5m"))
+_SNLI_OTHERS = (
+    _sized(_MULTI_CNN, "1.4m"),
+    _sized(_HRCHY_CNN, "3.4m", classifier_highway=True),
+    _sized(_MULTI_HEAD, "2.0m"),
+    _sized(_DISAN, "2.3m"),
+)
 
 # The DiSAN repository trains its baselines like DiSAN itself.
 _OF_DISAN = {"activation": "elu", "classifier_highway": False}
+_600D = {"hidden_size": 600, "classifier_size": 300, "classifier_highway": False}
 
 TABLES = {
     "disan_table1": Table(
         title="DiSAN (arXiv 1709.04696), Table 1: SNLI",
         columns=_SNLI,
         rows=(
-            _variant(_WORDS_ADDITIVE, "Embedding with additive attention", {"|θ|": "0.45m"}, **_OF_DISAN),
-            _variant(_WORDS, "Embedding with s2t self-attention", {"|θ|": "0.54m"}, **_OF_DISAN),
-            _variant(_MULTI_HEAD, "Multi-head with s2t self-attention", {"|θ|": "1.98m"}, **_OF_DISAN),
-            _variant(_BI_LSTM, "Bi-LSTM with s2t self-attention", {"|θ|": "2.88m"}, **_OF_DISAN),
-            _variant(_DISAN_UNDIRECTED, paper={"|θ|": "2.35m"}),
-            _variant(_DISAN, paper={"|θ|": "2.35m", "SNLI": "85.6"}),
+            _sized(_WORDS_ADDITIVE, "0.45m", "Embedding with additive attention", **_OF_DISAN),
+            _sized(_WORDS, "0.54m", "Embedding with s2t self-attention", **_OF_DISAN),
+            _sized(_MULTI_HEAD, "1.98m", "Multi-head with s2t self-attention", **_OF_DISAN),
+            _sized(_BI_LSTM, "2.88m", "Bi-LSTM with s2t self-attention", **_OF_DISAN),
+            _sized(_DISAN_UNDIRECTED, "2.35m"),
+            _sized(_DISAN, "2.35m", accuracy="85.6"),
         ),
         options={"per_device_train_batch_size": 64},
     ),
@@ -192,25 +207,21 @@ TABLES = {
         title="Bi-BloSAN (arXiv 1804.00857), Table 1: SNLI",
         columns=_SNLI,
         rows=(
-            _variant(_BI_LSTM, paper={"|θ|": "2.9m"}),
-            _variant(_BI_GRU, paper={"|θ|": "2.5m"}),
-            _variant(_BI_SRU, paper={"|θ|": "2.0m"}),
-            _variant(_MULTI_CNN, paper={"|θ|": "1.4m"}),
-            _variant(_HRCHY_CNN, paper={"|θ|": "3.4m"}, classifier_highway=True),
-            _variant(_MULTI_HEAD, paper={"|θ|": "2.0m"}),
-            _variant(_DISAN, paper={"|θ|": "2.3m"}),
-            _variant(_BIBLOSAN, "480D Bi-BloSAN", {"|θ|": "2.8m", "SNLI": "85.7"}),
+            *_SNLI_RECURRENT,
+            _sized(_BI_SRU, "2.0m"),
+            *_SNLI_OTHERS,
+            _sized(_BIBLOSAN, "2.8m", "480D Bi-BloSAN", "85.7"),
         ),
     ),
     "biblosan_ablation": Table(
         title="Bi-BloSAN (arXiv 1804.00857): ablation on SNLI",
         columns=_SNLI,
         rows=(
-            _variant(_BIBLOSAN, paper={"|θ|": "2.8m", "SNLI": "85.7"}),
-            _variant(_BIBLOSAN_GLOBAL, "w/o local", {"|θ|": "2.5m"}),
-            _variant(_BIBLOSAN_LOCAL, "w/o global", {"|θ|": "1.8m"}),
-            _variant(_WORDS, "w/o mBloSA", {"|θ|": "0.54m"}),
-            _variant(_WORDS_ADDITIVE, "w/o mBloSA and source2token", {"|θ|": "0.45m"}),
+            _sized(_BIBLOSAN, "2.8m", accuracy="85.7"),
+            _sized(_BIBLOSAN_GLOBAL, "2.5m", "w/o local"),
+            _sized(_BIBLOSAN_LOCAL, "1.8m", "w/o global"),
+            _sized(_WORDS, "0.54m", "w/o mBloSA"),
+            _sized(_WORDS_ADDITIVE, "0.45m", "w/o mBloSA and source2token"),
         ),
     ),
     "biblosan_sick": Table(
@@ -227,32 +238,21 @@ TABLES = {
         title="MTSA (arXiv 1805.00912): SNLI",
         columns=_SNLI,
         rows=(
-            _variant(_BI_LSTM, paper={"|θ|": "2.9m"}),
-            _variant(_BI_GRU, paper={"|θ|": "2.5m"}),
-            _variant(_MULTI_CNN, paper={"|θ|": "1.4m"}),
-            _variant(_HRCHY_CNN, paper={"|θ|": "3.4m"}, classifier_highway=True),
-            _variant(_MULTI_HEAD, paper={"|θ|": "2.0m"}),
-            _variant(_DISAN, paper={"|θ|": "2.3m"}),
-            _variant(
-                _BIBLOSAN,
-                "600D Bi-BloSAN",
-                {"|θ|": "4.1m"},
-                hidden_size=600,
-                classifier_size=300,
-                classifier_highway=False,
-            ),
-            _variant(_MTSA, paper={"|θ|": "2.9m"}),
+            *_SNLI_RECURRENT,
+            *_SNLI_OTHERS,
+            _sized(_BIBLOSAN, "4.1m", "600D Bi-BloSAN", **_600D),
+            _sized(_MTSA, "2.9m"),
         ),
     ),
     "mtsa_table3": Table(
         title="MTSA (arXiv 1805.00912), Table 3: ablation on SNLI",
         columns=_SNLI,
         rows=(
-            _variant(_MTSA, paper={"|θ|": "2.9m"}),
+            _sized(_MTSA, "2.9m"),
             _variant(_MTSA_UNDIRECTED, "w/o order masks"),
-            _variant(_MTSA_GLOBAL, "w/o token2token", {"|θ|": "2.5m"}),
-            _variant(_MTSA_PAIRS, "w/o source2token", {"|θ|": "2.5m"}),
-            _variant(_WORDS_DENSE, "w/o proposed modules", {"|θ|": "1.8m"}, classifier_highway=True),
+            _sized(_MTSA_GLOBAL, "2.5m", "w/o token2token"),
+            _sized(_MTSA_PAIRS, "2.5m", "w/o source2token"),
+            _sized(_WORDS_DENSE, "1.8m", "w/o proposed modules", classifier_highway=True),
         ),
     ),
     "mtsa_sentences": Table(
