@@ -181,7 +181,7 @@ def test_unreachable_hub_is_one_sentence(monkeypatch):
 
     monkeypatch.setattr(loading_module, "load_dataset", unreachable)
     message = (
-        r"dataset CogComp/trec of task trec cannot be had from the Hub \(Couldn't reach the Hub\); give --data_dir"
+        r"dataset CogComp/trec of task trec cannot be loaded from the Hub \(Couldn't reach the Hub\); give --data_dir"
     )
     with pytest.raises(InputError, match=message):
         load_task("trec", seed=0)
@@ -224,7 +224,7 @@ def test_missing_places_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.parquet", b"x", "unknown kind"),
+        ("a.parquet", b"x", "unknown type"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', "cannot be read"),
         ("a.jsonl.gz", b"not gzip", "cannot be read"),
         ("a.csv", b"text,label\n", "has no rows"),

@@ -1,16 +1,16 @@
-"""A task's rows from local files or the Hub, with the same columns and splits wherever they come from."""
+"""Loads a task from local files or the Hub, with the same columns and splits whatever the source."""
 
 from __future__ import annotations
 
 import logging
-import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, load_dataset
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets, load_dataset
 from datasets.exceptions import DatasetsError
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..errors import InputError
 from ..tasks import Source, Task, get_task
@@ -34,33 +34,32 @@ def load_task(
     max_train_samples: int | None = None,
     max_eval_samples: int | None = None,
 ) -> DatasetDict:
-    """Read a task and give every split the same columns: ``sentence1``, ``sentence2`` (pairs) and ``label``.
+    """Load a task; every split has the columns ``sentence1``, ``sentence2`` (pairs only) and ``label``.
 
-    ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Files named in the arguments replace
-    the task's own splits, which are read from ``data_dir`` if it is given, else from the Hub (not asked where a
-    training file is named: other rows would not belong to it).
+    ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Files given here replace the task's
+    own splits, which come from ``data_dir`` or else from the Hub. With a training file the Hub is not used, since its
+    other splits would not belong to that file.
 
     A task without a labelled test split gets fold ``fold`` of ``num_folds`` seeded (stratified) folds of its training
-    rows as test split; one without a validation split gets a seeded (stratified) ``validation_fraction`` of what then
-    remains. What was held out is logged. Empty texts are kept.
+    rows as test split. One without a validation split gets a seeded (stratified) ``validation_fraction`` of the
+    remaining rows. Held-out splits are logged. Empty texts are kept.
 
     Args:
         task: a task or its name.
         data_dir: directory with ``<folder>/<split>.jsonl.gz`` (or .jsonl, .json, .csv, .tsv).
         train_file, validation_file, test_file: files that replace the task's own splits.
         seed: seed of the held-out splits and of the sampling.
-        fold, num_folds: which of how many folds is the test split; ``num_folds=0`` keeps all training rows and leaves
-            the test split out.
-        validation_fraction: share of the training rows for a missing validation split, above 0 and below 1.
-        max_train_samples: seeded sample of the training rows, taken last; ``None`` keeps all.
+        fold, num_folds: which of how many folds is the test split; ``num_folds=0`` makes no test split.
+        validation_fraction: fraction of the training rows for a missing validation split, between 0 and 1.
+        max_train_samples: size of a seeded sample of the training rows, drawn last; ``None`` keeps all.
         max_eval_samples: the same for every other split.
 
     Returns:
         Splits ``train``, ``validation``, ``test``; for MNLI also ``validation_mismatched``.
 
     Raises:
-        InputError: missing directory, file or column, a label outside the label set, a score outside the range, or
-            splitting options that do not fit the data.
+        InputError: a directory, file or column is missing, a label or score is not one of the task's, or the splitting
+            options do not fit the data.
     """
     task = get_task(task) if isinstance(task, str) else task
     _check_options(fold, num_folds, validation_fraction, max_train_samples, max_eval_samples)
@@ -75,14 +74,9 @@ def load_task(
         logger.warning("%s has its own test split: fold %d is not used", task.name, fold)
     if "validation" not in splits:
         splits["train"], splits["validation"] = _hold_out_fraction(splits["train"], task, validation_fraction, seed)
-    order = [
-        "train",
-        "validation",
-        *(split for split in splits if split not in ("train", "validation", "test")),
-        "test",
-    ]
+    order = dict.fromkeys(["train", "validation", *sorted(splits.keys() - {"test"}), "test"])
     limits = {split: max_train_samples if split == "train" else max_eval_samples for split in order}
-    return DatasetDict({s: _sample(splits[s], limits[s], seed) for s in order if s in splits})
+    return DatasetDict({split: _sample(splits[split], limits[split], seed) for split in order if split in splits})
 
 
 def _check_options(fold, num_folds, validation_fraction, max_train_samples, max_eval_samples) -> None:
@@ -91,51 +85,52 @@ def _check_options(fold, num_folds, validation_fraction, max_train_samples, max_
     if fold < 0 or (num_folds and fold >= num_folds):
         raise InputError(f"fold is {fold}; with {num_folds} folds it must be 0 to {num_folds - 1}")
     if not 0 < validation_fraction < 1:
-        raise InputError(f"validation_fraction is {validation_fraction}; it must lie between 0 and 1")
+        raise InputError(f"validation_fraction is {validation_fraction}; it must be between 0 and 1")
     for name, limit in (("max_train_samples", max_train_samples), ("max_eval_samples", max_eval_samples)):
         if limit is not None and limit < 1:
             raise InputError(f"{name} is {limit}; give 1 or more, or leave it out to use every row")
 
 
 def _read_splits(task: Task, data_dir: str | Path | None, files: Mapping[str, str | Path]) -> dict[str, Dataset]:
-    """Every split there is, normalised; the files come before the task's own rows."""
+    """All available splits, normalised; the files replace the task's own splits."""
+    source, own, paths = task.local, {}, {}
     if task.generated:
-        corpus = make_demo_corpus()
-        splits = {s: normalise(rows, task.local, task, f"demo {s}") for s, rows in corpus.items() if s not in files}
+        own = make_demo_corpus()
     elif data_dir is not None and not task.files:
-        splits = _read_directory(task, Path(data_dir), files)
-    elif "train" in files:
-        splits = {}
-    else:
-        splits = _read_hub(task, files)
-    return splits | {split: normalise(read_table(path), task.local, task, str(path)) for split, path in files.items()}
+        paths = _local_paths(task, Path(data_dir), files)
+    elif "train" not in files:
+        source, own = task.hub, _load_from_hub(task)
+    splits = {
+        split: normalise(rows, source, task, f"{source.location} {split}")
+        for split, rows in own.items()
+        if split not in files
+    }
+    paths |= files
+    return splits | {split: normalise(read_table(path), task.local, task, str(path)) for split, path in paths.items()}
 
 
-def _read_directory(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> dict[str, Dataset]:
+def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> dict[str, Path]:
     if not data_dir.is_dir():
         raise InputError(
-            f"data directory {data_dir} does not exist; give the directory that holds {task.local.location}/"
+            f"data directory {data_dir} does not exist; give the directory that contains {task.local.location}/"
         )
-    folder = data_dir / task.local.location
-    splits = {}
-    for split, stems in task.local.splits.items():
-        if split in skip:
-            continue
-        candidates = [folder / f"{stem}{suffix}" for stem in stems for suffix in TABLE_SUFFIXES]
-        path = next((candidate for candidate in candidates if candidate.is_file()), None)
-        if path is not None:
-            splits[split] = normalise(read_table(path), task.local, task, str(path))
-            if not path.name.startswith(stems[0] + "."):
+    folder, paths = data_dir / task.local.location, {}
+    for split in task.local.splits.keys() - skip.keys():
+        stems = task.local.splits[split]
+        candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in TABLE_SUFFIXES)
+        if path := next(filter(Path.is_file, candidates), None):
+            paths[split] = path
+            if not path.name.startswith(f"{stems[0]}."):
                 logger.warning("%s: split %s was read from %s", task.name, split, path.name)
         elif split == "train":
             raise InputError(
                 f"task {task.name} finds no {folder / stems[0]}.jsonl.gz (nor {', '.join(TABLE_SUFFIXES[1:])}); "
                 "check --data_dir or give --train_file"
             )
-    return splits
+    return paths
 
 
-def _read_hub(task: Task, skip: Mapping[str, str | Path]) -> dict[str, Dataset]:
+def _load_from_hub(task: Task) -> dict[str, Dataset]:
     hub = task.hub
     if hub is None:
         raise InputError(f"task {task.name} is not on the Hub; give --data_dir or --train_file")
@@ -144,27 +139,23 @@ def _read_hub(task: Task, skip: Mapping[str, str | Path]) -> dict[str, Dataset]:
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"dataset {hub.location} of task {task.name} cannot be had from the Hub ({reason}); give --data_dir"
+            f"dataset {hub.location} of task {task.name} cannot be loaded from the Hub ({reason}); give --data_dir"
         ) from error
-    found = {split: next((n for n in names if n in raw), None) for split, names in hub.splits.items()}
-    return {
-        split: normalise(raw[name], hub, task, f"{hub.location} {name}")
-        for split, name in found.items()
-        if name is not None and split not in skip
-    }
+    found = {split: next((name for name in names if name in raw), None) for split, names in hub.splits.items()}
+    return {split: raw[name] for split, name in found.items() if name}
 
 
 def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows of a source with the columns ``sentence1``, (``sentence2``,) ``label``; rows without a gold label dropped.
+    """Rows with the columns ``sentence1``, ``sentence2`` (pairs only) and ``label``; drops rows without a gold label.
 
     Args:
         raw: the rows as read.
-        source: names of the columns and order of integer labels in ``raw``.
+        source: the names of their columns and the order of their integer labels.
         task: the task, for its labels or range of scores.
-        where: name of the rows for error messages.
+        where: description of the rows for error messages.
 
     Raises:
-        InputError: a column is missing, a label is outside the label set, or a score outside the range.
+        InputError: a column is missing, or a label or score is not one of the task's.
     """
     for column in (*source.text_columns, source.label_column):
         if column not in raw.column_names:
@@ -174,26 +165,31 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
     kept = [row for row, label in enumerate(labels) if str(label) not in task.unlabelled]
     if not kept:
         raise InputError(f"{where} has no row with a gold label; give another file or leave this split out")
+    features = Features(dict.fromkeys(task.text_columns, Value("string")))
     if task.problem == "regression":
-        label_feature = Value("float32")
-        values = [_score(labels[row], task, where, row) for row in kept]
+        features["label"], lookup = Value("float32"), {}
+        expected = f"score {{!r}} is not a number from {task.score_min:g} to {task.score_max:g}"
     else:
-        label_feature = ClassLabel(names=list(task.labels))
-        lookup = _label_lookup(raw, source, task)
-        values = [_class_id(labels[row], lookup, task, where, row) for row in kept]
-    texts, features = {}, {}
+        features["label"], lookup = ClassLabel(names=list(task.labels)), _label_lookup(raw, source, task)
+        expected = f"label {{!r}} is not one of the labels of {task.name} ({', '.join(task.labels)})"
+    values = []
+    for row in kept:
+        value = _class_id(labels[row], lookup) if lookup else _score(labels[row], task)
+        if value is None:
+            raise InputError(f"{where}, row {row + 1}: {expected.format(labels[row])}; correct the row or remove it")
+        values.append(value)
+    rows = {}
     for name, column in zip(task.text_columns, source.text_columns, strict=True):
-        texts[name] = ["" if columns[column][row] is None else str(columns[column][row]) for row in kept]
-        features[name] = Value("string")
-    return Dataset.from_dict(texts | {"label": values}, features=Features(features | {"label": label_feature}))
+        rows[name] = ["" if columns[column][row] is None else str(columns[column][row]) for row in kept]
+    return Dataset.from_dict(rows | {"label": values}, features=features)
 
 
 def _label_lookup(raw: Dataset, source: Source, task: Task) -> dict[str, int]:
-    """Label as text -> class id: class names, also in lower case, and the source's integers."""
+    """Label as text -> class id, for class names, lower-cased names and the source's integers."""
     exact = {name: i for i, name in enumerate(task.labels)}
     lower = {name.lower(): i for i, name in enumerate(task.labels)}
     if any(name.lstrip("-").isdigit() for name in task.labels):
-        return exact  # the names are numbers themselves: a number never means a position
+        return exact  # the names are numbers themselves, so a number is never a class id
     feature = raw.features[source.label_column]
     order = source.label_order or task.labels
     if isinstance(feature, ClassLabel) and all(name.lower() in lower for name in feature.names):
@@ -201,76 +197,58 @@ def _label_lookup(raw: Dataset, source: Source, task: Task) -> dict[str, int]:
     return {str(i): lower[name.lower()] for i, name in enumerate(order)} | lower | exact
 
 
-def _class_id(value, lookup: Mapping[str, int], task: Task, where: str, row: int) -> int:
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-    class_id = lookup.get(text, lookup.get(text.lower()))
-    if class_id is None:
-        choices = ", ".join(task.labels)
-        raise InputError(
-            f"{where}, row {row + 1}: label {value!r} is not one of the labels of {task.name} ({choices}); "
-            "correct the row or remove it"
-        )
-    return class_id
+def _class_id(label, lookup: Mapping[str, int]) -> int | None:
+    text = str(int(label)) if isinstance(label, float) and label.is_integer() else str(label).strip()
+    return lookup.get(text, lookup.get(text.lower()))
 
 
-def _score(value, task: Task, where: str, row: int) -> float:
+def _score(label, task: Task) -> float | None:
     try:
-        score = float(value)
+        score = float(label)
     except (TypeError, ValueError):
-        score = math.nan
-    if not task.score_min <= score <= task.score_max:
-        raise InputError(
-            f"{where}, row {row + 1}: score {value!r} is not a number from {task.score_min:g} to {task.score_max:g}; "
-            "correct the row or remove it"
-        )
-    return score
-
-
-def _strata(rows: Dataset) -> np.ndarray:
-    """Class of each row; a class of one row joins the largest, since it cannot be on both sides of a split."""
-    labels = np.asarray(rows[:]["label"])
-    classes, counts = np.unique(labels, return_counts=True)
-    return np.where(np.isin(labels, classes[counts == 1]), classes[counts.argmax()], labels)
+        return None
+    return score if task.score_min <= score <= task.score_max else None
 
 
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
     if len(rows) < num_folds:
         raise InputError(f"{task.name} has {len(rows)} training rows, too few for {num_folds} folds; use fewer folds")
-    if task.problem == "regression":
-        parts = KFold(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)))
-    else:
-        strata = _strata(rows)
-        largest = int(np.unique(strata, return_counts=True)[1].max())
-        if largest < num_folds:
-            raise InputError(
-                f"the largest class of {task.name} has {largest} rows, too few for {num_folds} folds; use fewer folds"
-            )
-        parts = StratifiedKFold(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)), strata)
+    labels = rows["label"][:]
+    splitter = KFold if task.problem == "regression" else StratifiedKFold
+    largest = max(Counter(labels).values())
+    if splitter is StratifiedKFold and largest < num_folds:
+        raise InputError(
+            f"the largest class of {task.name} has {largest} rows, too few for {num_folds} folds; use fewer folds"
+        )
+    parts = splitter(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)), labels)
     kept, held_out = list(parts)[fold]
     logger.info(
         "%s: fold %d of %d (%d rows) of the training rows is the test split", task.name, fold, num_folds, len(held_out)
     )
-    return rows.select(np.sort(kept)), rows.select(np.sort(held_out))
+    return rows.select(kept), rows.select(held_out)
 
 
 def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-    strata = None if task.problem == "regression" else _strata(rows)
-    classes = 1 if strata is None else len(np.unique(strata))
-    size = max(round(fraction * len(rows)), classes)
-    if len(rows) - size < classes:
+    """Training and validation rows; a class with a single row cannot be stratified and stays in the training rows."""
+    single, options = [], {}
+    if task.problem == "classification":
+        labels = rows["label"][:]
+        counts = Counter(labels)
+        single = [row for row, label in enumerate(labels) if counts[label] == 1]
+        options = {"stratify_by_column": "label"}
+    size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1)
+    rest = rows.select(sorted(set(range(len(rows))) - set(single)))
+    try:
+        parts = rest.train_test_split(test_size=size, seed=seed, **options)
+    except ValueError as error:
         raise InputError(
-            f"{task.name} has {len(rows)} training rows, too few to hold {size} out for validation; "
+            f"{task.name} has {len(rows)} training rows, too few to hold out {size} for validation; "
             "give a validation file or more rows"
-        )
-    splitter = ShuffleSplit if strata is None else StratifiedShuffleSplit
-    parts = splitter(n_splits=1, test_size=size, random_state=seed).split(np.zeros(len(rows)), strata)
-    kept, held_out = next(parts)
+        ) from error
     logger.info("%s: %d of %d training rows are the validation split", task.name, size, len(rows))
-    return rows.select(np.sort(kept)), rows.select(np.sort(held_out))
+    return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]
 
 
 def _sample(rows: Dataset, limit: int | None, seed: int) -> Dataset:
-    if limit is None or limit >= len(rows):
-        return rows
-    # A seeded draw and not the first rows: some of the files are sorted by label.
-    return rows.select(np.sort(np.random.default_rng(seed).choice(len(rows), limit, replace=False)))
+    # A shuffled sample rather than the first rows, because some files are sorted by label.
+    return rows if limit is None or limit >= len(rows) else rows.shuffle(seed=seed).select(range(limit))
