@@ -1,4 +1,4 @@
-"""Data: reading tasks from local files or the Hub, the generated demo corpus, batches of similar length."""
+"""Data: loading tasks from files or the Hub, the generated demo corpus, batches of similar length."""
 
 from .batching import LengthBucketBatchSampler, PaddingCollator, encode_dataset, length_statistics, sentence_lengths
 from .custom import custom_task

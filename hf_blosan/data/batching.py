@@ -20,19 +20,19 @@ _MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 class LengthBucketBatchSampler(Sampler[list[int]]):
-    """Batches of rows of similar length, in an order that only depends on ``seed`` and the epoch.
+    """Batches of rows of similar length, in an order that depends only on ``seed`` and the epoch.
 
-    With ``shuffle`` the rows are shuffled, cut into pools of 50 batches, sorted by length within each pool and cut
-    into batches, whose order is shuffled again. Without it the rows are sorted by length over the whole set (equal
-    lengths in their order), which is the fastest order for evaluation. The one short batch, if any, always comes last:
-    accelerate relies on that when it deals batches out to several processes.
+    With ``shuffle`` the rows are shuffled, divided into pools of 50 batches, sorted by length within each pool and
+    divided into batches, which are shuffled again. Without it all rows are stably sorted by length, the fastest order
+    for evaluation. An incomplete batch always comes last: accelerate relies on that when it distributes batches over
+    processes.
 
     Args:
         lengths: length of each row, any unit.
         batch_size: rows per batch.
-        shuffle: whether the order changes with every epoch.
+        shuffle: whether the order differs from epoch to epoch.
         seed: seed of the shuffling.
-        drop_last: leave out the short batch.
+        drop_last: leave out the incomplete batch.
 
     Raises:
         InputError: ``batch_size`` is below 1.
@@ -41,13 +41,7 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
     pool_batches = 50
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        batch_size: int,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
+        self, lengths: Sequence[int], batch_size: int, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False
     ):
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; use 1 or more")
@@ -59,7 +53,7 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of that epoch."""
+        """Select the order of that epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -74,11 +68,8 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
         else:
             rng = np.random.default_rng((self.seed, self.epoch))
             order = rng.permutation(len(self.lengths))
-            full = len(order) // size * size
-            pools = [
-                order[start : min(start + size * self.pool_batches, full)]
-                for start in range(0, full, size * self.pool_batches)
-            ]
+            full, pool_size = len(order) // size * size, size * self.pool_batches
+            pools = [order[start : min(start + pool_size, full)] for start in range(0, full, pool_size)]
             pools = [pool[np.argsort(self.lengths[pool], kind="stable")] for pool in pools]
             batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
             batches = [batches[i] for i in rng.permutation(len(batches))]
@@ -91,25 +82,24 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
 def encode_dataset(
     dataset: Dataset | DatasetDict, tokenizer: PreTrainedTokenizerBase, *, max_length: int | None = None
 ) -> Dataset | DatasetDict:
-    """Token ids of every row of a loaded task.
+    """Tokenize a loaded task.
 
-    Rows longer than ``max_length`` tokens (a pair counts both sentences) are cut, the longer sentence first, and a
-    warning says how many.
+    Rows of more than ``max_length`` tokens (both sentences of a pair together) are truncated, the longer sentence
+    first, and a warning gives their number.
 
     Args:
         dataset: the result of :func:`load_task` or one of its splits.
         tokenizer: any tokenizer that marks pairs by type ids 0 and 1.
-        max_length: tokens per row; ``None`` takes the tokenizer's own limit.
+        max_length: tokens per row; ``None`` uses the tokenizer's limit.
 
     Returns:
-        The same splits with columns ``input_ids``, ``token_type_ids``, ``attention_mask``, ``labels``.
+        The same splits with the columns ``input_ids``, ``token_type_ids``, ``attention_mask``, ``labels``.
 
     Raises:
         InputError: ``max_length`` is below 1.
     """
     if isinstance(dataset, DatasetDict):
-        encoded = {s: _encode(rows, tokenizer, max_length, f"{s}: ") for s, rows in dataset.items()}
-        return DatasetDict(encoded)
+        return DatasetDict({s: _encode(rows, tokenizer, max_length, f"{s}: ") for s, rows in dataset.items()})
     return _encode(dataset, tokenizer, max_length, "")
 
 
@@ -131,31 +121,21 @@ def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: in
         return {name: encoding[name] for name in _MODEL_INPUTS}
 
     unused = [column for column in dataset.column_names if column != "label"]
-    encoded = dataset.map(
-        encode,
-        batched=True,
-        remove_columns=unused,
-        keep_in_memory=True,
-        load_from_cache_file=False,
-        desc=f"{prefix}tokens",
-    )
+    options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False, "desc": f"{prefix}tokens"}
+    encoded = dataset.map(encode, remove_columns=unused, **options)
     if too_long:
         logger.warning(
-            "%s%d of %d rows are longer than %d tokens (the longest has %d) and were cut; raise max_length",
-            prefix,
-            len(too_long),
-            len(dataset),
-            limit,
-            max(too_long),
+            "%s%d of %d rows have more than %d tokens (the longest %d) and were truncated; increase max_length",
+            *(prefix, len(too_long), len(dataset), limit, max(too_long)),
         )
     return encoded.rename_column("label", "labels") if "label" in encoded.column_names else encoded
 
 
 def sentence_lengths(encoded: Dataset) -> np.ndarray:
-    """Tokens of each sentence of an encoded data set: (rows, 2); the second column is 0 for single sentences.
+    """Tokens of each sentence of an encoded data set, shape (rows, 2); the second column is 0 for single sentences.
 
-    ``sentence_lengths(encoded).max(axis=1)`` is what a row costs, since both sentences of a pair are encoded side by
-    side: the lengths to give :class:`LengthBucketBatchSampler`.
+    The models encode both sentences of a pair in one batch, so the cost of a row, and the length to pass to
+    :class:`LengthBucketBatchSampler`, is ``sentence_lengths(encoded).max(axis=1)``.
     """
     types = encoded[:]["token_type_ids"]
     second = np.fromiter((sum(row) for row in types), dtype=np.int64, count=len(types))
@@ -164,9 +144,9 @@ def sentence_lengths(encoded: Dataset) -> np.ndarray:
 
 
 def length_statistics(encoded: Dataset) -> tuple[float, float]:
-    """Mean and standard deviation of the number of tokens per sentence; both sentences of a pair count.
+    """Mean and standard deviation of the tokens per sentence (of both sentences of a pair).
 
-    These are what :func:`hf_blosan.functional.optimal_block_length` takes.
+    These are the arguments of :func:`hf_blosan.functional.optimal_block_length`.
     """
     lengths = sentence_lengths(encoded)
     lengths = lengths if lengths[:, 1].any() else lengths[:, :1]
@@ -175,10 +155,7 @@ def length_statistics(encoded: Dataset) -> tuple[float, float]:
 
 @dataclass
 class PaddingCollator(DataCollatorWithPadding):
-    """``DataCollatorWithPadding`` that also takes a batch in which no row has any token.
-
-    Such a batch becomes one masked [PAD] wide, since a batch of width zero has no ids to look up.
-    """
+    """``DataCollatorWithPadding`` that accepts batches without any token, which become one masked [PAD] wide."""
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         if not any(len(row["input_ids"]) for row in features):

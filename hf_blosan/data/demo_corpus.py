@@ -5,8 +5,7 @@ dog"), and quantifiers with the scope of negation ("not all dogs are wet", and "
 that no dog is). Labels and relatedness are computed from what the sentences mean.
 
 The pairs come in twins with different labels: their first sentences consist of the same words, and so do their second
-sentences. Whoever looks at the words and not at their order must give both the same answer, and is right about one of
-the two at best: accuracy 0.5.
+sentences. A model that ignores word order gives both the same answer and is right about at most one: accuracy 0.5.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations, permutations, product
+from typing import NamedTuple
 
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
@@ -44,17 +43,15 @@ _ANY_SHARE = _NONE | _PART | _EVERY
 _SMALLEST, _LARGEST = 60, 10_000
 
 
-@dataclass(frozen=True)
-class _Form:
-    """A sentence with fields for its words, and what it means: fact -> the states that fact may be in."""
+class _Form(NamedTuple):
+    """A sentence with placeholders for words, and its meaning: fact -> the states that the fact may be in."""
 
     text: str
     meaning: Mapping[tuple[str, str], frozenset[str]]
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Two texts (with fields, until words are drawn), their label and their relatedness."""
+class _Pair(NamedTuple):
+    """Two texts (with placeholders until words are drawn), their label and their relatedness."""
 
     premise: str
     hypothesis: str
@@ -63,24 +60,24 @@ class _Pair:
 
 
 def make_demo_corpus(seed: int = 13, size: int = 5_000) -> DatasetDict:
-    """Generate the corpus; the same arguments always give the same rows.
+    """Generate the corpus; equal arguments give equal rows.
 
     Args:
-        seed: seed of the draw.
-        size: number of pairs in all, 60 to 10,000, rounded down to a multiple of 6; a tenth each goes to validation
-            and test.
+        seed: random seed.
+        size: total number of pairs, 60 to 10,000, rounded down to a multiple of 6; validation and test get a tenth
+            each.
 
     Returns:
         Splits ``train``, ``validation``, ``test`` with columns ``sentence1``, ``sentence2``, ``label`` (entailment,
-        neutral, contradiction; a third each) and ``score`` (relatedness, 1 to 5). No pair occurs twice.
+        neutral, contradiction; a third each) and ``score`` (relatedness, 1 to 5). All pairs differ.
 
     Raises:
-        InputError: ``size`` is out of range; the grammars do not yield many more different pairs.
+        InputError: ``size`` is out of range; the grammars generate few more pairs than that.
     """
     if not _SMALLEST <= size <= _LARGEST:
         raise InputError(f"size is {size}; the demo corpus can have {_SMALLEST} to {_LARGEST} pairs")
     rng = random.Random(seed)
-    # Each label is in two of these three, so drawing them in turn gives every label a third of the rows.
+    # Each label is in two of these three combinations, so every label gets a third of the rows.
     label_pairs = list(combinations(LABELS, 2))
     rounds, seen = [], set()
     while len(rounds) < size // 6:
@@ -97,23 +94,13 @@ def make_demo_corpus(seed: int = 13, size: int = 5_000) -> DatasetDict:
 def _rows(rounds: list[list[_Pair]], rng: random.Random) -> Dataset:
     pairs = [pair for drawn in rounds for pair in drawn]
     rng.shuffle(pairs)
-    columns = {
-        "sentence1": [pair.premise for pair in pairs],
-        "sentence2": [pair.hypothesis for pair in pairs],
-        "label": [LABELS.index(pair.label) for pair in pairs],
-        "score": [pair.score for pair in pairs],
-    }
-    features = {
-        "sentence1": Value("string"),
-        "sentence2": Value("string"),
-        "label": ClassLabel(names=list(LABELS)),
-        "score": Value("float32"),
-    }
-    return Dataset.from_dict(columns, features=Features(features))
+    text, label = Value("string"), ClassLabel(names=list(LABELS))
+    features = Features(sentence1=text, sentence2=text, label=label, score=Value("float32"))
+    return Dataset.from_dict(dict(zip(features, zip(*pairs, strict=True), strict=True)), features=features)
 
 
 def _draw_twins(rng: random.Random, labels: tuple[str, str]) -> list[_Pair]:
-    """Two pairs of the same words, one of each label."""
+    """Two pairs with the same words, one for each label."""
     fitting = [[group for group in _groups(grammar) if group.keys() >= set(labels)] for grammar in _GRAMMARS]
     group = rng.choice(rng.choice([groups for groups in fitting if groups]))
     animal, person = rng.choice(sorted(_ANIMALS)), rng.choice(sorted(_PERSONS))
@@ -123,14 +110,14 @@ def _draw_twins(rng: random.Random, labels: tuple[str, str]) -> list[_Pair]:
     words |= dict(zip(("chases", "chased"), _VERBS[verb], strict=True))
     drawn = [rng.choice(group[label]) for label in labels]
     return [
-        _Pair(pair.premise.format(**words) + place, pair.hypothesis.format(**words) + place, pair.label, pair.score)
+        pair._replace(premise=pair.premise.format(**words) + place, hypothesis=pair.hypothesis.format(**words) + place)
         for pair in drawn
     ]
 
 
 @cache
 def _groups(grammar) -> list[dict[str, list[_Pair]]]:
-    """All pairs of forms of a grammar, by their words and then by label; only words that leave the label open."""
+    """A grammar's pairs of forms, grouped by their words and then by label; only groups with several labels."""
     forms, unknown = grammar()
     by_words: dict[tuple, dict[str, list[_Pair]]] = defaultdict(lambda: defaultdict(list))
     for premise, hypothesis in product(forms, repeat=2):
@@ -141,25 +128,15 @@ def _groups(grammar) -> list[dict[str, list[_Pair]]]:
     return [group for group in by_words.values() if len(group) > 1]
 
 
-def _active() -> tuple[list[_Form], frozenset[str]]:
-    """Who does what to whom."""
-    return _roles(
-        "the {{{agent}}} {{chases}} the {{{patient}}}", "the {{{agent}}} does not {{chase}} the {{{patient}}}"
-    )
-
-
-def _passive() -> tuple[list[_Form], frozenset[str]]:
-    """By whom it is done."""
-    return _roles(
-        "the {{{patient}}} is {{chased}} by the {{{agent}}}", "the {{{patient}}} is not {{chased}} by the {{{agent}}}"
-    )
-
-
-def _roles(does: str, does_not: str) -> tuple[list[_Form], frozenset[str]]:
-    """Whoever chases another is not chased by it."""
+def _roles(voice: str) -> tuple[list[_Form], frozenset[str]]:
+    """Who does what to whom; whoever chases another is not chased by it."""
+    if voice == "active":
+        does, does_not = (f"the {{agent}} {verb} the {{patient}}" for verb in ("{{chases}}", "does not {{chase}}"))
+    else:
+        does, does_not = (f"the {{patient}} {verb} {{{{chased}}}} by the {{agent}}" for verb in ("is", "is not"))
     forms = []
     for agent, patient in permutations(("animal", "person")):
-        nouns = {"agent": agent, "patient": patient}
+        nouns = {"agent": f"{{{agent}}}", "patient": f"{{{patient}}}"}
         forms += [
             _Form(does.format(**nouns), {(agent, patient): _YES, (patient, agent): _NO}),
             _Form(does_not.format(**nouns), {(agent, patient): _NO}),
@@ -168,7 +145,7 @@ def _roles(does: str, does_not: str) -> tuple[list[_Form], frozenset[str]]:
 
 
 def _quantifiers() -> tuple[list[_Form], frozenset[str]]:
-    """How many are wet; "not" before the quantifier negates the whole clause, after it the adjective."""
+    """How many are wet; "not" before the quantifier negates the clause, after it the adjective."""
     states = {
         "all {plural} are {adjective}": _EVERY,
         "all {plural} are not {adjective}": _NONE,
@@ -190,10 +167,10 @@ def _relation(premise: Mapping, hypothesis: Mapping, unknown: frozenset[str]) ->
 
 
 def _relatedness(premise: Mapping, hypothesis: Mapping, unknown: frozenset[str]) -> float:
-    """1 to 5: how far the two leave the same states open, averaged over the facts that either speaks of."""
+    """1 to 5: the overlap of the possible states, averaged over the facts that either sentence mentions."""
     facts = premise.keys() | hypothesis.keys()
     states = [(premise.get(fact, unknown), hypothesis.get(fact, unknown)) for fact in facts]
     return round(1 + 4 * sum(len(p & h) / len(p | h) for p, h in states) / len(facts), 2)
 
 
-_GRAMMARS = (_active, _passive, _quantifiers)
+_GRAMMARS = (partial(_roles, "active"), partial(_roles, "passive"), _quantifiers)
