@@ -94,7 +94,7 @@ def test_text_says_how_it_was_made():
         'pipeline("text-classification", model="me/sick")',
         '"text_pair"',
         "local files; rows: train 4,439, validation 495, test 4,906.",
-        "`minilm.static.300d.txt.gz` (width 300), which has 2,158 of the 2,160 training words",
+        "`minilm.static.300d.txt.gz` (width 300), which covers 2,158 of the 2,160 training words",
         "published figures use GloVe 6B instead",
         "2,456,789 without word embeddings",
         "10.0 epochs, 1400 updates, 512 s on 2 CPU threads",
@@ -137,7 +137,7 @@ def test_incomplete_record_is_refused():
     del run["parameters"]
     with pytest.raises(InputError, match="parameters"):
         make_model_card(run)
-    with pytest.raises(InputError, match="'accuracy' is no figure of a split"):
+    with pytest.raises(InputError, match="'accuracy' is not the figure of a split"):
         make_model_card(changed(figures={"accuracy": 1.0}))
 
 

@@ -1,4 +1,4 @@
-"""Model cards, and the way to the Hugging Face Hub."""
+"""Model cards and uploads to the Hugging Face Hub."""
 
 from importlib import import_module
 
@@ -8,7 +8,7 @@ __all__ = ["make_model_card", "start_upload", "write_model_card"]
 
 
 def __getattr__(name: str):
-    # Imported when asked for: `python -m hf_blosan.hub.model_card` would import the module twice otherwise.
+    # Imported on first use, because `python -m hf_blosan.hub.model_card` would otherwise import the module twice.
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_LAZY[name]}", __name__), name)

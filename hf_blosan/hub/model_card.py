@@ -1,4 +1,4 @@
-"""Model cards, made from the record of a run: the same code for a run's own folder and for cards of recorded runs.
+"""Model cards, made from the record of a run: for its output folder, and for the recorded runs in results/.
 
 `python -m hf_blosan.hub.model_card results/*.json --output_dir model_cards` renders the cards of recorded runs.
 """
@@ -26,75 +26,64 @@ ENCODER_NAMES = {
     "wordbag": "Word vector",
 }
 PAPERS = {
-    "disan": {
-        "title": "DiSAN: Directional Self-Attention Network for RNN/CNN-Free Language Understanding",
-        "authors": "Shen et al., AAAI 2018",
-        "url": "https://arxiv.org/abs/1709.04696",
-    },
-    "biblosan": {
-        "title": "Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence Modeling",
-        "authors": "Shen et al., ICLR 2018",
-        "url": "https://arxiv.org/abs/1804.00857",
-    },
-    "mtsa": {
-        "title": "Tensorized Self-Attention: Efficiently Modeling Pairwise and Global Dependencies Together",
-        "authors": "Shen et al., NAACL 2019",
-        "url": "https://arxiv.org/abs/1805.00912",
-    },
+    "disan": "[DiSAN: Directional Self-Attention Network for RNN/CNN-Free Language Understanding]"
+    "(https://arxiv.org/abs/1709.04696) (Shen et al., AAAI 2018)",
+    "biblosan": "[Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence Modeling]"
+    "(https://arxiv.org/abs/1804.00857) (Shen et al., ICLR 2018)",
+    "mtsa": "[Tensorized Self-Attention: Efficiently Modeling Pairwise and Global Dependencies Together]"
+    "(https://arxiv.org/abs/1805.00912) (Shen et al., NAACL 2019)",
 }
-RECORD_ENTRIES = (
-    "name",
-    "encoder",
-    "task",
-    "data",
-    "figures",
-    "command",
-    "commit",
-    "versions",
-    "hardware",
-    "seed",
-    "settings",
-    "config",
-    "tokenizer",
-    "continued_from",
-    "word_vectors",
-    "parameters",
-    "training",
+RECORD_ENTRIES = frozenset(
+    "name encoder task data figures command commit versions hardware seed settings config tokenizer continued_from "
+    "word_vectors parameters training".split()
 )
 """Entries of a record that a card shows."""
 
+SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
 HUB_METRICS = {"pearson": "pearsonr"}
-"""Names of metrics on the Hub, where they are not those of the figures."""
+"""Names of metrics on the Hub that differ from those of the figures."""
 
 
 def make_model_card(run: dict[str, Any], *, location: str | None = None) -> ModelCard:
     """The card of a recorded run.
 
     Args:
-        run: record of the run, as `hf_blosan.training.train` returns it or as it stands in a results file.
-        location: folder or repository that the model is loaded from; the record's name by default.
+        run: record of the run, from `hf_blosan.training.train` or a results file.
+        location: folder or repository from which the model is loaded; the record's name by default.
 
     Raises:
-        InputError: an entry of the record is missing.
+        InputError: the record lacks an entry.
     """
-    missing = [entry for entry in RECORD_ENTRIES if entry not in run]
-    if missing:
-        raise InputError(
-            f"this is no record of a run: it has no entry {missing[0]!r}; record the run with --results_file"
-        )
-    return ModelCard.from_template(card_metadata(run), str(TEMPLATE), **card_entries(run, location or run["name"]))
+    for entry in sorted(RECORD_ENTRIES):
+        if entry not in run:
+            raise InputError(f"not the record of a run: it has no entry {entry!r}; record the run with --results_file")
+    table, task, machine = figure_table(run), run["task"], run["hardware"]
+    threads = machine["processes"] * machine["threads"]
+    cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
+    unused = ("score_min", "score_max", "num_score_classes") if task["labels"] else ("classifier_highway",)
+    settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
+    entries = {
+        "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
+        "paper": PAPERS.get(run["encoder"]),
+        "location": location or run["name"],
+        "figures": table,
+        "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
+        "data_sentence": data_sentence(run),
+        "hardware": cpu if machine["device"] == "cpu" else f"{machine['processes']} x {machine['name']}",
+        "settings": {name: value for name, value in settings.items() if value is not None},
+    }
+    return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
 
 
 def write_model_card(output_dir: str | Path, run: dict[str, Any], *, location: str | None = None) -> Path:
-    """Write the card of a run as `output_dir/README.md`, and return its path."""
+    """Write the card of a run to `output_dir/README.md`; return its path."""
     path = Path(output_dir) / "README.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
     make_model_card(run, location=location or str(output_dir)).save(path)
     return path
 
 
 def card_metadata(run: dict[str, Any]) -> ModelCardData:
-    """The YAML head of a card, with the figures as `model-index`."""
+    """The YAML metadata of a card, with the figures as `model-index`."""
     task, data = run["task"], run["data"]
     results = [
         EvalResult(
@@ -123,106 +112,44 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     )
 
 
-def card_entries(run: dict[str, Any], location: str) -> dict[str, Any]:
-    """What the template needs beside the record itself."""
-    table = figure_table(run)
-    rows = run["data"]["rows"]
-    encoder_name = ENCODER_NAMES.get(run["encoder"], run["encoder"])
-    return {
-        "run": run,
-        "title": f"{encoder_name} for {run['task']['title']}",
-        "encoder_name": encoder_name,
-        "paper": PAPERS.get(run["encoder"]),
-        "location": location,
-        "table": {split: {metric: f"{value:.4f}" for metric, value in row.items()} for split, row in table.items()},
-        "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
-        "rows": {split: f"{rows[split.removesuffix('_matched')]:,}" for split in table},
-        "data_sentence": data_sentence(run),
-        "words_sentence": words_sentence(run),
-        "hardware_sentence": hardware_sentence(run["hardware"]),
-        "settings": shown_settings(run),
-    }
-
-
-def shown_settings(run: dict[str, Any]) -> dict[str, Any]:
-    """Options and configuration fields that are set and that the task uses."""
-    unused = ("score_min", "score_max", "num_score_classes") if run["task"]["labels"] else ("classifier_highway",)
-    settings = run["settings"] | run["config"]
-    return {name: value for name, value in settings.items() if value is not None and name not in unused}
-
-
 def figure_table(run: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Figures by split and metric: `{"test": {"accuracy": 0.92}}`. An undefined correlation (null) is left out."""
+    """Figures by split and metric, as in `{"test": {"accuracy": 0.92}}`, without undefined correlations (null).
+
+    Raises:
+        InputError: a figure has another name than `<split>_<metric>`.
+    """
     table: dict[str, dict[str, float]] = {}
     for name, value in run["figures"].items():
-        split, metric = split_figure(name)
+        split = next((split for split in SPLITS if name.startswith(f"{split}_")), None)
+        if split is None:
+            raise InputError(f"{name!r} is not the figure of a split; name it validation_<metric> or test_<metric>")
         row = table.setdefault(split, {})
         if value is not None:
-            row[metric] = value
+            row[name.removeprefix(f"{split}_")] = value
     return table
 
 
-def split_figure(name: str) -> tuple[str, str]:
-    """`validation_mismatched_accuracy` -> (`validation_mismatched`, `accuracy`)."""
-    for split in ("validation_matched", "validation_mismatched", "validation", "test"):
-        if name.startswith(f"{split}_"):
-            return split, name.removeprefix(f"{split}_")
-    raise InputError(f"{name!r} is no figure of a split; figures are named validation_<metric> and test_<metric>")
-
-
 def data_sentence(run: dict[str, Any]) -> str:
-    """Where the rows come from, how many there are, and which were held out."""
+    """The source of the rows, their number, and the held-out splits."""
     data = run["data"]
-    source = {
-        "generated": "generated by the package",
-        "Hugging Face Hub": f"`{data['hub_id']}` from the Hugging Face Hub",
-    }.get(data["source"], data["source"])
+    hub = f"`{data['hub_id']}` from the Hugging Face Hub"
+    sources = {"generated": "generated by the package", "Hugging Face Hub": hub}
     rows = ", ".join(f"{split} {count:,}" for split, count in data["rows"].items())
     held_out = "".join(
         f"; the {split} split is {part}, held out with seed {run['seed']}" for split, part in data["held_out"].items()
     )
-    return f"{source}; rows: {rows}{held_out}."
-
-
-def words_sentence(run: dict[str, Any]) -> str:
-    """How the words come to their vectors."""
-    vectors = run["word_vectors"]
-    if not vectors:
-        return f"{run['tokenizer']} tokenizer, {run['config']['vocab_size']:,} entries; their vectors start at random."
-    coverage = vectors["coverage"]
-    sentence = (
-        f"vectors start from `{vectors['file']}` (width {vectors['width']}), which has "
-        f"{coverage['with_vector']:,} of the {coverage['training_words']:,} training words"
-    )
-    if coverage["token_coverage"] is not None:
-        sentence += f", {coverage['token_coverage']:.1%} of the running words"
-    if coverage["fixed_words"]:
-        sentence += f"; {coverage['fixed_words']:,} further words keep their vectors"
-    if "glove" not in vectors["file"].lower():
-        sentence += ". The published figures use GloVe 6B instead, so compare with care"
-    return sentence + "."
-
-
-def hardware_sentence(hardware: dict[str, Any]) -> str:
-    if hardware["device"] != "cpu":
-        return f"{hardware['processes']} x {hardware['name']}"
-    threads = hardware["processes"] * hardware["threads"]
-    return f"{threads} CPU thread{'s' if threads > 1 else ''} ({hardware['name']})"
+    return f"{sources.get(data['source'], data['source'])}; rows: {rows}{held_out}."
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Render cards of recorded runs; the exit code is 2 for a file that is no record."""
+    """Render the cards of recorded runs; return 2 for a file that is not a record."""
     parser = argparse.ArgumentParser(prog="python -m hf_blosan.hub.model_card", description=__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+", type=Path, help="JSON files that --results_file wrote")
-    parser.add_argument(
-        "--output_dir", type=Path, required=True, help="folder for the cards, one <name>.md for each file"
-    )
+    parser.add_argument("results", nargs="+", type=Path, help="JSON files written by --results_file")
+    parser.add_argument("--output_dir", type=Path, required=True, help="folder for the cards, one <name>.md per file")
     arguments = parser.parse_args(argv)
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
     for path in arguments.results:
         try:
-            run = json.loads(path.read_text(encoding="utf-8"))
-            card = make_model_card(run, location=path.stem)
+            card = make_model_card(json.loads(path.read_text(encoding="utf-8")), location=path.stem)
         except (OSError, ValueError) as error:
             print(f"error: {path}: {error}", file=sys.stderr)
             return 2

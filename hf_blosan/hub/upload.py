@@ -1,4 +1,4 @@
-"""Uploading the output folder of a run to a model repository."""
+"""Uploads the output folder of a run to a model repository."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from ..errors import InputError
 
-# Checkpoints to resume from, and files that are being written.
+# Checkpoints and unfinished files.
 NOT_UPLOADED = ("step_*", "epoch_*", ".*.tmp", ".saving-*")
 
 
 def start_upload(folder: str | Path, repo_id: str | None = None, token: str | None = None) -> Callable[[str], None]:
-    """Create a model repository, so that a wrong name or token is known before training begins.
+    """Create a model repository, so that a wrong name or token is reported before training starts.
 
     Args:
-        folder: folder to upload; gets a `.gitignore` that leaves out checkpoints.
+        folder: folder to upload; gets a `.gitignore` that excludes checkpoints.
         repo_id: repository; the name of the folder by default.
-        token: token for the Hub; the one stored on this machine by default.
+        token: token for the Hub; the stored login by default.
 
     Returns:
-        A function that uploads the folder with the commit message it is given.
+        A function that uploads the folder with a given commit message.
 
     Raises:
-        InputError: the Hub refuses the repository.
+        InputError: the Hub rejects the repository.
     """
     folder = Path(folder)
     api = HfApi(token=token)
@@ -36,7 +36,7 @@ def start_upload(folder: str | Path, repo_id: str | None = None, token: str | No
     except (HfHubHTTPError, HFValidationError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"the Hub does not take the repository {name!r} ({reason}); check --hub_model_id and --hub_token"
+            f"the Hub rejects the repository {name!r} ({reason}); check --hub_model_id and --hub_token"
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")
