@@ -1,141 +1,116 @@
 """Metrics as ``evaluate.Metric`` classes that need no network.
 
-``evaluate.load`` fetches a script from the Hub; these classes are instantiated directly and otherwise behave the same
-(``compute``, ``add_batch``, ``evaluate.combine``). Every result is a Python float. GLUE's metrics are combinations of
+``evaluate.load`` downloads a script from the Hub; these classes are instantiated directly and otherwise work the same
+(``compute``, ``add_batch``, ``evaluate.combine``). All results are Python floats. GLUE's metrics are combinations of
 them: MRPC and QQP accuracy and F1, CoLA Matthews, STS-B Pearson and Spearman.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import datasets
 import evaluate
 import numpy as np
-from scipy import stats
-from sklearn import metrics as sklearn_metrics
+import scipy.stats
+import sklearn.metrics
 
 from .errors import InputError
 from .tasks import Task
 
-_INPUTS = """
-Args:
-    predictions: predicted {what}, one a row.
-    references: true {what}, one a row.
-"""
-
 
 class _OfflineMetric(evaluate.Metric):
-    """Common parts: subclasses give ``description``, ``value_type`` and ``_compute``."""
+    """Common parts; subclasses define ``key``, ``value_type`` and ``score``, and are described by their docstrings."""
 
-    description: str
-    citation: str
-    value_type: str
+    key: str
+    value_type = "int64"
+    score: Callable[..., float]
 
     def _info(self) -> evaluate.MetricInfo:
-        what = "class ids" if self.value_type == "int64" else "scores"
         value = datasets.Value(self.value_type)
+        what = "class ids" if self.value_type == "int64" else "scores"
         return evaluate.MetricInfo(
-            description=self.description,
-            citation=self.citation,
-            inputs_description=_INPUTS.format(what=what),
+            description=self.__doc__,
+            citation="",
+            inputs_description=f"predictions, references: predicted and true {what}, one per row.",
             features=datasets.Features({"predictions": value, "references": value}),
         )
 
+    def _compute(self, predictions, references) -> dict[str, float]:
+        return {self.key: float(self.score(references, predictions))}
+
 
 class Accuracy(_OfflineMetric):
-    """``accuracy``: share of the rows whose class is predicted right, 0 to 1."""
+    """``accuracy``: fraction of correctly classified rows, 0 to 1."""
 
-    description = "Share of the rows whose predicted class is the true one."
-    citation = "scikit-learn, sklearn.metrics.accuracy_score"
-    value_type = "int64"
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"accuracy": float(sklearn_metrics.accuracy_score(references, predictions))}
+    key = "accuracy"
+    score = staticmethod(sklearn.metrics.accuracy_score)
 
 
 class F1(_OfflineMetric):
-    """``f1``: harmonic mean of precision and recall of class 1, 0 to 1; 0 if that class is never met nor predicted."""
+    """``f1``: harmonic mean of precision and recall of class 1; 0 if it is neither true nor predicted for any row."""
 
-    description = "Harmonic mean of the precision and the recall of class 1."
-    citation = "scikit-learn, sklearn.metrics.f1_score"
-    value_type = "int64"
+    key = "f1"
 
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"f1": float(sklearn_metrics.f1_score(references, predictions, zero_division=0))}
+    @staticmethod
+    def score(references, predictions) -> float:
+        return sklearn.metrics.f1_score(references, predictions, zero_division=0)
 
 
 class MatthewsCorrelation(_OfflineMetric):
     """``matthews_correlation``: -1 to 1; 0 for constant predictions, by the usual definition."""
 
-    description = "Matthews correlation coefficient of predicted and true classes."
-    citation = "scikit-learn, sklearn.metrics.matthews_corrcoef"
-    value_type = "int64"
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"matthews_correlation": float(sklearn_metrics.matthews_corrcoef(references, predictions))}
+    key = "matthews_correlation"
+    score = staticmethod(sklearn.metrics.matthews_corrcoef)
 
 
 class Pearson(_OfflineMetric):
     """``pearson``: linear correlation, -1 to 1.
 
-    It is NaN where it is undefined: fewer than two rows, or constant predictions or references. A 0 would pass for a
-    measured absence of correlation; NaN compares as worse than every number, so no checkpoint is chosen for it.
+    NaN where undefined: for fewer than two rows, or constant predictions or references. 0 would look like a measured
+    absence of correlation; NaN compares as worse than every number, so it never selects a checkpoint.
     """
 
-    description = "Pearson's linear correlation of predicted and true scores."
-    citation = "SciPy, scipy.stats.pearsonr"
-    value_type = "float64"
+    key, value_type = "pearson", "float64"
+    correlation = staticmethod(scipy.stats.pearsonr)
 
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"pearson": _correlation(stats.pearsonr, predictions, references)}
+    def score(self, references, predictions) -> float:
+        if len(references) < 2 or np.ptp(predictions) == 0 or np.ptp(references) == 0:
+            return math.nan
+        return self.correlation(predictions, references).statistic
 
 
-class Spearman(_OfflineMetric):
-    """``spearmanr``: rank correlation, -1 to 1; NaN where it is undefined, as in :class:`Pearson`."""
+class Spearman(Pearson):
+    """``spearmanr``: rank correlation, -1 to 1; NaN where undefined, as in :class:`Pearson`."""
 
-    description = "Spearman's rank correlation of predicted and true scores."
-    citation = "SciPy, scipy.stats.spearmanr"
-    value_type = "float64"
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"spearmanr": _correlation(stats.spearmanr, predictions, references)}
+    key = "spearmanr"
+    correlation = staticmethod(scipy.stats.spearmanr)
 
 
 class MeanSquaredError(_OfflineMetric):
     """``mse``: mean squared difference, in squared score units; smaller is better."""
 
-    description = "Mean squared difference of predicted and true scores."
-    citation = "scikit-learn, sklearn.metrics.mean_squared_error"
-    value_type = "float64"
-
-    def _compute(self, predictions, references) -> dict[str, float]:
-        return {"mse": float(sklearn_metrics.mean_squared_error(references, predictions))}
+    key, value_type = "mse", "float64"
+    score = staticmethod(sklearn.metrics.mean_squared_error)
 
 
 METRICS: dict[str, type[evaluate.Metric]] = {
     metric.__name__: metric for metric in (Accuracy, F1, MatthewsCorrelation, Pearson, Spearman, MeanSquaredError)
 }
-"""Every metric by class name, as :attr:`Task.metrics` names them."""
+"""Every metric by class name, as in :attr:`Task.metrics`."""
 
 
 def task_metrics(task: Task) -> evaluate.CombinedEvaluations:
     """The metrics of a task as one object.
 
-    ``task_metrics(task).compute(predictions=..., references=...)`` returns a flat dict of floats. Class ids for
-    classification, scores for regression, one a row. Values are kept in memory, so that several processes never share
-    a file.
+    ``task_metrics(task).compute(predictions=..., references=...)`` returns a flat dict of floats. The inputs are class
+    ids for classification and scores for regression. Values are kept in memory, so that processes never share a file.
 
     Raises:
-        InputError: the task names a metric there is none of.
+        InputError: the task names an unknown metric.
     """
-    unknown = [name for name in task.metrics if name not in METRICS]
-    if unknown:
-        raise InputError(f"task {task.name} has unknown metric {unknown[0]!r}; choose from {', '.join(METRICS)}")
+    for name in task.metrics:
+        if name not in METRICS:
+            raise InputError(f"task {task.name} has unknown metric {name!r}; choose from {', '.join(METRICS)}")
     return evaluate.combine([METRICS[name](keep_in_memory=True) for name in task.metrics])
-
-
-def _correlation(function, predictions, references) -> float:
-    if len(references) < 2 or np.ptp(predictions) == 0 or np.ptp(references) == 0:
-        return math.nan
-    return float(function(predictions, references).statistic)
