@@ -1,16 +1,17 @@
-"""Weights of the authors' TensorFlow code -> a model of this package.
+"""Converts weights of the authors' TensorFlow code into a model of this package.
 
 The authors' checkpoints hold variables such as ``disan/sent_enc/DiSAN/ct_attn/dir_attn_fw/attention/f_bias``. Export
 them to a file of named arrays (``tf.train.load_checkpoint`` reads them, ``numpy.savez`` writes them), then::
 
     python -m hf_blosan.convert_tf_checkpoint --weights variables.npz --model_type disan --output_dir out/disan
 
-Sizes are read off the arrays. What they do not show is given by ``--config_overrides activation=relu,block_length=4``.
+Sizes are inferred from the arrays; ``--config_overrides activation=relu,block_length=4`` sets what arrays do not show.
 """
 
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from zipfile import BadZipFile
@@ -25,133 +26,39 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from .auto import AutoModelForPairRegression
 from .errors import InputError
 from .overrides import check_field_names, parse_config_overrides
+from .tf_variable_names import (
+    ADDITIVE,
+    CONTEXTS,
+    DISA,
+    MBLOSA,
+    MULTI_HEAD,
+    POOLER,
+    SOURCE2TOKEN,
+    TENSORIZED,
+    model_rules,
+)
 
-# What optimisers and TensorFlow itself leave in a checkpoint beside the weights.
+__all__ = ["convert_model", "convert_variables", "infer_config", "model_rules", "read_arrays"]
+__all__ += ["ADDITIVE", "CONTEXTS", "DISA", "MBLOSA", "MULTI_HEAD", "POOLER", "SOURCE2TOKEN", "TENSORIZED"]
+
+# Variables of optimisers and of TensorFlow itself.
 BOOKKEEPING = re.compile(r"(^|/)(global_step|beta[12]_power)$|/(Adadelta|Adam)(_\d+)?$|/ExponentialMovingAverage$")
-
-# Tails of the authors' names and what they are here, component by component. The leaf (W, bias, W_1_0 ...) follows.
-DISA = {
-    "bn_dense_map/linear_map": "dense_map",
-    "attention/linear_dependent": "attention.key_map",
-    "attention/linear_head": "attention.query_map",
-    "attention/f_bias": "attention.bias",
-    "output/linear_fusion_i": "gate.first",
-    "output/linear_fusion_a": "gate.second",
-    "output/o_bias": "gate.bias",
-}
-MBLOSA = {
-    "split_seq/bn_dense_map/linear_map": "dense_map",
-    "self_attention/linear_dependent_head": "block_attention.alignment_map",
-    "self_attention/f_bias": "block_attention.bias",
-    "source2token_self_attn/bn_dense_map/linear_map": "block_pooling",
-    "combination/linear_new_context_and_gate": "fusion",
-    **{f"self_attn_inter_block/disa/{tail}": f"global_attention.{name}" for tail, name in DISA.items()},
-}
-TENSORIZED = {
-    "input_non_linearity/linear_input": "input_layer",
-    "v_transform": "value_map",
-    "q_transform": "query_map",
-    "k_transform": "key_map",
-    "s2t_multi_dim_attention/tensor4multi": "source_scores.0",
-    "s2t_multi_dim_attention/multi_logits": "source_scores.1",
-    "context_fusion_gate/linear_fusion_gate": "gate",
-    "output_non_linearity/linear_output": "output_layer",
-}
-STACKED = {
-    "ffn": "feed_forward",
-    "res_con_1/layer_norm": "feed_forward_norm",
-    "res_con_2/layer_norm": "fusion_norm",
-    **{f"[^/]+/{tail}": f"attention.{name}" for tail, name in TENSORIZED.items()},
-}
-MULTI_HEAD = {
-    "(?:q_transform|dense)": "query_map",
-    "(?:k_transform|dense_1)": "key_map",
-    "(?:v_transform|dense_2)": "value_map",
-}
-RECURRENT = {
-    r"lstm_cell(|\.\w+)": r"gates\1",
-    r"gru_cell/(gates|candidate)(|\.\w+)": r"\1\2",
-    "(?:SRU_cell/get_frc|get_frc_[fb]w)/linear_map": "map",
-    "(?:SRU_cell|(?:forward|backward)_sru)/b_f": "forget_bias",
-    "(?:SRU_cell|(?:forward|backward)_sru)/b_r": "reset_bias",
-    "SRU_cell/get_frc/bn/gamma": "norm.weight",
-    "SRU_cell/get_frc/bn/beta": "norm.bias",
-    "SRU_cell/get_frc/bn/moving_mean": "norm.mean",
-    "SRU_cell/get_frc/bn/moving_variance": "norm.variance",
-}
-SOURCE2TOKEN = {"bn_dense_map1(?:/linear_map)?": "hidden", "bn_dense_map2(?:/linear_map)?": "scores"}
-ADDITIVE = {"bn_dense_map/linear_map": "hidden", "self_attn_logits/first": "scores"}
-CLASSIFIER = {
-    "output/pre_output": "hidden",
-    "output/pre_output1/map/linear_map": "highway.map",
-    "output/pre_output1/gate/linear_map": "highway.gate",
-    "output/pre_logits_linear": "hidden",
-    "output/(?:logits|get_output)": "output",
-    "output/linear_h1": "product",
-    "output/linear_h2": "difference",
-}
-
-
-def _within(scope: str, prefix: str, component: dict[str, str]) -> dict[str, str]:
-    return {f"{scope}/{tail}": f"{prefix}.{name}" for tail, name in component.items()}
-
-
-ANY_SCOPE = "(?:.*/)?[^/]+"
-FORWARD = "(?:.*/)?(?:dir_attn_fw|fw_disa|forward_attn)"
-BACKWARD = "(?:.*/)?(?:dir_attn_bw|bw_disa|backward_attn)"
-CONTEXTS = {
-    "disan": {
-        **_within(FORWARD, "context.layers.0.directions.0", DISA),
-        **_within(BACKWARD, "context.layers.0.directions.1", DISA),
-    },
-    "biblosan": {
-        **_within(FORWARD, "context.layers.0.directions.0", MBLOSA),
-        **_within(BACKWARD, "context.layers.0.directions.1", MBLOSA),
-    },
-    "mtsa": {
-        **_within(r"(?:.*/)?layer_(\d+)", r"context.layers.\1", STACKED),
-        **_within(ANY_SCOPE, "context.layers.0.attention", TENSORIZED),
-    },
-    "textcnn": {
-        r"(?:.*/)?conv-maxpool-(\d+)": r"context.layers.0.convolutions.\1",
-        r"(?:.*/)?conv_maxpool_(\d+)": r"context.layers.\1.convolution",
-    },
-    "birnn": {
-        **_within("(?:.*/)?(?:fw|forward)", "context.layers.0.directions.0", RECURRENT),
-        **_within("(?:.*/)?(?:bw|backward)", "context.layers.0.directions.1", RECURRENT),
-    },
-    "wordbag": {"(?:.*/)?no_ct/linear_map": "context.layers.0.dense_map"},
-    "multihead": _within(ANY_SCOPE, "context.layers.0", MULTI_HEAD),
-}
-POOLER = {**_within(ANY_SCOPE, "pooler", SOURCE2TOKEN), **_within("(?:.*/)?[^/]*trad[^/]*", "pooler", ADDITIVE)}
-
-
-def model_rules(model_type: str) -> dict[str, str]:
-    """Patterns of the authors' variable scopes -> module names of a model with a head."""
-    encoder = {**CONTEXTS[model_type], **POOLER}
-    return {
-        **{scope: f"model.{name}" for scope, name in encoder.items()},
-        "(?:.*/)?emb_mat": "model.embeddings.word_embeddings.weight",
-        "(?:constant/)?glove_only_embedding": "model.embeddings.fixed_embeddings",
-        **_within(ANY_SCOPE, "classifier", CLASSIFIER),
-    }
 
 
 def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targets: dict[str, Tensor]) -> dict:
-    """Arrange the authors' variables as a state dict.
+    """Convert the authors' variables to a state dict.
 
     Args:
-        variables: arrays under the authors' names; also gradients of them, the arrangement is linear.
-        rules: pattern of a variable's scope -> module name, which may hold the pattern's groups as ``\\1``; see
+        variables: arrays under the authors' names, or gradients of them, since the conversion is linear.
+        rules: pattern of a variable's scope -> module name, which may refer to groups of the pattern as ``\\1``; see
             :func:`model_rules`.
-        targets: the state dict to fill, for its names and shapes.
+        targets: the model's state dict, for its names and shapes.
 
     Returns:
-        name in ``targets`` -> float32 tensor. Names that the authors' code has no variable for (a bias of a map that
-        it makes without) are absent.
+        name in ``targets`` -> float32 tensor.
 
     Raises:
-        InputError: a variable that nothing asks for, one that is missing, or one of a wrong shape, by name.
+        InputError: a variable is superfluous, missing or of a wrong shape; the message names it.
     """
     sources: dict[str, dict[str, Tensor]] = defaultdict(dict)
     surplus = []
@@ -165,7 +72,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
             sources[target][leaf] = array
     if surplus:
         raise InputError(
-            f"{len(surplus)} variable(s) have no place in this model: {', '.join(sorted(surplus))}; "
+            f"{len(surplus)} variable(s) do not belong to this model: {', '.join(sorted(surplus))}; "
             "check the model type and the configuration"
         )
     missing = sorted(set(targets) - set(sources))
@@ -175,9 +82,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
 
 
 def _separate_products(variables: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the authors compute in one product, as variables of their own: queries, keys (and values), recurrent cells'
-    maps of [input; state].
-    """
+    """Split variables that the authors store side by side: queries, keys and values; maps of [input; state]."""
     separated = {}
     for name, array in variables.items():
         scope, _, leaf = name.rpartition("/")
@@ -198,13 +103,13 @@ def _separate_products(variables: dict[str, Tensor]) -> dict[str, Tensor]:
     return separated
 
 
-# Gates side by side in the kernels of recurrent cells.
+# Number of gates side by side in the kernels of recurrent cells.
 GATES = {"lstm_cell": 4, "gru_cell/gates": 2, "gru_cell/candidate": 1}
 RECURRENT_KERNEL = re.compile(f"(?:{'|'.join(GATES)})$")
 
 
 def _separate_states(scope: str, leaf: str, array: Tensor, num_gates: int) -> dict[str, Tensor]:
-    """Kernel on [input; state] or bias of a recurrent cell; the gates i, g, f, o of an LSTM in torch's order."""
+    """Kernel on [input; state] or bias of a recurrent cell, with the gates i, g, f, o of an LSTM in torch's order."""
     gates = array.chunk(num_gates, dim=-1)
     if num_gates == 4:
         array = torch.cat([gates[i] for i in (0, 2, 1, 3)], dim=-1)
@@ -218,7 +123,7 @@ LEAVES = {"W": "weight", "kernel": "weight", "scale": "weight", "b": "bias", "bi
 
 
 def _target_of(name: str, rules: dict[str, str]) -> tuple[str | None, str]:
-    """The parameter a variable belongs to, and the variable's leaf (``W``, ``bias``, ``W_1_0``, ...)."""
+    """The parameter that a variable belongs to, and the variable's leaf (``W``, ``bias``, ``W_1_0``, ...)."""
     scope, _, leaf = name.rpartition("/")
     for pattern, module in rules.items():
         if re.fullmatch(pattern, name):
@@ -230,34 +135,24 @@ def _target_of(name: str, rules: dict[str, str]) -> tuple[str | None, str]:
 
 
 def _assemble(target: str, leaves: dict[str, Tensor], shape: torch.Size) -> Tensor:
-    """One parameter from its variables: dense weights are (in, out) there; heads apart, stacked or side by side."""
-    arrays = [
-        leaves[leaf].float() for leaf in sorted(leaves, key=lambda leaf: [int(i) for i in re.findall(r"\d+", leaf)])
-    ]
-    if target.endswith("word_embeddings.weight"):
-        result = torch.cat(
-            [arrays[0].new_zeros(2, arrays[0].shape[1]), arrays[0]]
-        )  # [PAD] and [UNK] are not variables
-    elif ".convolution" in target and arrays[0].dim() == 4:  # kernels are (window, in, 1, out) there
-        result = arrays[0].squeeze(2).permute(2, 1, 0)
+    """One parameter from its variables: dense weights are (in, out); heads are separate, stacked or side by side."""
+    ordered = sorted(leaves, key=lambda leaf: [int(i) for i in re.findall(r"\d+", leaf)])
+    arrays = [leaves[leaf].float() for leaf in ordered]
+    result = arrays[0]
+    if target.endswith("word_embeddings.weight"):  # [PAD] and [UNK] are not variables
+        result = torch.cat([result.new_zeros(2, result.shape[1]), result])
+    elif ".convolution" in target and result.dim() == 4:  # (window, in, 1, out)
+        result = result.squeeze(2).permute(2, 1, 0)
+    elif len(shape) == 3 and len(arrays) > 1:
+        result = torch.stack(arrays)
     elif len(shape) == 3:
-        if len(arrays) > 1:
-            result = torch.stack(arrays)
-        elif arrays[0].dim() == 3:
-            result = arrays[0]
-        else:
-            result = (
-                arrays[0].unflatten(1, (shape[0], -1)).transpose(0, 1)
-                if arrays[0].shape[1] % shape[0] == 0
-                else arrays[0]
-            )
+        if result.dim() == 2 and result.shape[1] % shape[0] == 0:
+            result = result.unflatten(1, (shape[0], -1)).transpose(0, 1)
     elif target.endswith(".bias"):
         flat = torch.cat([array.flatten() for array in arrays])
         result = flat.view(shape) if flat.numel() == shape.numel() else flat
-    elif target.endswith(".weight") and arrays[0].dim() == 2:
-        result = arrays[0].T
-    else:
-        result = arrays[0]
+    elif target.endswith(".weight") and result.dim() == 2:
+        result = result.T
     if result.shape != shape:
         raise InputError(
             f"{target} has shape {tuple(shape)}, but its variable(s) {', '.join(leaves) or target} "
@@ -267,10 +162,10 @@ def _assemble(target: str, leaves: dict[str, Tensor], shape: torch.Size) -> Tens
 
 
 def read_arrays(path: str | Path) -> dict[str, Tensor]:
-    """Named arrays of a .npz or .safetensors file.
+    """Named arrays from a .npz or .safetensors file.
 
     Raises:
-        InputError: no such file, another kind of file, or a broken one.
+        InputError: the file does not exist, has another type, or is damaged.
     """
     path = Path(path)
     if not path.is_file():
@@ -307,7 +202,7 @@ def _multihead_fields(shapes: dict[str, list[torch.Size]]) -> dict:
 
 
 def _heads_that_show(matrices: list[torch.Size]) -> dict:
-    """The number of heads, where they have matrices apart or stacked; side by side in one matrix they do not show."""
+    """The number of heads if their matrices are separate or stacked; it does not show if they are side by side."""
     if len(matrices) == 1 and len(matrices[0]) == 2:
         return {}
     return {"num_heads": matrices[0][0] if len(matrices[0]) == 3 else len(matrices)}
@@ -326,7 +221,7 @@ def _textcnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
 
 
 def _birnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
-    """Each cell is known by what only it has."""
+    """Each cell has a parameter that the others lack."""
     marks = {"gru": "candidate.from_input.weight", "sru_normal": "norm.weight", "sru": "map.weight"}
     found = (cell for cell, name in marks.items() if f"model.context.layers.0.directions.0.{name}" in shapes)
     return {"cell": next(found, "lstm")}
@@ -336,7 +231,7 @@ def _wordbag_fields(shapes: dict[str, list[torch.Size]]) -> dict:
     return {"dense_map": "model.context.layers.0.dense_map.weight" in shapes}
 
 
-# What the shapes of a model's own variables say of its configuration.
+# Configuration fields that the shapes of an encoder's variables imply.
 FAMILY_FIELDS = {
     "mtsa": _mtsa_fields,
     "textcnn": _textcnn_fields,
@@ -347,10 +242,10 @@ FAMILY_FIELDS = {
 
 
 def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
-    """The configuration that the arrays' shapes imply, and the class of head.
+    """The configuration that the arrays' shapes imply, and the Auto class of the head.
 
     Raises:
-        InputError: variables without which the sizes cannot be known, or an unknown model type.
+        InputError: the model type is unknown, or variables that show the sizes are missing.
     """
     if model_type not in CONTEXTS:
         raise InputError(f"model type {model_type!r} is unknown; choose one of {', '.join(CONTEXTS)}")
@@ -378,38 +273,41 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
         config["pooling"] = "additive"
     config |= family
     if model_type in ("mtsa", "multihead") and "num_heads" not in config | overrides:
-        raise InputError("the arrays do not show how many heads stand side by side in a matrix; give num_heads")
-    if "classifier.product.weight" in shapes:
-        config |= {"num_sentences": 2, "num_score_classes": size("classifier.output.weight", 1)}
-        config["classifier_size"] = size("classifier.product.weight", 1)
-        head = AutoModelForPairRegression
-    elif "classifier.output.weight" in shapes:
-        config |= {
-            "num_labels": size("classifier.output.weight", 1),
-            "classifier_size": size("classifier.hidden.weight", 1),
-        }
-        config["num_sentences"] = 2 if size("classifier.hidden.weight", 0) == 4 * hidden_size else 1
-        config["classifier_bias"] = "classifier.output.bias" in shapes
-        config["classifier_highway"] = "classifier.highway.gate.weight" in shapes
-        head = AutoModelForSequenceClassification
-    else:
-        head = AutoModel
+        raise InputError("the arrays do not show how many heads are side by side in a matrix; give num_heads")
+    head_fields, head = _head(shapes, size, hidden_size)
     try:
-        return AutoConfig.for_model(model_type, **(config | overrides)), head
+        return AutoConfig.for_model(model_type, **(config | head_fields | overrides)), head
     except StrictDataclassError as error:
         raise InputError(f"the configuration is impossible: {str(error).splitlines()[-1].strip()}") from error
 
 
+def _head(shapes: dict[str, list[torch.Size]], size: Callable[[str, int], int], hidden_size: int) -> tuple[dict, type]:
+    """Configuration fields of the head, and its Auto class."""
+    if "classifier.product.weight" in shapes:
+        classes, width = size("classifier.output.weight", 1), size("classifier.product.weight", 1)
+        fields = {"num_sentences": 2, "num_score_classes": classes, "classifier_size": width}
+        return fields, AutoModelForPairRegression
+    if "classifier.output.weight" not in shapes:
+        return {}, AutoModel
+    return {
+        "num_labels": size("classifier.output.weight", 1),
+        "classifier_size": size("classifier.hidden.weight", 1),
+        "num_sentences": 2 if size("classifier.hidden.weight", 0) == 4 * hidden_size else 1,
+        "classifier_bias": "classifier.output.bias" in shapes,
+        "classifier_highway": "classifier.highway.gate.weight" in shapes,
+    }, AutoModelForSequenceClassification
+
+
 def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
-    """A model of this package with the authors' weights, in evaluation mode.
+    """A model with the authors' weights, in eval mode.
 
     Args:
         model_type: a key of ``CONTEXTS``: ``"disan"``, ``"biblosan"``, ``"mtsa"``, or a baseline.
         variables: arrays under the authors' names; ``glove_only_embedding`` may hold the words that were not trained.
-        overrides: configuration fields that shapes do not show (``activation``, ``block_length``, ...).
+        overrides: configuration fields that the shapes do not show (``activation``, ``block_length``, ...).
 
     Raises:
-        InputError: missing, surplus or misshapen variables, by name.
+        InputError: variables are missing, superfluous or of a wrong shape; the message names them.
     """
     config, head = infer_config(model_type, variables, **overrides)
     try:
@@ -436,7 +334,7 @@ class ConversionArguments:
     model_type: str = field(metadata={"help": f"One of {', '.join(CONTEXTS)}."})
     output_dir: str = field(metadata={"help": "Folder for the converted model."})
     config_overrides: str | None = field(
-        default=None, metadata={"help": 'Fields that shapes do not show: "activation=relu,block_length=4".'}
+        default=None, metadata={"help": 'Fields that the arrays do not show: "activation=relu,block_length=4".'}
     )
 
 

@@ -1,8 +1,8 @@
-"""Word-level tokenizers made from a corpus, and subword tokenizers made ready for sentence pairs.
+"""Word-level tokenizers built from texts, and subword tokenizers prepared for sentence pairs.
 
-A word-level tokenizer has [PAD] = 0 and [UNK] = 1, then the words of the training texts, most frequent first, then any
-extra words (the papers keep the remaining words of the vector file with fixed vectors). It is a plain
-``PreTrainedTokenizerFast``: all of it is in ``tokenizer.json``, and ``AutoTokenizer`` loads it without this package.
+A word-level tokenizer has [PAD] = 0 and [UNK] = 1, then the words of the training texts, most frequent first, then
+extra words (in the papers the remaining words of the vector file, with fixed vectors). It is a plain
+``PreTrainedTokenizerFast``: ``tokenizer.json`` is complete, and ``AutoTokenizer`` loads it without this package.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TOKEN = "(?i)" + "|".join(
         r"\S",
     )
 )
-# What raw and treebank-tokenised text write differently; "does n 't" is found in customer reviews.
+# Spellings that differ between raw and treebank-tokenised text; "does n 't" occurs in customer reviews.
 _SAME_SPELLING = (
     (Regex("[‘’]"), "'"),
     (Regex("``|''|[“”]"), '"'),
@@ -73,25 +73,25 @@ def build_tokenizer(
     extra_words: Iterable[str] = (),
     model_max_length: int = 512,
 ) -> PreTrainedTokenizerFast:
-    """Make a word-level tokenizer from training texts.
+    """Build a word-level tokenizer from training texts.
 
     Punctuation is split off and English contractions are split as in the Penn treebank ("does n't", "dog 's"), so that
-    raw and treebank-tokenised text give the same tokens. Pairs carry type ids 0 and 1.
+    raw and treebank-tokenised text give the same tokens. Pairs have type ids 0 and 1.
 
     Args:
-        texts: training texts, single sentences; for pairs give both sentences.
-        lower_case: lower-case all text.
-        split_compounds: the papers' further splitting at hyphen, dash, slash, tilde, quote, apostrophe and degree
-            sign, each kept as a token of its own. Unlike the released code it makes no empty token where a separator
-            stands at the edge of a word.
-        pretokenized: the texts are tokenised already: split on blanks only.
-        min_frequency: rarer words are left out and become [UNK].
-        max_vocab_size: keep that many training words at most, the most frequent; ``None`` keeps all.
-        extra_words: further words, placed last in their order; those already in the vocabulary are skipped.
-        model_max_length: tokens a row is cut to when truncation is asked for.
+        texts: training sentences; for pairs both sentences.
+        lower_case: whether to lower-case the text.
+        split_compounds: also split at hyphen, dash, slash, tilde, quote, apostrophe and degree sign, as in the papers;
+            each separator becomes a token. Unlike the released code, separators at the edge of a word produce no empty
+            token.
+        pretokenized: the texts are already tokenized: split at whitespace only.
+        min_frequency: less frequent words become [UNK].
+        max_vocab_size: maximum number of training words, the most frequent; ``None`` keeps all.
+        extra_words: further words, appended in this order; words already in the vocabulary are skipped.
+        model_max_length: tokens per row when truncating.
 
     Raises:
-        InputError: the texts hold no word, or an option is below 1.
+        InputError: the texts contain no words, or an option is below 1.
     """
     for name, value in (("min_frequency", min_frequency), ("max_vocab_size", max_vocab_size)):
         if value is not None and value < 1:
@@ -110,7 +110,7 @@ def build_tokenizer(
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     num_training = len(vocabulary) - len(special_tokens)
     if not num_training:
-        raise InputError("the training texts hold no word to build a vocabulary from; check the text columns")
+        raise InputError("the training texts contain no words; check the text columns")
     words = dict.fromkeys([word for word, _ in vocabulary])
     words.update(dict.fromkeys(extra_words))
     tokenizer.model = models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNK_TOKEN)
@@ -126,7 +126,7 @@ def build_tokenizer(
 
 
 def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Counter[str]:
-    """How often each word, as the tokenizer splits it, occurs in the texts; words it does not know are counted too."""
+    """Occurrences of each word in the texts, as split by the tokenizer; includes words outside its vocabulary."""
     backend = tokenizer.backend_tokenizer
     normalize = backend.normalizer.normalize_str if backend.normalizer else str
     split = backend.pre_tokenizer.pre_tokenize_str
@@ -134,20 +134,20 @@ def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Cou
 
 
 def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Make any fast pretrained tokenizer mark sentence pairs by type ids 0 and 1, in place.
+    """Make a fast pretrained tokenizer mark sentence pairs by type ids 0 and 1, in place.
 
-    The models of this package tell the two sentences of a pair apart by their type ids. Tokenizers of the BERT family
-    write them; those of the RoBERTa and T5 families write zeros only and get a post-processor with the same special
-    tokens in the same places and type ids 0 and 1. It is saved with the tokenizer.
+    The models of this package distinguish the sentences of a pair by type ids. Tokenizers of the BERT family produce
+    them; those of the RoBERTa and T5 families produce only zeros and get a post-processor with the same special tokens
+    in the same places and type ids 0 and 1, which is saved with the tokenizer.
 
     Raises:
-        InputError: the tokenizer has no padding token, or is not a fast one.
+        InputError: the tokenizer has no padding token, or is not fast.
     """
     name = tokenizer.name_or_path or type(tokenizer).__name__
     if tokenizer.pad_token_id is None:
         raise InputError(f"tokenizer {name} has no padding token; choose the tokenizer of an encoder such as BERT")
     if not tokenizer.is_fast:
-        raise InputError(f"tokenizer {name} is not a fast one; choose one that has a tokenizer.json")
+        raise InputError(f"tokenizer {name} is not fast; choose one with a tokenizer.json")
     tokenizer.model_input_names = MODEL_INPUT_NAMES
     tokenizer.init_kwargs["model_input_names"] = MODEL_INPUT_NAMES
     if 1 not in tokenizer("a", "b")["token_type_ids"]:
@@ -160,7 +160,7 @@ def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrain
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, encoding) -> list[str]:
-    """Pieces of a TemplateProcessing with the special tokens where an example has them."""
+    """Pieces of a TemplateProcessing with the special tokens of an example."""
     pieces, sentence = [], 0
     for token_id, sequence in zip(encoding["input_ids"], encoding.sequence_ids(0), strict=True):
         if sequence is None:

@@ -1,4 +1,4 @@
-"""Word vectors in GloVe text format, and the embedding matrix made from them."""
+"""Word vectors in GloVe text format, and embedding matrices made from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WordVectors:
     """Words and their vectors.
 
     Attributes:
-        words: the words in the order of the file.
+        words: the words in file order.
         matrix: float32 (number of words, width).
     """
 
@@ -50,15 +50,15 @@ class WordVectors:
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """How many words of a vocabulary have a vector.
+    """Coverage of a vocabulary by word vectors.
 
     Attributes:
-        training_words: words of the training vocabulary, special tokens not counted.
-        with_vector, without_vector: those that have a vector in the file, and those that were drawn at random.
+        training_words: words of the training vocabulary, without special tokens.
+        with_vector, without_vector: those with a vector in the file, and those with random vectors.
         type_coverage: ``with_vector / training_words``.
-        token_coverage: share of the running words that have a vector, where word counts were given.
-        fixed_words: further words of the file, beyond the training vocabulary.
-        examples: some words without a vector, the most frequent first.
+        token_coverage: fraction of the running words that have a vector, if word counts were given.
+        fixed_words: words of the file outside the training vocabulary.
+        examples: the most frequent words without a vector.
     """
 
     training_words: int
@@ -82,7 +82,7 @@ class CoverageReport:
             more = " ..." if self.without_vector > len(self.examples) else ""
             text += f"; {self.without_vector} start at random: {' '.join(self.examples)}{more}"
         if self.fixed_words:
-            text += f"; {self.fixed_words} further words of the file keep their vectors"
+            text += f"; {self.fixed_words} other words of the file have fixed vectors"
         return text
 
 
@@ -91,16 +91,16 @@ def read_word_vectors(
 ) -> WordVectors:
     """Read vectors in GloVe text format: a word and its numbers on each line, separated by blanks.
 
-    A first line of just two whole numbers (the header of word2vec's text format) is skipped. Of a word that stands
-    there twice the first vector counts, and a warning says how many there were.
+    A first line of two integers (the header of word2vec's text format) is skipped. Of a duplicate word the first vector
+    is used, and a warning gives the number of duplicates.
 
     Args:
-        path: text file, gzip-compressed if its name ends in .gz.
-        words: keep these words only; ``None`` keeps all.
-        width: numbers every line must have; ``None`` takes the number on the first line.
+        path: text file, gzip-compressed if the name ends in .gz.
+        words: words to keep; ``None`` keeps all.
+        width: required numbers per line; ``None`` accepts the width of the first line.
 
     Raises:
-        InputError: the file is missing or no such file, or a line is broken; the message names the line.
+        InputError: the file does not exist or a line is malformed; the message names the line.
     """
     path = Path(path)
     if not path.is_file():
@@ -109,7 +109,7 @@ def read_word_vectors(
     rows: list[np.ndarray] = []
     duplicates = 0
     with warnings.catch_warnings():
-        # numpy reports text it cannot parse by this warning.
+        # numpy reports text that it cannot parse with this warning.
         warnings.simplefilter("error", DeprecationWarning)
         for number, word, text in _lines(path):
             expected = width or text.count(b" ") + 1
@@ -118,7 +118,7 @@ def read_word_vectors(
             _check_width(text, expected, path, number)
             width = expected
             if words is not None and word not in words:
-                continue  # unparsed, which is what makes a few words out of millions quick
+                continue  # without parsing: this makes reading a few out of millions of words fast
             if word in names:
                 duplicates += 1
                 continue
@@ -127,18 +127,18 @@ def read_word_vectors(
     if width is None:
         raise InputError(f"word-vector file {path} is empty; give a file in GloVe text format")
     if duplicates:
-        logger.warning("%s: %d words stand there more than once; the first vector of each is used", path, duplicates)
+        logger.warning("%s: %d duplicate words; the first vector of each is used", path, duplicates)
     matrix = np.stack(rows) if rows else np.zeros((0, width), dtype=np.float32)
     return WordVectors(list(names), matrix)
 
 
 def num_training_words(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Words a tokenizer took from its training texts, [PAD] and [UNK] not counted; survives saving."""
+    """Number of words from a tokenizer's training texts, without [PAD] and [UNK]; stored with the tokenizer."""
     return tokenizer.init_kwargs.get("num_training_words", len(tokenizer) - 2)
 
 
 def num_fixed_words(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Words a tokenizer took from ``extra_words``: its last rows, ``config.num_fixed_embeddings``."""
+    """Number of words from ``extra_words``, the last ids; the value of ``config.num_fixed_embeddings``."""
     return len(tokenizer) - 2 - num_training_words(tokenizer)
 
 
@@ -149,21 +149,21 @@ def embedding_matrix(
     counts: Mapping[str, int] | None = None,
     seed: int,
 ) -> tuple[np.ndarray, CoverageReport]:
-    """Start values of the embedding table of a word-level tokenizer.
+    """Initial embedding table for a word-level tokenizer.
 
-    Words with a vector get it, the others are drawn from U(-0.05, 0.05); [PAD] and [UNK] are zero.
+    Words without a vector are drawn from U(-0.05, 0.05); [PAD] and [UNK] are zero.
 
     Args:
         tokenizer: from :func:`hf_blosan.tokenization.build_tokenizer`.
         vectors: from :func:`read_word_vectors`.
-        counts: word -> occurrences in the training texts, for the share of running words.
+        counts: word -> occurrences in the training texts, for the token coverage.
         seed: seed of the random vectors.
 
     Returns:
         float32 (vocabulary, width), and the coverage of the training words.
 
     Raises:
-        InputError: the tokenizer has no [PAD] and [UNK] in its first two places.
+        InputError: the tokenizer's first two entries are not [PAD] and [UNK].
     """
     if (tokenizer.pad_token_id, tokenizer.unk_token_id) != (0, 1):
         raise InputError("word vectors need a word-level tokenizer with [PAD] = 0 and [UNK] = 1; use build_tokenizer")
@@ -171,20 +171,15 @@ def embedding_matrix(
     training = num_training_words(tokenizer)
     rng = np.random.default_rng(seed)
     matrix = rng.uniform(-_UNSEEN_RANGE, _UNSEEN_RANGE, (len(words), vectors.width)).astype(np.float32)
-    found = [(i, vectors.index[word]) for i, word in enumerate(words) if word in vectors.index]
-    if found:
-        targets, sources = np.array(found).T
-        matrix[targets] = vectors.matrix[sources]
+    found = [i for i, word in enumerate(words) if word in vectors.index]
+    matrix[found] = vectors.matrix[[vectors.index[words[i]] for i in found]]
     matrix[:2] = 0.0
-    missing = [word for word in words[2 : training + 2] if word not in vectors.index]
-    return matrix, _coverage(words[2 : training + 2], missing, len(words) - 2 - training, counts)
-
-
-def _coverage(words: list[str], missing: list[str], fixed: int, counts: Mapping[str, int] | None) -> CoverageReport:
+    words, fixed = words[2 : training + 2], len(words) - training - 2
+    missing = [word for word in words if word not in vectors.index]
     running = None
     if counts:
         running = 1 - sum(counts.get(word, 0) for word in missing) / sum(counts.get(word, 0) for word in words)
-    return CoverageReport(
+    report = CoverageReport(
         training_words=len(words),
         with_vector=len(words) - len(missing),
         without_vector=len(missing),
@@ -193,14 +188,15 @@ def _coverage(words: list[str], missing: list[str], fixed: int, counts: Mapping[
         fixed_words=fixed,
         examples=tuple(missing[:10]),
     )
+    return matrix, report
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
-    """Line number, word and the rest of every line that has content."""
+    """Line number, word and remaining text of every non-empty line."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file, start=1):
-                # Bytes, because str.split also takes characters such as U+00A0 for blanks, and those are words here.
+                # Bytes, because str.split treats characters such as U+00A0 as blanks, but here they are words.
                 line = line.rstrip(b" \t\r\n")
                 if not line or (number == 1 and _HEADER.fullmatch(line)):
                     continue
@@ -210,11 +206,13 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
                 except UnicodeDecodeError as error:
                     raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
     except (EOFError, gzip.BadGzipFile) as error:
-        raise InputError(f"word-vector file {path} is not a complete gzip file ({error}); fetch it again") from error
+        raise InputError(
+            f"word-vector file {path} is an incomplete gzip file ({error}); download it again"
+        ) from error
 
 
 def _word_with_blanks(word: str, text: bytes, width: int) -> tuple[str, bytes]:
-    """Some published files have words with blanks in them, such as ". . ."; surplus numbers stay a broken line."""
+    """Some published files contain words with blanks, such as ". . ."; surplus numbers remain an error."""
     *surplus, _ = text.rsplit(b" ", width)
     try:
         [float(part) for part in surplus[0].split()]
@@ -238,5 +236,5 @@ def _parse(text: bytes, width: int, path: Path, number: int) -> np.ndarray:
     except (DeprecationWarning, ValueError):
         vector = np.array([np.nan], dtype=np.float32)
     if len(vector) != width or not np.isfinite(vector).all():
-        raise InputError(f"{path}, line {number}: a number is broken or not finite; correct or remove the line")
+        raise InputError(f"{path}, line {number}: a number is malformed or not finite; correct or remove the line")
     return vector

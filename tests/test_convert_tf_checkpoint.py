@@ -71,7 +71,7 @@ def test_missing_surplus_and_misshapen_variables_are_named():
     name = f"{FORWARD}/attention/linear_head/W"
     with pytest.raises(InputError, match="missing for .*directions.0.attention.query_map.weight"):
         convert_model("disan", {key: value for key, value in arrays.items() if key != name})
-    with pytest.raises(InputError, match=r"1 variable\(s\) have no place in this model: disan/mystery/W"):
+    with pytest.raises(InputError, match=r"1 variable\(s\) do not belong to this model: disan/mystery/W"):
         convert_model("disan", arrays | {"disan/mystery/W": arrays[name]})
     with pytest.raises(InputError, match=r"query_map.weight has shape \(12, 12\), .* give \(11, 12\)"):
         convert_model("disan", arrays | {name: arrays[name][:, :-1]})
