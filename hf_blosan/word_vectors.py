@@ -91,8 +91,8 @@ def read_word_vectors(
 ) -> WordVectors:
     """Read vectors in GloVe text format: a word and its numbers on each line, separated by blanks.
 
-    A first line of two integers (the header of word2vec's text format) is skipped. Of a duplicate word the first vector
-    is used, and a warning gives the number of duplicates.
+    A first line of two integers (the header of word2vec's text format) is skipped. If a word occurs twice, its first
+    vector is used, and a warning gives the number of such words.
 
     Args:
         path: text file, gzip-compressed if the name ends in .gz.
@@ -206,9 +206,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
                 except UnicodeDecodeError as error:
                     raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
     except (EOFError, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"word-vector file {path} is an incomplete gzip file ({error}); download it again"
-        ) from error
+        raise InputError(f"word-vector file {path} is an incomplete gzip file ({error}); download it again") from error
 
 
 def _word_with_blanks(word: str, text: bytes, width: int) -> tuple[str, bytes]:
