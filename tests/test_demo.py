@@ -2,12 +2,19 @@
 
 import runpy
 import sys
+from functools import partial
 from pathlib import Path
+
+from hf_blosan.data import make_demo_corpus
 
 DEMO = Path(__file__).resolve().parents[1] / "examples" / "demo.py"
 
 
 def test_demo_runs_from_training_to_prediction(tmp_path, monkeypatch, capsys):
+    """On a third of the corpus."""
+    small = partial(make_demo_corpus, size=1_800)
+    monkeypatch.setattr("hf_blosan.data.make_demo_corpus", small)
+    monkeypatch.setattr("hf_blosan.data.loading.make_demo_corpus", small)
     arguments = ["demo.py", "--output_dir", str(tmp_path), "--num_train_epochs", "1"]
     monkeypatch.setattr(sys, "argv", arguments)
     runpy.run_path(str(DEMO), run_name="__main__")

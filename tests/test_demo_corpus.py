@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -52,9 +52,12 @@ def test_demo_corpus_is_deterministic_balanced_and_free_of_shared_pairs(corpus):
     assert 4 <= min(lengths) and max(lengths) <= 12
 
 
-@pytest.mark.parametrize(
-    ("sentence1", "sentence2", "label"),
-    [
+def test_demo_labels_mean_what_the_sentences_say(corpus):
+    """The labels of all pairs of a form, whatever their nouns, verbs and adjectives."""
+    rows, labels = corpus["train"], defaultdict(list)
+    for first, second, label in zip(*(rows[column] for column in ("sentence1", "sentence2", "label")), strict=True):
+        labels[plain(first), plain(second)].append(rows.features["label"].int2str(label))
+    for sentence1, sentence2, label in (
         ("the dog chases the man", "the man chases the dog", "contradiction"),
         ("the dog chases the man", "the man does not chase the dog", "entailment"),
         ("the dog does not chase the man", "the man does not chase the dog", "neutral"),
@@ -63,17 +66,9 @@ def test_demo_corpus_is_deterministic_balanced_and_free_of_shared_pairs(corpus):
         ("all dogs are not wet", "not all dogs are wet", "entailment"),
         ("all dogs are not wet", "some dogs are wet", "contradiction"),
         ("not all dogs are wet", "some dogs are wet", "neutral"),
-    ],
-)
-def test_demo_labels_mean_what_the_sentences_say(corpus, sentence1, sentence2, label):
-    """The labels of all pairs of that form, whatever their nouns, verbs and adjectives."""
-    rows = corpus["train"]
-    found = [
-        rows.features["label"].int2str(row["label"])
-        for row in rows
-        if (plain(row["sentence1"]), plain(row["sentence2"])) == (sentence1, sentence2)
-    ]
-    assert len(found) > 1 and set(found) == {label}
+    ):
+        found = labels[sentence1, sentence2]
+        assert len(found) > 1 and set(found) == {label}, (sentence1, sentence2)
 
 
 def test_demo_words_say_nothing_that_only_their_order_says(corpus):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from importlib import util
@@ -108,11 +109,15 @@ def test_help_shows_every_option(capsys):
         assert name in shown
 
 
-def test_bad_input_ends_with_code_2_and_no_traceback(tmp_path):
-    done = launch(SCRIPT, "--task_name", "trek", "--encoder", "disan", "--output_dir", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("error: unknown task 'trek'; choose one of cola, cr, demo")
-    assert "Traceback" not in done.stderr
+def test_bad_input_ends_with_code_2_and_no_traceback(tmp_path, monkeypatch, capsys):
+    argv = [str(SCRIPT), "--task_name", "trek", "--encoder", "disan", "--output_dir", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.strip().splitlines()[-1].startswith("error: unknown task 'trek'; choose one of cola, cr, demo")
+    assert "Traceback" not in error
 
 
 class TestBadInput:

@@ -16,6 +16,7 @@ _NEEDED = {
     "jinja2": "jinja2",
     "scikit-learn": "sklearn",
     "scipy": "scipy",
+    "tqdm": "tqdm",
 }
 
 __all__ = ["RunArguments", "build_optimizer", "l2_penalty", "main", "parse_arguments", "train"]
