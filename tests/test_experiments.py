@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
 
+from hf_blosan.errors import InputError
 from hf_blosan.experiments import command, runner
 from hf_blosan.experiments.runner import plan
 from hf_blosan.experiments.tables import TABLES, choose, slug
 from hf_blosan.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.tasks import TASKS
-from hf_blosan.training import RunArguments, parse_arguments
+from hf_blosan.training import RunArguments, parse_arguments, train
 from hf_blosan.training.preparation import CONFIG_CLASSES, RECIPE_FIELDS, head_fields, make_model
 from hf_blosan.training.reporting import count_parameters
 
