@@ -1,27 +1,27 @@
-"""Train a sentence encoder on a task, evaluate it, and write model, card, log and figures into one folder.
+"""Train a sentence encoder on a task, evaluate it, and write model, card, log and figures to one folder.
 
-Option names are those of transformers' run_glue_no_trainer.py; `--help` lists them all. What is not given takes the
-setting of the papers for the task and the encoder.
+Option names are those of transformers' run_glue_no_trainer.py; `--help` lists them all. The defaults are the papers'
+settings for the task and the encoder.
 
 A task from local files (DIR/trec/train.jsonl.gz, ...), with word vectors in GloVe text format:
 
     python run_glue_style.py --task_name trec --encoder disan --data_dir DIR --word_vectors FILE --output_dir out/trec
 
-The same from the Hugging Face Hub: leave out --data_dir. Pairs of sentences with a graded score, several processes:
+Without --data_dir the data comes from the Hugging Face Hub. Sentence pairs with a score, in several processes:
 
     accelerate launch run_glue_style.py --task_name sick_relatedness --encoder biblosan --output_dir out/sick
 
-Own files (columns sentence1, sentence2 or text, and label or score), other settings than the papers':
+Your own files (columns sentence1, sentence2 or text, and label or score), with different settings:
 
     python run_glue_style.py --train_file a.csv --validation_file b.csv --encoder mtsa --output_dir out/own \
         --optimizer adam --config_overrides "dropout=0.3,hidden_size=400"
 
-Stop and go on later, with exactly the result of an uninterrupted run:
+Interrupt and resume later, with exactly the result of an uninterrupted run:
 
     python run_glue_style.py ... --output_dir out/trec --checkpointing_steps epoch
     python run_glue_style.py ... --output_dir out/trec --resume_from_checkpoint out/trec/epoch_3
 
-Train a saved model further, on other data:
+Continue training a saved model on other data:
 
     python run_glue_style.py --task_name snli --model_name_or_path out/sick_entailment --output_dir out/snli
 

@@ -1,14 +1,14 @@
-"""What word order is worth: the same small encoder with order masks and without, trained on generated sentence pairs.
+"""Effect of word order: a small encoder with and without order masks, trained on generated sentence pairs.
 
     python examples/demo.py
 
-The pairs come in twins of the same words and different labels: "the man pushes the cat" / "the cat does not push the
-man" is an entailment, "the cat pushes the man" / "the cat does not push the man" a contradiction. Who sees the words
-and not their order must answer both alike, and is right about one of them at best. DiSAN reads word order through its
-masks ("forward": a token sees the earlier ones, "backward": the later ones); with two "diagonal" masks a token sees
-every other one, wherever it stands. The better model is then loaded again as any other model of transformers is.
+The pairs come in twins with the same words and different labels: "the man pushes the cat" / "the cat does not push the
+man" is an entailment, "the cat pushes the man" / "the cat does not push the man" a contradiction. A model that ignores
+word order answers both alike and is right about at most one. DiSAN sees word order through its masks ("forward": a
+token attends to earlier tokens, "backward": to later ones); with two "diagonal" masks a token attends to all others,
+whatever their position. The better model is then loaded like any other transformers model.
 
-About a minute on two CPU cores. Models, cards and logs are written to out/demo.
+Takes about a minute on two CPU cores. Models, cards and logs are written to out/demo.
 """
 
 import argparse
@@ -24,7 +24,7 @@ DIRECTIONS = {"with order masks": "[forward,backward]", "without": "[diagonal,di
 
 
 def train_both(options: argparse.Namespace) -> dict[str, dict]:
-    """The records of both runs, which differ in the masks only."""
+    """The records of both runs, which differ only in the masks."""
     runs = {}
     for name, directions in DIRECTIONS.items():
         print(f"\nTraining DiSAN {name} ...")
@@ -40,7 +40,7 @@ def train_both(options: argparse.Namespace) -> dict[str, dict]:
 
 
 def twins(count: int) -> list[dict]:
-    """Pairs of the test split, twins next to each other."""
+    """The pairs of `count` groups of twins of the test split."""
     groups: dict[tuple, list[dict]] = {}
     for row in make_demo_corpus()["test"]:
         words = tuple(tuple(sorted(row[column].split())) for column in ("sentence1", "sentence2"))
@@ -53,18 +53,18 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, default=Path("out/demo"))
     parser.add_argument("--num_train_epochs", type=int, default=12)
     options = parser.parse_args()
-    # Tensors of this size do not fill a second thread, which would only be waited for.
+    # Tensors of this size do not occupy a second thread.
     torch.set_num_threads(1)
 
     runs = train_both(options)
-    print("\nAccuracy on the test pairs (the words alone are worth 0.500 at best)")
+    print("\nAccuracy on the test pairs (at most 0.500 without word order)")
     for name, run in runs.items():
         print(f"  {name:<18} {run['figures']['test_accuracy']:.3f}")
 
     model = options.output_dir / "with_order_masks"
     classify = pipeline("text-classification", model=str(model))
     rows = twins(4)
-    print(f"\nThe model with order masks, loaded from {model}, on test pairs it has not seen")
+    print(f"\nThe model with order masks, loaded from {model}, on test pairs")
     for row, answer in zip(
         rows, classify([{"text": r["sentence1"], "text_pair": r["sentence2"]} for r in rows]), strict=True
     ):
