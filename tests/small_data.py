@@ -1,4 +1,4 @@
-"""Small data sets, word vectors and options for tests that train."""
+"""Small data sets, word vectors and options for tests of training."""
 
 import json
 import random
@@ -25,7 +25,7 @@ FILLER = "the a of in on with and some very old".split()
 
 
 def sentence(rng: random.Random, kind: str, length: int, kinds: dict[str, list[str]] = WORDS) -> str:
-    """A sentence whose kind shows in one of its words."""
+    """A sentence of filler words and one word of its kind."""
     words = [rng.choice(FILLER) for _ in range(length - 1)]
     words.insert(rng.randrange(length), rng.choice(kinds[kind]))
     return " ".join(words)
@@ -45,7 +45,7 @@ def question_rows(count: int, seed: int = 0, kinds: dict[str, list[str]] = WORDS
 
 
 def write_trec(folder: Path, train: int = 560, test: int = 60) -> Path:
-    """A data directory with generated questions in the shape of TREC."""
+    """A data directory with generated questions in TREC's format."""
     for seed, (split, count) in enumerate({"train": train, "test": test}.items()):
         write_rows(folder / "trec" / f"{split}.jsonl", question_rows(count, seed, QUESTION_WORDS))
     return folder
@@ -63,7 +63,7 @@ def pair_rows(count: int, seed: int = 0) -> list[dict]:
 
 
 def write_splits(folder: Path, make_rows, train: int = 56, evaluation: int = 21) -> dict[str, str]:
-    """Three files of own data, as options of a run."""
+    """Write three files; returns them as options of a run."""
     counts = {"train": train, "validation": evaluation, "test": evaluation}
     return {
         f"{split}_file": str(write_rows(folder / f"{split}.jsonl", make_rows(count, seed)))
@@ -79,7 +79,7 @@ def write_vectors(path: Path, words: list[str], width: int = 6, seed: int = 0) -
 
 
 def options(output_dir: Path, data: dict[str, str], **changes) -> RunArguments:
-    """A run of a second: a tiny DiSAN with dropout, 7 batches an epoch."""
+    """Options of a run of a second: a tiny DiSAN with dropout, 7 batches per epoch."""
     defaults = {
         "encoder": "disan",
         "config_overrides": TINY,
@@ -101,7 +101,7 @@ def read_log(output_dir: Path, event: str) -> list[dict]:
 
 
 def prepared(arguments: RunArguments) -> tuple[RunArguments, Preparation]:
-    """What a run does before it trains."""
+    """The preparation of a run."""
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
     arguments = arguments.resolved(task.recipe(encoder))

@@ -30,7 +30,7 @@ from hf_blosan.tokenization import build_tokenizer
 
 
 def write(path, rows: list[dict]):
-    """Rows as a file of the kind its name says."""
+    """Write rows to a file of the type given by its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix in (".csv", ".tsv"):
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -98,7 +98,7 @@ def test_rare_classes_survive_stratification(tmp_path):
     assert sum(map(len, data.values())) == 40
 
 
-def test_samples_are_drawn_and_not_cut_off_the_front(tmp_path):
+def test_samples_are_drawn_at_random(tmp_path):
     rows = sorted(polarity_rows(80), key=lambda row: row["label"])
     for split in ("train", "validation", "test"):
         write(tmp_path / "sst2" / f"{split}.jsonl", rows)

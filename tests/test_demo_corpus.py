@@ -1,4 +1,4 @@
-"""The generated corpus: deterministic, balanced, and of no use to whoever ignores word order."""
+"""The generated corpus: deterministic, balanced, and unlearnable without word order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def corpus() -> DatasetDict:
 
 
 def plain(sentence: str) -> str:
-    """The sentence with one animal, person, verb and adjective in place of all of them, and without the place."""
+    """The sentence with each noun, verb and adjective replaced by one of its kind, and without the place."""
     for kind, word in (("cat|horse|bird|cow|pig", "dog"), ("boy|girl|woman|child|nurse", "man")):
         sentence = re.sub(rf"\b({kind})\b", word, sentence)
     kinds = {

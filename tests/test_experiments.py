@@ -22,7 +22,7 @@ from hf_blosan.training.reporting import count_parameters
 
 
 def config_fields(row, task) -> dict:
-    """Fields of the configuration the row gets for a task, but for what the data decide."""
+    """Configuration fields of a row on a task, except those that the data determine."""
     recipe, known = TASKS[task].recipe(row.encoder), CONFIG_CLASSES[row.encoder].__dataclass_fields__
     fields = {name: getattr(recipe, name) for name in RECIPE_FIELDS if name in known}
     return fields | {"vocab_size": 3, "num_sentences": TASKS[task].num_sentences} | dict(row.overrides)
@@ -79,7 +79,7 @@ def test_options_survive_the_command_line():
 
 @pytest.fixture(scope="module")
 def trec(tmp_path_factory) -> list[str]:
-    """Options that name a small data set in the shape of TREC and make small models."""
+    """Options for a small data set in TREC's format and for small models."""
     folder = tmp_path_factory.mktemp("data")
     words = [word for kind in QUESTION_WORDS.values() for word in kind] + FILLER
     options = ["--data_dir", write_trec(folder), "--word_vectors", write_vectors(folder / "vectors.txt", words)]
@@ -96,12 +96,12 @@ def run(capsys, *arguments) -> tuple[int, list[str], str]:
 
 
 def test_table6(trec, tmp_path, capsys, monkeypatch):
-    """A system trains, another cannot; what is finished is not trained again."""
+    """One system trains, another fails; finished runs are not trained again."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     call = runner._call
 
     def only_one_process(argv, log, processes):
-        """A process takes seconds to import its packages; the run that fails does without."""
+        """Avoids a second process, which takes seconds to import its packages: the failing run does not need it."""
         if not any("cell=sru" in word for word in argv):
             return call(argv, log, processes)
         with pytest.raises(InputError) as caught:
@@ -143,7 +143,7 @@ def test_table6(trec, tmp_path, capsys, monkeypatch):
 
 @pytest.fixture
 def trained(monkeypatch) -> list[RunArguments]:
-    """The options of all runs that the command starts; a run is done at once, Bi-GRU's fails, and so does fold 2."""
+    """The options of all runs that the command starts; runs end at once, those of Bi-GRU and of fold 2 fail."""
     started = []
 
     def call(argv, log, processes):
@@ -209,7 +209,7 @@ class TestCommand:
             assert code == 1 and f"{1 - others} finished before, {1 + others} to train" in error
             assert f"- Bi-GRU on sst2, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru" in lines[7]
 
-    def test_figures_of_the_paper_stand_beside_ours(self, trained, tmp_path, capsys):
+    def test_figures_of_the_paper_are_printed_beside_ours(self, trained, tmp_path, capsys):
         _, lines, _ = run(capsys, "disan_table1", "--rows", "DiSAN", "--output_dir", tmp_path)
         assert lines[2:5] == [
             "| system |   |θ| | paper |  SNLI | paper |",
@@ -220,14 +220,14 @@ class TestCommand:
         assert "could not be verified" not in "".join(lines)
         assert trained[0].per_device_train_batch_size == 64
 
-    def test_options_of_the_user_go_before_those_of_the_row(self, trained, tmp_path, capsys):
+    def test_options_of_the_user_override_those_of_the_row(self, trained, tmp_path, capsys):
         words = ["--config_overrides", "hidden_size=8,dropout=0.2", "--per_device_train_batch_size", "8"]
         run(capsys, "mtsa_snli", "--rows", "600d_bi_blosan", "--output_dir", tmp_path, *words)
         overrides = parse_config_overrides(trained[0].config_overrides)
         assert (overrides["hidden_size"], overrides["dropout"], overrides["classifier_size"]) == (8, 0.2, 300)
         assert trained[0].per_device_train_batch_size == 8
 
-    def test_data_that_are_not_there_are_no_error(self, tmp_path, capsys):
+    def test_missing_data_is_not_an_error(self, tmp_path, capsys):
         folder = write_trec(tmp_path / "data", train=12)
         options = ["--rows", "DiSAN", "--output_dir", tmp_path / "out", "--data_dir", folder]
         code, lines, _ = run(capsys, "biblosan_table6", "--columns", "SST-2", *options)
@@ -246,7 +246,7 @@ class TestCommand:
             "again, or give another --output_dir"
         )
 
-    def test_remains_of_an_earlier_try_are_removed(self, trained, tmp_path, capsys):
+    def test_remains_of_an_earlier_attempt_are_removed(self, trained, tmp_path, capsys):
         (tmp_path / ".disan_sst5_seed42.killed" / "model").mkdir(parents=True)
         (tmp_path / ".disan_sst5_seed42.json.7.tmp").touch()
         (tmp_path / "disan_sst5_seed42.log").touch()
@@ -298,7 +298,7 @@ class TestCommand:
             ("data_dir", ".", "data 'local files', this call has 'Hugging Face Hub'"),
         ],
     )
-    def test_a_record_of_other_settings_is_not_taken_for_ours(
+    def test_a_record_of_other_settings_is_refused(
         self, trained, tmp_path, monkeypatch, capsys, name, given, difference
     ):
         monkeypatch.chdir(tmp_path)
@@ -318,7 +318,7 @@ class TestCommand:
         code, _, error = run(capsys, "disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path)
         assert code == 2 and error == f"error: {path} is not the record of a table's run; remove it\n"
 
-    def test_options_that_decide_nothing_may_change(self, trained, tmp_path, monkeypatch, capsys):
+    def test_options_without_influence_may_change(self, trained, tmp_path, monkeypatch, capsys):
         vectors = [tmp_path / name / "glove.6B.300d.txt" for name in "ab"]
         for path in vectors:
             path.parent.mkdir()
@@ -330,8 +330,8 @@ class TestCommand:
         assert "- Word vectors start from `glove.6B.300d.txt` (width 300)." in lines
 
 
-def test_leaving_early_ends_the_runs_under_way(monkeypatch, tmp_path):
-    """One run ends at once, the other would take a minute, whichever thread starts which."""
+def test_leaving_early_ends_the_runs_in_progress(monkeypatch, tmp_path):
+    """One run ends at once, the other would take a minute; either thread may start either."""
     seconds, lock, processes, popen = iter((0, 60)), threading.Lock(), {}, subprocess.Popen
     both = threading.Barrier(2)
 
@@ -351,7 +351,7 @@ def test_leaving_early_ends_the_runs_under_way(monkeypatch, tmp_path):
     assert processes[60].wait(timeout=20) < 0
 
 
-def test_a_run_that_is_ended_from_outside_leaves_nothing(monkeypatch, tmp_path):
+def test_a_terminated_run_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "_call", lambda argv, log, processes: log.write_text("half") and -15)
     table = TABLES["disan_sst"]
     (run,) = plan(table, table.rows[:1], table.columns, [1], None, tmp_path, [])

@@ -157,7 +157,7 @@ def test_command_renders_cards(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", "{}"])
-def test_command_refuses_what_is_no_record(tmp_path, capsys, content):
+def test_command_refuses_other_files(tmp_path, capsys, content):
     path = tmp_path / "run.json"
     if content is not None:
         path.write_text(content)

@@ -1,4 +1,4 @@
-"""What a run does before it trains, and the parts of its reports, on data made here."""
+"""The preparation of a run and the parts of its reports, on generated data."""
 
 import json
 import math
@@ -55,7 +55,7 @@ class TestPreparation:
         assert preparation.model.config.block_length == 2
 
     def test_block_length_auto_is_stored_as_a_number(self, tmp_path, questions):
-        """In a new model, in its files, and in one that is trained further on other data."""
+        """In a new model, in its files, and when training continues on other data."""
         auto = "hidden_size=8,embedding_size=6,block_length=auto"
         changes = {"encoder": "biblosan", "config_overrides": auto, "max_train_steps": 1}
         _, plain = prepared(options(tmp_path, questions, encoder="biblosan"))
@@ -103,7 +103,7 @@ class TestPreparation:
 
     @pytest.mark.parametrize("marks_pairs", [True, False])
     def test_pretrained_tokenizer(self, tmp_path, pairs, marks_pairs):
-        """Subword tokenizers with special tokens of their own; one that does not mark pairs is made to."""
+        """Subword tokenizers with their own special tokens, with and without type ids for pairs."""
         vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "c": 4, "##a": 5, "##t": 6, "red": 7, "one": 8}
         backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
         backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -156,8 +156,8 @@ class TestPreparation:
         with pytest.raises(InputError, match="in another order"):
             prepared(options(tmp_path, questions, **changes))
 
-    def test_a_head_of_another_kind_is_not_trained_in_silence(self, tmp_path, pairs):
-        """Scores and classes of pairs: the encoder fits both tasks, the head does not."""
+    def test_a_head_of_another_kind_is_not_silently_replaced(self, tmp_path, pairs):
+        """The encoder fits scores and classes of pairs alike, the head does not."""
         train(options(tmp_path / "scores", pairs, max_train_steps=1))
         rows = [{"sentence1": "a cat", "sentence2": f"the {x}", "label": x} for x in ("dog", "cat", "cow")] * 12
         classes = {"train_file": str(write_rows(tmp_path / "classes.jsonl", rows))}

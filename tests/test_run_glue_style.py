@@ -1,4 +1,4 @@
-"""The training command: under its launchers, and what it says to bad input."""
+"""The training command: its launchers and its error messages."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def questions(tmp_path_factory):
 
 
 def launch(*command, **environment) -> subprocess.CompletedProcess:
-    # One thread a process: several would wait for each other on small tensors.
+    # One thread per process, since small tensors do not occupy several.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | environment
     return subprocess.run(
         [sys.executable, *map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
@@ -39,7 +39,7 @@ def launch(*command, **environment) -> subprocess.CompletedProcess:
 
 
 def fails(capsys, *arguments) -> str:
-    """Run the command in this process, check that it ends as bad input does, and return its sentence."""
+    """Run the command in this process, check that it rejects its input, and return the message."""
     assert hf_blosan.training.main([str(argument) for argument in arguments]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ")
@@ -193,7 +193,7 @@ class TestBadInput:
 
 
 def test_odd_texts_train(tmp_path):
-    """Empty texts, and texts beyond the limit, in every split."""
+    """Empty texts and too long texts in every split."""
     rows = [*question_rows(30), {"text": "", "label": "animal"}, {"text": "red " * 50, "label": "colour"}]
     data = write_splits(tmp_path / "data", lambda count, seed: rows)
     options = [word for name, path in data.items() for word in (f"--{name}", path)]

@@ -24,7 +24,7 @@ TEXTS = ["Who wrote Hamlet ?", "The dog doesn't bite.", "the cat"]
 
 
 def split(text: str, **options) -> list[str]:
-    """Tokens of a text by a tokenizer made from that text, so that nothing is unknown."""
+    """Tokens of a text from a tokenizer built from it, so that no word is unknown."""
     tokenizer = build_tokenizer([text], **options)
     return tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
 
@@ -114,7 +114,7 @@ def test_unusable_arguments(texts, options):
 
 
 def zero_type_tokenizer(pad_token: str | None = "<pad>") -> PreTrainedTokenizerFast:
-    """A tokenizer of RoBERTa's kind: special tokens around and between, type ids all 0."""
+    """A tokenizer like RoBERTa's: special tokens around and between sentences, all type ids 0."""
     words = ["<s>", "<pad>", "</s>", "a", "b", "c"]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<s>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -1,4 +1,4 @@
-"""The training loop and the steps around it, on tiny models and data made here."""
+"""The training loop and the steps around it, on tiny models and generated data."""
 
 import json
 import math
@@ -59,7 +59,7 @@ class TestRun:
         assert json.loads(record_file.read_text()) == run
         assert run["command"] == "python run_glue_style.py --task_name custom"
         assert run["data"]["rows"] == {"train": 56, "validation": 21, "test": 21}
-        assert not list(output.glob(".*"))  # nothing temporary is left
+        assert not list(output.glob(".*"))  # no temporary files are left
 
         predictions = (output / "predict_results_custom.txt").read_text().splitlines()
         assert predictions[0] == "index\tprediction" and len(predictions) == 22
@@ -140,7 +140,7 @@ class TestRun:
         assert "step_*" in (tmp_path / ".gitignore").read_text().splitlines()
         assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("*.md"))
 
-    def test_refused_repository_is_known_before_training(self, tmp_path, questions, monkeypatch):
+    def test_rejected_repository_is_reported_before_training(self, tmp_path, questions, monkeypatch):
         class RefusingApi:
             def __init__(self, token=None):
                 self.token = token
@@ -167,7 +167,7 @@ class TestResume:
         ids=["middle", "end of epoch", "accumulation", "schedule", "epoch"],
     )
     def test_is_exact(self, tmp_path, questions, changes):
-        """A run resumed from its first checkpoint ends as the uninterrupted one, with dropout on."""
+        """A run resumed from its first checkpoint ends like the uninterrupted one, with dropout enabled."""
         whole, resumed = tmp_path / "whole", tmp_path / "resumed"
         expected = train(options(whole, questions, **changes))
         checkpoints = sorted(whole.glob("*_*/checkpoint.json"), key=lambda path: int(path.parent.name.split("_")[1]))
@@ -189,7 +189,7 @@ class TestResume:
             assert [entry for entry in uninterrupted if entry["step"] > step] == continued
 
     def test_dropout_is_on_and_random_state_matters(self, tmp_path, questions):
-        """The test above would not notice a lost random state if dropout had no effect."""
+        """Without an effect of dropout the test above would not notice a lost random state."""
         changes = {"checkpointing_steps": "5", "max_train_steps": 10}
         train(options(tmp_path / "whole", questions, **changes))
         (tmp_path / "whole" / "step_5" / "random_states_0.pkl").unlink()
@@ -199,7 +199,7 @@ class TestResume:
             assert_same_state(tmp_path / "whole" / "step_10", tmp_path / "resumed" / "step_10")
 
     def test_remembers_the_best_model(self, tmp_path, questions, monkeypatch):
-        """The best model of before the interruption is the result if nothing better comes after it."""
+        """The best model before the interruption is the result if no better one follows."""
         values = iter([0.9, 0.1, 0.2, 0.1, 0.2])
         monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": next(values)})
         changes = {"checkpointing_steps": "epoch", "early_stopping_patience": 2}
@@ -220,7 +220,7 @@ class TestResume:
         kept = load_file(tmp_path / "resumed" / "model.safetensors")
         assert all(torch.equal(best[name], kept[name]) for name in kept)
 
-    def test_refuses_what_is_no_checkpoint(self, tmp_path, questions):
+    def test_refuses_a_folder_without_a_checkpoint(self, tmp_path, questions):
         for folder in (tmp_path / "missing", tmp_path):
             with pytest.raises(InputError, match="is not a checkpoint"):
                 train(options(tmp_path / "out", questions, resume_from_checkpoint=str(folder)))
@@ -231,7 +231,7 @@ class TestResume:
             train(options(tmp_path, questions, learning_rate=0.02, resume_from_checkpoint=str(tmp_path / "step_1")))
 
     def test_refuses_other_data(self, tmp_path, questions):
-        """As many rows, but of another fold or another file: what was trained on would be tested on."""
+        """The same number of rows from another fold or file: training rows would become test rows."""
         own = {"train_file": questions["train_file"], "num_folds": 5}
         train(options(tmp_path, own, checkpointing_steps="1", max_train_steps=1))
         resume = {"resume_from_checkpoint": str(tmp_path / "step_1")}
@@ -254,7 +254,7 @@ class TestLoop:
         events = read_log(tmp_path, "validation")
         assert [entry["step"] for entry in events] == [2, 4, 6, 8, 10]
         assert [entry["best"] for entry in events] == [True, False, True, False, False]
-        assert events[1]["validation_accuracy"] is None  # NaN is no JSON
+        assert events[1]["validation_accuracy"] is None  # JSON has no NaN
         assert run["training"]["best_step"] == 6 and run["training"]["steps"] == 10
         best = load_file(tmp_path / "step_6" / "model.safetensors")
         assert all(torch.equal(best[name], value) for name, value in load_file(tmp_path / "model.safetensors").items())
@@ -270,7 +270,7 @@ class TestLoop:
 
     @pytest.mark.parametrize("rows", [8, 4], ids=["whole group", "short group"])
     def test_accumulated_batches_are_one_batch(self, tmp_path, rows, monkeypatch):
-        """One update of 8 rows, or of two batches of 4; an incomplete group at the end of an epoch counts in full."""
+        """One update of 8 rows equals one of two batches of 4, also in an incomplete group at the end of an epoch."""
         monkeypatch.setattr(
             loop_module, "build_optimizer", lambda model, *_, **__: torch.optim.SGD(model.parameters(), lr=1.0)
         )

@@ -115,8 +115,9 @@ def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> 
             f"data directory {data_dir} does not exist; give the directory that contains {task.local.location}/"
         )
     folder, paths = data_dir / task.local.location, {}
-    for split in task.local.splits.keys() - skip.keys():
-        stems = task.local.splits[split]
+    for split, stems in task.local.splits.items():
+        if split in skip:
+            continue
         candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in TABLE_SUFFIXES)
         if path := next(filter(Path.is_file, candidates), None):
             paths[split] = path

@@ -98,9 +98,10 @@ def choose(entries: tuple, names: list[str] | None, kind: str, table: str) -> tu
     """
     known = {slug(entry.name): entry for entry in entries}
     wanted = {slug(name): name for name in names or known}
-    for key in wanted.keys() - known.keys():
-        choices = ", ".join(entry.name for entry in entries)
-        raise InputError(f"{table} has no {kind} {wanted[key]!r}; choose one of {choices}")
+    for key, name in wanted.items():
+        if key not in known:
+            choices = ", ".join(entry.name for entry in entries)
+            raise InputError(f"{table} has no {kind} {name!r}; choose one of {choices}")
     return tuple(entry for key, entry in known.items() if key in wanted)
 
 
