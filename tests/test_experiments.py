@@ -159,7 +159,7 @@ def trained(monkeypatch) -> list[RunArguments]:
         return 0
 
     monkeypatch.setattr(runner, "_call", call)
-    monkeypatch.setattr(runner, "missing_data", lambda task, data_dir: None)
+    monkeypatch.setattr(runner, "missing_data", lambda tasks, data_dir: {})
     return started
 
 

@@ -90,10 +90,7 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
             "them again, or give another --output_dir",
             file=sys.stderr,
         )
-    reasons = {
-        task: missing_data(task, data_dir) for task in dict.fromkeys(run.task for run in runs if not run.record)
-    }
-    missing = {task: reason for task, reason in reasons.items() if reason}
+    missing = missing_data({run.task for run in runs if not run.record}, data_dir)
     left = [run for run in runs if not run.record and run.task not in missing]
     print(f"{options.table}: {len(finished)} finished before, {len(left)} to train", file=sys.stderr)
     for count, run in enumerate(train_all(left, options.table, jobs=options.jobs, keep_models=options.keep_models), 1):

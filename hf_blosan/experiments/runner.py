@@ -171,13 +171,16 @@ def _arguments(table: Table, row: Row, task: str, output_dir: Path, argv: list[s
     return replace(arguments, config_overrides=format_config_overrides({**row.overrides, **given}) or None)
 
 
-def missing_data(task: str, data_dir: str | None) -> str | None:
-    """Why the rows of a task cannot be loaded; None if they can."""
+def missing_data(tasks: Iterable[str], data_dir: str | None) -> dict[str, str]:
+    """Tasks whose rows cannot be loaded -> the reason."""
     disable_progress_bars()
-    try:
-        load_task(task, data_dir=data_dir, seed=0)
-    except InputError as error:
-        return str(error)
+    missing = {}
+    for task in tasks:
+        try:
+            load_task(task, data_dir=data_dir, seed=0)
+        except InputError as error:
+            missing[task] = str(error)
+    return missing
 
 
 def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bool = False) -> Iterator[Run]:
