@@ -58,7 +58,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
         name in ``targets`` -> float32 tensor.
 
     Raises:
-        InputError: a variable is superfluous, missing or of a wrong shape; the message names it.
+        InputError: a variable is superfluous, missing or has the wrong shape; the message names it.
     """
     sources: dict[str, dict[str, Tensor]] = defaultdict(dict)
     surplus = []
@@ -82,7 +82,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
 
 
 def _separate_products(variables: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Split variables that the authors store side by side: queries, keys and values; maps of [input; state]."""
+    """Split variables that the authors concatenate: queries, keys and values; maps of [input; state]."""
     separated = {}
     for name, array in variables.items():
         scope, _, leaf = name.rpartition("/")
@@ -103,7 +103,7 @@ def _separate_products(variables: dict[str, Tensor]) -> dict[str, Tensor]:
     return separated
 
 
-# Number of gates side by side in the kernels of recurrent cells.
+# Number of gates concatenated in the kernels of recurrent cells.
 GATES = {"lstm_cell": 4, "gru_cell/gates": 2, "gru_cell/candidate": 1}
 RECURRENT_KERNEL = re.compile(f"(?:{'|'.join(GATES)})$")
 
@@ -135,7 +135,7 @@ def _target_of(name: str, rules: dict[str, str]) -> tuple[str | None, str]:
 
 
 def _assemble(target: str, leaves: dict[str, Tensor], shape: torch.Size) -> Tensor:
-    """One parameter from its variables: dense weights are (in, out); heads are separate, stacked or side by side."""
+    """One parameter from its variables: dense weights are (in, out); heads are separate, stacked or concatenated."""
     ordered = sorted(leaves, key=lambda leaf: [int(i) for i in re.findall(r"\d+", leaf)])
     arrays = [leaves[leaf].float() for leaf in ordered]
     result = arrays[0]
@@ -202,7 +202,7 @@ def _multihead_fields(shapes: dict[str, list[torch.Size]]) -> dict:
 
 
 def _heads_that_show(matrices: list[torch.Size]) -> dict:
-    """The number of heads if their matrices are separate or stacked; it does not show if they are side by side."""
+    """The number of heads if their matrices are separate or stacked; concatenated ones do not show it."""
     if len(matrices) == 1 and len(matrices[0]) == 2:
         return {}
     return {"num_heads": matrices[0][0] if len(matrices[0]) == 3 else len(matrices)}
@@ -273,7 +273,7 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
         config["pooling"] = "additive"
     config |= family
     if model_type in ("mtsa", "multihead") and "num_heads" not in config | overrides:
-        raise InputError("the arrays do not show how many heads are side by side in a matrix; give num_heads")
+        raise InputError("the arrays do not show how many heads are concatenated in a matrix; give num_heads")
     head_fields, head = _head(shapes, size, hidden_size)
     try:
         return AutoConfig.for_model(model_type, **(config | head_fields | overrides)), head
@@ -307,7 +307,7 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
         overrides: configuration fields that the shapes do not show (``activation``, ``block_length``, ...).
 
     Raises:
-        InputError: variables are missing, superfluous or of a wrong shape; the message names them.
+        InputError: variables are missing, superfluous or have the wrong shape; the message names them.
     """
     config, head = infer_config(model_type, variables, **overrides)
     try:

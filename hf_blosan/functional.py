@@ -1,5 +1,11 @@
 """The operators of the package: the papers' equations as functions of tensors."""
 
+from .models.attention import (
+    directional_attention,
+    linear_recurrence,
+    source2token_attention,
+    tensorized_attention,
+)
 from .models.equations import (
     IMPLEMENTATIONS,
     SCORE_FUNCTIONS,
@@ -10,10 +16,6 @@ from .models.equations import (
     spread_scores,
     tensorized_attention_weights,
 )
-from .models.fused_blosan import directional_attention
-from .models.fused_recurrence_blosan import linear_recurrence
-from .models.fused_source2token_blosan import source2token_attention
-from .models.fused_tensorized_blosan import tensorized_attention
 from .models.masks import DIRECTIONS, mask_from_heads, order_mask
 
 __all__ = [

@@ -21,7 +21,7 @@ from .tasks import Task
 
 
 class _OfflineMetric(evaluate.Metric):
-    """Common parts; subclasses define ``key``, ``value_type`` and ``score``, and are described by their docstrings."""
+    """Common parts; subclasses define ``key``, ``value_type`` and ``score``; their docstrings describe them."""
 
     key: str
     value_type = "int64"

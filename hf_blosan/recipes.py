@@ -42,7 +42,7 @@ class Recipe:
 
 
 def find_recipe(settings: str, encoder: str) -> Recipe:
-    """The row for a task family and an encoder; raises InputError for an unknown encoder."""
+    """The recipe of an encoder for a task family; raises InputError if the encoder is unknown."""
     if encoder not in _ROWS:
         raise InputError(f"no settings are recorded for encoder {encoder!r}; choose one of {', '.join(sorted(_ROWS))}")
     return _ROWS[encoder][settings]

@@ -1,7 +1,7 @@
-"""Names of the variables in the authors' TensorFlow checkpoints, and of the modules that they become here.
+"""Names of the variables in the authors' TensorFlow checkpoints, and the modules they correspond to here.
 
-Every table maps patterns of variable scopes to module names, component by component; the leaf (W, bias, W_1_0 ...)
-follows the scope.
+Each table maps patterns of a component's variable scopes to module names; the leaf (W, bias, W_1_0 ...) follows the
+scope.
 """
 
 DISA = {

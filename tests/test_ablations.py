@@ -91,8 +91,8 @@ def test_without_token2token_keys_differ_by_source2token_alone():
     """H_i = sum of exp(S_j) v_j / sum of exp(S_j) over the visible j."""
     model = make(AutoModel, "mtsa", token2token=False)
     layer, seen = model.context.layers[0].attention, {}
-    layer.value_map.register_forward_hook(lambda m, i, o: seen.__setitem__("v", o))
-    layer.source_scores.register_forward_hook(lambda m, i, o: seen.__setitem__("scores", o))
+    layer.value_map.register_forward_hook(lambda m, i, o: seen.__setitem__("v", torch.nn.functional.elu(o)))
+    layer.source_scores[-1].register_forward_hook(lambda m, i, o: seen.__setitem__("scores", o))
     layer.gate.register_forward_hook(lambda m, i, o: seen.__setitem__("attended", i[0][..., 6:]))
     batch = sentences(9, 4)
     model(**batch)

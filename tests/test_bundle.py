@@ -1,6 +1,8 @@
 """hf_blosan/models is flat and closed, so that a checkpoint on the Hub can carry its code with it."""
 
 import ast
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,20 +12,20 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 import hf_blosan
-from hf_blosan.auto import ENCODERS
+from hf_blosan.models import attention
 
 BUNDLE = Path(hf_blosan.__file__).parent / "models"
 FILES = sorted(path for path in BUNDLE.glob("*.py") if path.name != "__init__.py")
-# What the core depends on, and the kernels' optional packages, which only a try may import.
 CORE = {"torch", "transformers", "safetensors", "tokenizers", "numpy", "huggingface_hub"} | set(
     sys.stdlib_module_names
 )
-OPTIONAL = {"numba", "llvmlite", "triton"}  # llvmlite is part of numba
+NOT_IN_THE_BUNDLE = ("numba", "triton", "ctypes", "custom_op", "torch.library")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_imports_stay_in_the_bundle(path):
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    tree = ast.parse(text)
     guarded = {id(node) for block in ast.walk(tree) if isinstance(block, ast.Try) for node in ast.walk(block)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -32,39 +34,103 @@ def test_imports_stay_in_the_bundle(path):
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             for name in (name.partition(".")[0] for name in names):
-                if name in OPTIONAL:
-                    assert id(node) in guarded, f"{path.name}:{node.lineno}: {name} outside try"
+                if name == "hf_blosan":  # the one door to the kernels
+                    assert path.name == "attention.py" and id(node) in guarded, f"{path.name}:{node.lineno}"
                 else:
-                    assert name in CORE, f"{path.name}:{node.lineno}: {name} is no core dependency"
+                    assert name in CORE, f"{path.name}:{node.lineno}: {name} is not a core dependency"
+    assert not [word for word in NOT_IN_THE_BUNDLE if word in text], path.name
 
 
-LOAD_WITHOUT_PACKAGE = """
-import sys
-sys.modules["hf_blosan"] = None  # importing it raises ImportError
+LOAD = """
+import json, sys
+if sys.argv[1] == "without":
+    sys.modules["hf_blosan"] = None  # importing it raises ImportError
 import torch
 from transformers import AutoModel
-model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
-assert "transformers_modules" in type(model).__module__
+models = [AutoModel.from_pretrained(path, trust_remote_code=True) for path in sys.argv[3:]]
+assert all("transformers_modules" in type(model).__module__ for model in models)
 ids = torch.arange(2, 12)[None]
-torch.save(model(ids).pooler_output, sys.argv[2])
+torch.save([model(ids).pooler_output for model in models], sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("model_type", [config.model_type for config, *_ in ENCODERS])
-def test_checkpoint_carries_its_code(model_type, tmp_path, monkeypatch):
-    """Saved with its code, a model loads where the package is not installed, with equal results."""
-    config = AutoConfig.for_model(model_type, vocab_size=20, embedding_size=24, hidden_size=24)
-    model = AutoModel.from_config(config).eval()
-    monkeypatch.setattr(type(config), "_auto_class", "AutoConfig")
+def save_with_code(model, folder, monkeypatch):
+    monkeypatch.setattr(type(model.config), "_auto_class", "AutoConfig")
     monkeypatch.setattr(type(model), "_auto_class", "AutoModel")
-    model.save_pretrained(tmp_path / "model")
-    command = [sys.executable, "-c", LOAD_WITHOUT_PACKAGE, str(tmp_path / "model"), str(tmp_path / "out.pt")]
-    run = subprocess.run(command, capture_output=True, text=True, env=_environment(tmp_path))
+    model.save_pretrained(folder)
+
+
+def load_elsewhere(package, tmp_path, *folders):
+    """The sentence vectors of models with their own code, in a fresh process with or without the package."""
+    command = [sys.executable, "-c", LOAD, package, str(tmp_path / "out.pt"), *map(str, folders)]
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert torch.equal(torch.load(tmp_path / "out.pt"), model(torch.arange(2, 12)[None]).pooler_output)
+    return torch.load(tmp_path / "out.pt")
 
 
-def _environment(tmp_path):
-    import os
+def make(model_type):
+    config = AutoConfig.for_model(model_type, vocab_size=20, embedding_size=24, hidden_size=24)
+    return AutoModel.from_config(config).eval()
 
-    return {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+
+def test_checkpoints_carry_their_code(tmp_path, monkeypatch):
+    """Saved with their code, models load where the package is not installed, with equal results."""
+    model_types = ("disan", "biblosan", "mtsa", "birnn")
+    models = [make(model_type) for model_type in model_types]
+    for model_type, model in zip(model_types, models, strict=True):
+        save_with_code(model, tmp_path / model_type, monkeypatch)
+    carried = sorted((tmp_path / "disan").glob("*.py"))
+    assert len(carried) <= 12 and sum(len(path.read_text().splitlines()) for path in carried) <= 2200
+    monkeypatch.setattr(attention, "kernels", None)  # what the models have there
+    found = load_elsewhere("without", tmp_path, *(tmp_path / model_type for model_type in model_types))
+    for vectors, model in zip(found, models, strict=True):
+        assert torch.equal(vectors, model(torch.arange(2, 12)[None]).pooler_output)
+
+
+@pytest.mark.parametrize(
+    "order", [("one", "other"), pytest.param(("other", "one"), marks=pytest.mark.slow)], ids=" before ".join
+)
+def test_bundles_do_not_touch_each_other(order, tmp_path, monkeypatch):
+    """Two bundles in one process, one of them with a changed equation."""
+    model = make("disan")
+    for name in ("one", "other"):
+        save_with_code(model, tmp_path / name, monkeypatch)
+    equations = tmp_path / "other" / "equations.py"
+    text = equations.read_text()
+    assert text.count("scale * torch.tanh(") == 1
+    equations.write_text(text.replace("scale * torch.tanh(", "0.5 * scale * torch.tanh("))
+    found = load_elsewhere("without", tmp_path, *(tmp_path / name for name in order))
+    vectors = dict(zip(order, found, strict=True))
+    monkeypatch.setattr(attention, "kernels", None)
+    expected = model(torch.arange(2, 12)[None]).pooler_output
+    assert torch.equal(vectors["one"], expected) and not torch.allclose(vectors["other"], expected)
+
+
+def test_a_bundle_finds_the_kernels(tmp_path, monkeypatch):
+    """Where the package is installed, a checkpoint with its own code uses its kernels if their interface fits."""
+    script = """
+import json, sys
+import torch
+from transformers import AutoModel
+from hf_blosan import kernels
+found = []
+for interface in (kernels.INTERFACE, kernels.INTERFACE + 1):
+    kernels.INTERFACE = interface
+    model = AutoModel.from_pretrained(sys.argv[1 + len(found)], trust_remote_code=True)
+    module = sys.modules[type(model).__module__.replace("modeling_disan", "attention")]
+    found.append(module.kernels is not None)
+print(json.dumps(found))
+"""
+    for name in ("one", "other"):
+        save_with_code(make("disan"), tmp_path / name, monkeypatch)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        config["model_type"] = "not_registered"  # so that the installed classes do not take over
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        for path in (tmp_path / name).glob("configuration_disan.py"):
+            path.write_text(path.read_text().replace('model_type = "disan"', 'model_type = "not_registered"'))
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": str(BUNDLE.parents[1])}
+    command = [sys.executable, "-c", script, str(tmp_path / "one"), str(tmp_path / "other")]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout.splitlines()[-1]) == [True, False]

@@ -87,7 +87,7 @@ def test_missing_surplus_and_misshapen_variables_are_named():
 
 def test_a_block_length_without_data_to_find_it_from_is_refused():
     arrays = variables("task_snli_biblosa")
-    with pytest.raises(InputError, match='block_length="auto": the training command'):
+    with pytest.raises(InputError, match='block_length="auto" is resolved by the training command'):
         convert_model("biblosan", arrays, block_length="auto")
 
 

@@ -74,10 +74,13 @@ def quantities(layer, name, seen):
     def out(child):
         return seen[f"{name}.{child}".lstrip(".")][1]
 
+    def activated(child):
+        return layers.ACTIVATIONS[layer.activation](out(child))
+
     _, maps = seen[name][1]
     if isinstance(layer, DirectionalSelfAttention):
         return {
-            "rep_map": out("dense_map"),
+            "rep_map": activated("dense_map"),
             "dependent": out("attention.key_map"),
             "head": out("attention.query_map"),
             "attn_result": out("attention")[0],
@@ -87,7 +90,7 @@ def quantities(layer, name, seen):
         }
     if isinstance(layer, MaskedBlockSelfAttention):
         inputs, _ = seen[f"{name}.global_attention".lstrip(".")]
-        rep_map = out("dense_map")
+        rep_map = activated("dense_map")
         keys, queries = out("block_attention.alignment_map").chunk(2, dim=-1)
         context, gate = out("fusion").chunk(2, dim=-1)
         of_tokens = {
@@ -106,18 +109,20 @@ def quantities(layer, name, seen):
             "output": seen[name][1][0],
         }
     if isinstance(layer, TensorizedSelfAttention):
-        values = {"v": "value_map", "q": "query_map", "k": "key_map", "multi_logits": "source_scores"}
+        values = {"q": "query_map", "k": "key_map", "multi_logits": f"source_scores.{len(layer.source_scores) - 1}"}
         found = {quantity: out(child).transpose(0, 1) for quantity, child in values.items()}
+        found["v"] = (activated if layer.value_activation else out)("value_map").transpose(0, 1)
         if maps.gates:
             found["fusion_gate"] = maps.gates[0].transpose(0, 1)
         return found
     if isinstance(layer, MultiHeadLayer):
         maps_BHND = {letter: out(f"{map_}_map") for letter, map_ in (("Q", "query"), ("K", "key"), ("V", "value"))}
+        maps_BHND = {letter: layers.ACTIVATIONS[layer.activation](map_) for letter, map_ in maps_BHND.items()}
         if layer.variant == "relu":
             return {letter: map_.transpose(1, 2).flatten(2) for letter, map_ in maps_BHND.items()}
         found = {f"{letter}_map": map_.transpose(0, 1) for letter, map_ in maps_BHND.items()}
         return {**found, "prob_dist": maps.attentions[0].transpose(0, 1)}
-    return {"map1": out("hidden"), "map2": out("scores"), "soft": maps}
+    return {"map1": activated("hidden"), "map2": out("scores"), "soft": maps}
 
 
 LAYERS = (DirectionalSelfAttention, MaskedBlockSelfAttention, TensorizedSelfAttention, MultiHeadLayer, Source2Token)

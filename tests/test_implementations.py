@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
+from hf_blosan.kernels.library import NAMESPACE, has_cpu_kernels
 from hf_blosan.models import layers
-from hf_blosan.models.kernels_cpu_blosan import available
 
 # There is nothing to choose where neither context nor pooler attends.
 every_encoder = pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name != "textcnn-max"])
@@ -46,14 +46,14 @@ class Calls(TorchDispatchMode):
         self.own = set()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.namespace == "hf_blosan":
+        if function.namespace == NAMESPACE:
             self.own.add(function.name())
         return function(*args, **(kwargs or {}))
 
 
 @every_encoder
 def test_eager_is_torch_alone(model_type):
-    """So that it can be vectorised, and differentiated as often as anybody likes."""
+    """So that it works under every transform of torch.func and has derivatives of every order."""
     model = make(AutoModelForSequenceClassification, model_type)
     model.set_attn_implementation("eager")
     with Calls() as calls:
@@ -64,7 +64,7 @@ def test_eager_is_torch_alone(model_type):
     model.set_attn_implementation("auto")
     with Calls() as calls, torch.no_grad():
         model(**sentences(9, 5))
-    assert calls.own or not available()
+    assert calls.own or not has_cpu_kernels()
 
 
 @every_encoder
@@ -94,7 +94,9 @@ def test_output_attentions_of_the_configuration(model_type):
 
 
 @every_encoder
-@every_implementation
+@pytest.mark.parametrize(
+    "implementation", ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "fused", "linear"))]
+)
 def test_compiles_in_one_graph(model_type, implementation):
     model = make(AutoModel, model_type)
     model.set_attn_implementation(implementation)
@@ -135,13 +137,13 @@ def test_autocast(model_type, implementation, dtype):
 
 @every_encoder
 def test_hooked_layers_are_called_as_they_are(model_type):
-    """Products are taken apart only where nobody looks, and give the same."""
+    """A step runs as one kernel only without hooks on its maps, and gives the same with them."""
     model, hooked = make(AutoModel, model_type), make(AutoModel, model_type)
     seen = []
     for name, module in hooked.named_modules():
-        if isinstance(module, (layers.Dense, layers.HeadDense)):
+        if isinstance(module, (torch.nn.Linear, layers.HeadLinear)):
             module.register_forward_hook(lambda *_, name=name: seen.append(name))
     batch = sentences(9, 4)
     torch.testing.assert_close(hooked(**batch).pooler_output, model(**batch).pooler_output)
-    dense = [n for n, m in hooked.named_modules() if isinstance(m, (layers.Dense, layers.HeadDense))]
+    dense = [n for n, m in hooked.named_modules() if isinstance(m, (torch.nn.Linear, layers.HeadLinear))]
     assert set(seen) == set(dense)

@@ -74,6 +74,7 @@ train(options(output / "resumed", data, resume_from_checkpoint=str(output / "who
 """
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path):
     """Half as many updates, every row predicted once, one model, and exact resume."""
     data = write_splits(tmp_path / "data", question_rows, train=64)

@@ -13,10 +13,10 @@ from transformers import (
 )
 
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.auto import ENCODERS
+from hf_blosan.auto import FAMILIES
 from hf_blosan.tokenization import build_tokenizer
 
-MODEL_TYPES = [config.model_type for config, *_ in ENCODERS]
+MODEL_TYPES = list(FAMILIES)
 FIRST = ["the dog sees the cat", "a bird sings", "the cat sleeps", "no dog sings"] * 4
 SECOND = ["the cat sees the dog", "a bird sings", "the cat does not sleep", "the bird sings"] * 4
 SMALL = {"embedding_size": 24, "hidden_size": 24, "classifier_size": 8, "num_sentences": 2}

@@ -1,4 +1,4 @@
-"""What every encoder of the package can be told: the common configuration, and its checks."""
+"""The configuration common to all encoders, and its checks."""
 
 from dataclasses import field
 from typing import Literal
@@ -11,43 +11,44 @@ Direction = Literal["forward", "backward", "diagonal", "full"]
 
 @strict
 class SentenceEncoderConfig(PreTrainedConfig):
-    """Fields shared by DiSAN, Bi-BloSAN and MTSA; the defaults are the papers' SNLI setting where they agree.
+    """Fields of all encoders; the defaults are the papers' SNLI settings where these agree.
 
     Args:
-        vocab_size: rows of the word table, fixed ones included.
+        vocab_size: rows of the word table, including fixed ones.
         embedding_size: width of a word vector.
         hidden_size: width of a token representation and of the sentence vector, all directions together.
-        activation: of the dense maps, of source2token and of the classifier.
-        dropout: probability of dropping an element of a dense layer's input (the papers' 1 - keep).
-        directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]`` knows no
-            word order.
+        activation: activation function of dense maps, source2token and classifier.
+        dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
+        directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]`` ignores word
+            order.
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
-            (DiSAN; MTSA takes one for each head as well).
+            (DiSAN and MTSA; MTSA also accepts one per head).
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
-        pooling: ``"source2token"`` (a weight for each feature) or ``"additive"`` (one weight for each token).
-        num_hidden_layers: context-fusion layers; one in the papers' classification models. Several have residuals,
-            see ``stack.StackableLayer``.
-        embedding_trainable: ``"all"`` rows but [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are constant
-            zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are trained;
-            ``"none"``.
+        pooling: ``"source2token"`` (a weight per feature) or ``"additive"`` (one weight per token).
+        num_hidden_layers: context-fusion layers; one in the papers' classification models. A stack has residual
+            connections, see ``stack.StackableLayer``.
+        embedding_trainable: ``"all"`` rows except [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are
+            constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
+            trained; or ``"none"``.
         num_fixed_embeddings: see ``embedding_trainable``.
-        num_sentences: 1, or 2 for pairs, which are told apart by ``token_type_ids``.
+        num_sentences: 1, or 2 for pairs, whose sentences are distinguished by ``token_type_ids``.
         classifier_size: width of the classifier's hidden layer.
-        classifier_highway: put a highway layer in front of the last layer (SNLI models of Bi-BloSAN and MTSA).
+        classifier_highway: put a highway layer before the last layer (SNLI models of Bi-BloSAN and MTSA).
         classifier_bias: give the last layer a bias (the authors' single-sentence classifiers have none).
-        score_min, score_max, num_score_classes: pair regression spreads a score over that many evenly spaced classes.
-        initializer_range: half the width of the uniform distribution untrained word vectors start from.
-        unk_token_id: row of unknown words.
+        score_min, score_max, num_score_classes: range of the scores in pair regression, and the number of evenly
+            spaced classes over which a score is spread.
+        initializer_range: word vectors are initialised uniformly between minus and plus this value.
+        unk_token_id: row for unknown words.
 
     Raises:
-        huggingface_hub.errors.StrictDataclassError: a value of the wrong type or an impossible combination.
+        huggingface_hub.errors.StrictDataclassError: a value has the wrong type, or a combination is impossible.
     """
 
     attribute_map = {"hidden_act": "activation", "hidden_dropout_prob": "dropout"}
     keys_to_ignore_at_inference = ["hidden_states", "attentions", "gates", "pooler_attentions"]
-    stackable = False  # whether one layer may follow upon another
+    stackable = False  # whether num_hidden_layers may exceed 1
 
-    # Not None: the Auto classes look through it where several classes stand behind one config.
+    # Not None: where several model classes share one config class, the Auto classes search this list.
     architectures: list[str] | None = field(default_factory=list)
     vocab_size: int = 30522
     embedding_size: int = 300
@@ -72,7 +73,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
 
-    # PreTrainedConfig grants attention weights to attn_implementation="eager" alone; here all of them have weights.
+    # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property
     def output_attentions(self):
         return self._output_attentions
@@ -100,7 +101,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     @property
     def window_counts(self) -> dict[str, int]:
-        """What ``windows`` may be given for, and how many of it there are."""
+        """What there may be one window for, with the number of each."""
         return {}
 
     def validate_windows(self):
@@ -146,8 +147,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     def validate_scores(self):
         if not self.score_min < self.score_max:
-            raise ValueError(f"score_min={self.score_min} is not below score_max={self.score_max}; swap or mend them")
+            raise ValueError(f"score_min={self.score_min} is not below score_max={self.score_max}; change one of them")
         if self.num_score_classes < 2:
             raise ValueError(
-                f"num_score_classes={self.num_score_classes}: scores need at least 2 classes to lie between"
+                f"num_score_classes={self.num_score_classes}: scores need at least 2 classes to be spread over"
             )

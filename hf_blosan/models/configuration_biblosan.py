@@ -11,17 +11,17 @@ from .configuration_base import SentenceEncoderConfig
 class BiBloSANConfig(SentenceEncoderConfig):
     """Bi-directional block self-attention network (Shen et al. 2018, arXiv 1804.00857).
 
-    Fields beside the common ones:
+    Fields in addition to the common ones:
 
     Args:
-        block_length: tokens in a block; :func:`optimal_block_length` finds it from the lengths of the data.
-            ``"auto"`` leaves that to the training command, which stores the number; no model is built from it.
-        mask_padding_blocks: hide blocks that hold padding only from the attention between blocks, so that a sentence's
-            vector does not depend on what it is batched with. ``False`` is the authors' code.
-        fuse_local: give a token what it saw inside its block (h of Eq. 16-18). ``False`` is the ablation "without
-            local": block vectors are made of the results inside blocks still, tokens get theirs back alone.
-        fuse_global: give a token what its block saw of other blocks (E of Eq. 16-18). ``False`` is the ablation
-            "without global": no block vectors and no attention between blocks.
+        block_length: tokens per block; ``optimal_block_length`` computes it from the lengths of the data. With
+            ``"auto"`` the training command does so and stores the number; no model can be built from it.
+        mask_padding_blocks: hide blocks that contain only padding from the attention between blocks, so that a
+            sentence's vector does not depend on the rest of its batch. ``False`` is the authors' code.
+        fuse_local: include the attention inside blocks in a token's fusion (h of Eq. 16-18). ``False`` is the ablation
+            "without local": attention inside blocks is used only to compute block vectors.
+        fuse_global: include the attention between blocks in a token's fusion (E of Eq. 16-18). ``False`` is the
+            ablation "without global": no block vectors and no attention between blocks.
     """
 
     model_type = "biblosan"

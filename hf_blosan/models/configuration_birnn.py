@@ -11,13 +11,14 @@ from .configuration_base import SentenceEncoderConfig
 class BiRNNConfig(SentenceEncoderConfig):
     """Bi-LSTM, Bi-GRU and Bi-SRU, the recurrent baselines of DiSAN and Bi-BloSAN (arXiv 1709.04696, 1804.00857).
 
-    Fields beside the common ones. ``directions`` are the ways a row is read, ``"forward"`` or ``"backward"``;
-    ``activation`` is used in source2token and the classifier only; the papers print no equations of these cells, so
-    both formulations compute what the authors' code does.
+    Fields in addition to the common ones. ``directions`` are the directions in which a row is read, ``"forward"`` or
+    ``"backward"``; ``activation`` is used only in source2token and the classifier; the papers print no equations of
+    these cells, so both formulations compute what the authors' code does.
 
     Args:
-        cell: ``"lstm"``; ``"gru"``, TensorFlow's form and not torch's; ``"sru"``, or ``"sru_normal"`` with a scale
-            and a shift after its product. An SRU passes its input on, so a direction is as wide as a word vector:
+        cell: ``"lstm"``; ``"gru"``, in TensorFlow's form rather than torch's; ``"sru"``, or ``"sru_normal"`` with
+            a scale and a shift after its matrix product. An SRU adds its input to its output, so a direction is as
+            wide as a word vector:
             ``hidden_size = len(directions) * embedding_size``.
     """
 

@@ -6,8 +6,8 @@ from huggingface_hub.dataclasses import strict
 
 from .configuration_base import SentenceEncoderConfig
 
-# What each formulation says of the choices below when the user does not (PAPER: Eq. 7, 9, 13; RELEASED: the authors'
-# single-layer classification models, and their function for several layers).
+# Defaults of the fields below in each formulation ("paper": Eq. 7, 9, 13; "released": the authors' single-layer
+# classification models, and their function for several layers).
 FORMULATIONS = {
     "released": {
         "score_function": "sigmoid",
@@ -43,18 +43,18 @@ FORMULATIONS = {
 class MTSAConfig(SentenceEncoderConfig):
     """Multi-mask tensorized self-attention (Shen et al. 2019, arXiv 1805.00912).
 
-    Fields beside the common ones; the heads are dealt out evenly to ``directions``, and to ``windows``, of which there
-    may be one for each direction or one for each head. Fields from ``score_function`` on follow ``formulation`` unless
-    they are given; in the released code a model of several layers has others than one of a single layer. A saved
-    configuration holds them all as given.
+    Fields in addition to the common ones. The heads are divided evenly among ``directions``, and among ``windows``, of
+    which there may be one per direction or one per head. The defaults of ``score_function`` and all fields after it
+    depend on ``formulation`` and, in the released code, on whether the model has several layers. A saved configuration
+    contains their values.
 
     Args:
-        num_heads: heads over ``hidden_size`` features; 2 (one a direction) in the authors' classification models.
-        attention_dropout: the authors' 1 - attention keep; token2token and source2token weights are each dropped with
+        num_heads: heads over ``hidden_size`` features; 2 (one per direction) in the authors' classification models.
+        attention_dropout: 1 - the authors' attention keep; token2token and source2token weights are each dropped with
             probability 1 - sqrt(keep).
         attend_to_self: let a token see itself.
-        token2token: weigh a key by its score with the query (E_R of Alg. 1). ``False`` is the ablation: every key that
-            the order mask shows counts the same but for its source2token weight.
+        token2token: weigh a key by its score with the query (E_R of Alg. 1). ``False`` is the ablation: visible
+            keys differ only in their source2token weights.
         source2token: weigh each feature of a key (E_S of Alg. 1). ``False`` is the ablation: E_S = 1.
         score_function: weight of a token2token score, ``"sigmoid"`` or ``"exp"``.
         scores_from: what queries, keys and source2token scores are computed from: ``"values"`` (all from v),
@@ -62,8 +62,8 @@ class MTSAConfig(SentenceEncoderConfig):
         source2token_layers: 2, or 1 linear layer without activation.
         value_bias: give the map to the values a bias.
         value_activation: apply the activation to the values.
-        fusion_gate: mix values and attention results with a gate.
-        output_layer: put a layer over all heads; linear as printed (Eq. 13), with the activation in the released code.
+        fusion_gate: mix values and attention results by a gate.
+        output_layer: add a layer over all heads; linear as printed (Eq. 13), with the activation in the released code.
     """
 
     model_type = "mtsa"
@@ -102,7 +102,7 @@ class MTSAConfig(SentenceEncoderConfig):
             )
         if self.num_heads % len(self.directions):
             raise ValueError(
-                f"num_heads={self.num_heads} cannot be dealt out evenly to {len(self.directions)} directions; "
+                f"num_heads={self.num_heads} does not divide evenly among {len(self.directions)} directions; "
                 "choose a multiple of their number"
             )
         if self.source2token_layers not in (1, 2):

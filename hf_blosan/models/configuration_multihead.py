@@ -12,17 +12,17 @@ from .configuration_base import Direction, SentenceEncoderConfig
 class MultiHeadConfig(SentenceEncoderConfig):
     """Multi-head self-attention (Vaswani et al. 2017, arXiv 1706.03762), a baseline of Bi-BloSAN (arXiv 1804.00857).
 
-    Fields beside the common ones, or other than there:
+    Fields in addition to the common ones, or different from them:
 
     Args:
         num_heads: heads over ``hidden_size`` features; the paper's 8 have 75 each. There is no output projection.
         variant: ``"sinusoidal"`` is the paper's baseline: sinusoidal positions are added to the word vectors, queries,
-            keys and values are linear maps without bias. ``"relu"`` is the other one in the authors' code: no
+            keys and values are linear maps without bias. ``"relu"`` is the other variant in the authors' code: no
             positions, relu(W x + b) for queries, keys and values.
         formulation: ``"released"`` or ``"paper"`` sinusoids: feature f of d (even f) is sin(n / 10000^(2f/d)) or, as
             usual, sin(n / 10000^(f/d)).
-        dropout: drops attention weights too; in the attention of ``"relu"`` nothing else (as released).
-        directions: none; word order comes from the positions alone.
+        dropout: also applies to attention weights; in the attention of ``"relu"`` only to them (as released).
+        directions: none; only the positions carry word order.
     """
 
     model_type = "multihead"

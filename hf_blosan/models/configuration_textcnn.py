@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 
 from .configuration_base import Direction, SentenceEncoderConfig
 
-# Windows and layers of each architecture when the user names none.
+# Default windows and number of layers of each architecture.
 ARCHITECTURES = {"multi": ((3, 4, 5), 1), "hierarchical": ((5,), 3)}
 
 
@@ -15,22 +15,22 @@ ARCHITECTURES = {"multi": ((3, 4, 5), 1), "hierarchical": ((5,), 3)}
 class TextCNNConfig(SentenceEncoderConfig):
     """Convolutional baselines of Bi-BloSAN (Shen et al. 2018, arXiv 1804.00857, Table 1): Multi-CNN and Hrchy-CNN.
 
-    Fields beside the common ones, or wider than there:
+    Fields in addition to the common ones, or with more choices:
 
     Args:
-        architecture: ``"multi"``: windows of several lengths side by side (Kim 2014, arXiv 1408.5882);
-            ``"hierarchical"``: convolutions one upon another, with gated linear units and residuals (Gehring et al.
-            2017, arXiv 1705.03122), of which the paper's has ``hidden_size=300``.
-        filter_sizes: tokens in a window; for ``"multi"`` ``[3, 4, 5]`` by default, each window with as many of the
+        architecture: ``"multi"``: windows of several lengths in parallel (Kim 2014, arXiv 1408.5882);
+            ``"hierarchical"``: a stack of convolutions with gated linear units and residuals (Gehring et al. 2017,
+            arXiv 1705.03122), with ``hidden_size=300`` in the paper.
+        filter_sizes: tokens per window; for ``"multi"`` ``[3, 4, 5]`` by default, each with an equal share of the
             features, for ``"hierarchical"`` the one window of all layers, ``[5]``.
         num_hidden_layers: 1 for ``"multi"``, any number for ``"hierarchical"``; 3 by default, as in the paper.
-        pooling: also ``"max"`` for ``"multi"``: the largest value over the windows that lie inside the sentence (Kim
-            2014), the paper's Multi-CNN. A sentence shorter than a window is filled up with zero vectors.
-        mask_padding: keep padding out of the sentence vector: the maximum runs over windows inside the sentence alone,
-            and tokens of padding are set to 0 between the layers. ``False`` is the authors' code, where a sentence's
-            vector depends on how far its batch is padded.
-        formulation: differs for ``"hierarchical"`` alone (the activation before the gate).
-        directions: none; convolutions know no order masks.
+        pooling: also ``"max"`` for ``"multi"``: the largest value over the windows inside the sentence (Kim 2014),
+            the paper's Multi-CNN. A sentence shorter than a window is padded with zero vectors.
+        mask_padding: keep padding out of the sentence vector: the maximum is taken only over windows inside the
+            sentence, and padding is set to 0 between layers. ``False`` is the authors' code, where a sentence's vector
+            depends on how far its batch is padded.
+        formulation: matters only for ``"hierarchical"`` (the activation before the gate).
+        directions: none; convolutions have no order masks.
     """
 
     model_type = "textcnn"
@@ -59,8 +59,8 @@ class TextCNNConfig(SentenceEncoderConfig):
         super().validate_layers()
         if self.architecture == "multi" and self.num_hidden_layers != 1:
             raise ValueError(
-                f'num_hidden_layers={self.num_hidden_layers} with architecture="multi", whose windows stand side by '
-                'side in one layer; set it to 1 or choose architecture="hierarchical"'
+                f'num_hidden_layers={self.num_hidden_layers} with architecture="multi", whose windows are parallel '
+                'in one layer; set it to 1 or choose architecture="hierarchical"'
             )
 
     def validate_filter_sizes(self):
@@ -80,8 +80,8 @@ class TextCNNConfig(SentenceEncoderConfig):
     def validate_padding(self):
         if not self.mask_padding and self.architecture == "multi" and self.pooling != "max":
             raise ValueError(
-                f'mask_padding=False with pooling="{self.pooling}": nothing of padding comes in either way; leave it '
-                'True, or choose pooling="max"'
+                f'mask_padding=False with pooling="{self.pooling}": padding has no effect on it either way; leave '
+                'mask_padding=True, or choose pooling="max"'
             )
 
     def validate_pooling(self):

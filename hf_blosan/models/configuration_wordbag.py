@@ -1,4 +1,4 @@
-"""Configuration of the baseline of plain word vectors."""
+"""Configuration of the baseline without context."""
 
 from dataclasses import field
 
@@ -11,16 +11,16 @@ from .configuration_base import Direction, SentenceEncoderConfig
 class WordBagConfig(SentenceEncoderConfig):
     """Word vectors without context, straight to the pooler.
 
-    It is what is left of the papers' encoders in their ablations: with ``pooling="source2token"`` Bi-BloSAN without
-    mBloSA, with ``"additive"`` without source2token either, and with ``dense_map=True, hidden_size=600`` MTSA without
+    This is what the papers' ablations leave of the encoders: with ``pooling="source2token"`` Bi-BloSAN without
+    mBloSA, with ``"additive"`` also without source2token, and with ``dense_map=True, hidden_size=600`` MTSA without
     its proposed modules.
 
-    Fields beside the common ones, or other than there:
+    Fields in addition to the common ones, or different from them:
 
     Args:
-        dense_map: map word vectors to ``hidden_size`` features by act(W x + b); without it they stay as they are.
+        dense_map: map word vectors to ``hidden_size`` features by act(W x + b); otherwise they are used unchanged.
         hidden_size: ``embedding_size``, unless ``dense_map``.
-        directions: none; words are seen without order.
+        directions: none; word order has no effect.
     """
 
     model_type = "wordbag"

@@ -1,4 +1,4 @@
-"""What all encoders share: embed -> fuse context -> pool. Only the room ``context`` differs from model to model."""
+"""What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,8 @@ from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
 from .equations import IMPLEMENTATIONS
-from .fused_pointwise_blosan import kernel_takes
-from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadDense
-from .masks import check_shapes, full_token_mask
+from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadLinear, Layer
+from .masks import can_look_at, check_shapes, full_token_mask
 
 
 @dataclass
@@ -20,13 +19,13 @@ class SentenceEncoderOutput(ModelOutput):
     """Output of an encoder.
 
     Args:
-        last_hidden_state: tokens in context, (B, N, hidden_size); positions of padding mean nothing.
+        last_hidden_state: tokens in context, (B, N, hidden_size); values at padded positions are not meaningful.
         pooler_output: sentence vectors, (B, hidden_size).
         hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
-        attentions: attention weights of each layer, level by level; shapes at the layers of ``layers`` and
-            ``layers_mtsa``, with the directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
-        gates: gate values, likewise.
-        pooler_attentions: weight of each token in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
+        attentions: attention weights of each layer, level by level; shapes as documented in the layers, with the
+            directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
+        gates: gate values, in the same form.
+        pooler_attentions: weights of the tokens in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
             pooling.
     """
 
@@ -41,8 +40,8 @@ class SentenceEncoderOutput(ModelOutput):
 class WordEmbeddings(nn.Module):
     """Word vectors, (B, N) ids -> (B, N, embedding_size), in the papers' layout.
 
-    With ``embedding_trainable="train_words"`` the table is [PAD], [UNK] (both constant zero vectors), the words of the
-    training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors.
+    With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
+    of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors.
     """
 
     def __init__(self, config: SentenceEncoderConfig):
@@ -52,13 +51,13 @@ class WordEmbeddings(nn.Module):
         self.word_embeddings = nn.Embedding(num_trained, config.embedding_size, padding_idx=padding_idx)
         self.frozen = config.embedding_trainable == "none"
         self.freeze()
-        # A buffer (saved with the model), because from_pretrained makes every parameter trainable again.
+        # A buffer (saved with the model), because from_pretrained makes every parameter trainable.
         self.register_buffer("fixed_embeddings", torch.zeros(config.num_fixed_embeddings, config.embedding_size))
         special = (config.pad_token_id, config.unk_token_id)
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
 
     def freeze(self) -> None:
-        """Take the table out of training if the configuration says so."""
+        """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
         if self.frozen:
             self.word_embeddings.weight.requires_grad_(False)
 
@@ -78,7 +77,7 @@ class WordEmbeddings(nn.Module):
         """Set the whole table, fixed rows included, from an array of shape (vocab_size, embedding_size).
 
         Raises:
-            ValueError: another shape.
+            ValueError: the array has another shape.
         """
         tables = (self.word_embeddings.weight, self.fixed_embeddings)
         matrix = torch.as_tensor(matrix, dtype=tables[0].dtype)
@@ -89,16 +88,16 @@ class WordEmbeddings(nn.Module):
             table.copy_(rows)
 
 
-class ContextFusion(nn.Module):
-    """The room between embeddings and pooler: ``context(hidden_BNE, mask_BN) -> (tokens_BNH, maps or None)``.
+class ContextFusion(Layer):
+    """The part between embeddings and pooler: ``context(hidden_BNE, mask_BN) -> (tokens_BNH, maps or None)``.
 
-    Works on its own as a context layer in other networks. ``layer`` is called as
-    ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module does; a caller's token mask
-    is the fourth argument of a layer that ``takes_token_mask``. ``input_layer`` maps token vectors before all others.
+    Can be used independently, as a context layer in other networks. Each layer is called as
+    ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module's; a caller's token mask is
+    the fourth argument of layers with ``takes_token_mask``. ``input_layer`` is a linear map before all layers.
     """
 
-    def __init__(self, layers: list[nn.Module], input_layer: nn.Module | None = None):
-        super().__init__()
+    def __init__(self, layers: list[nn.Module], input_layer: nn.Module | None = None, *, dropout: float = 0.0):
+        super().__init__(dropout=dropout)
         self.input_layer = input_layer
         self.layers = nn.ModuleList(layers)
 
@@ -114,27 +113,29 @@ class ContextFusion(nn.Module):
 
         Args:
             hidden_BNE: token vectors, (B, N, embedding_size).
-            mask_BN: (B, N), true at real tokens; all are real by default.
-            output_attentions: return attention weights and gates too.
+            mask_BN: (B, N), true at real tokens; by default all are real.
+            output_attentions: return attention weights and gates as well.
             hidden_states: a list to which the output of every layer is appended.
-            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), as far as the masks of
-                the model let it; ``hf_blosan.functional.mask_from_heads`` makes one.
+            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
+                model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
 
         Raises:
-            ValueError: rows of no tokens, a mask of another shape, or a token mask for layers in which tokens do not
-                attend to one another.
+            ValueError: rows have no positions, a mask has another shape, or a token mask is given for layers in
+                which tokens do not attend to each other.
         """
         if mask_BN is None:
             mask_BN = torch.ones(hidden_BNE.shape[:2], dtype=torch.bool, device=hidden_BNE.device)
         mask_BN = mask_BN.bool()
         check_shapes(*hidden_BNE.shape[:2], mask_BN)
         if not hidden_BNE.shape[1]:
-            raise ValueError("rows of no tokens have no context; give them one position, of padding if need be")
+            raise ValueError(
+                "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
+            )
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))
         if self.input_layer is not None:
-            hidden_BNE = self.input_layer(hidden_BNE)
+            hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
         for layer in self.layers:
             hidden_BNE, maps = layer(hidden_BNE, *options)
@@ -148,22 +149,14 @@ class ContextFusion(nn.Module):
         for layer in self.layers:
             if not getattr(layer, "takes_token_mask", False):
                 raise ValueError(
-                    f"token_mask: {type(layer).__name__} has no place for it; use a DiSAN or an MTSA, in which every "
-                    "token attends to tokens"
+                    f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA, in which "
+                    "every token attends to tokens"
                 )
         return full_token_mask(token_mask, *mask_BN.shape)
 
 
-def fuse_directions(modules, size: int, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
-    """Run one attention module for each direction; their ``size`` features are concatenated, maps stacked in dim 1."""
-    implementation = getattr(modules[0], "implementation", "eager")
-    if not torch.is_grad_enabled() and not output_attentions and kernel_takes(implementation, hidden_BNE):
-        tokens = hidden_BNE.new_empty(*mask_BN.shape, len(modules) * size)
-        for module, part in zip(modules, tokens.split(size, dim=-1), strict=True):
-            fused, _ = module(hidden_BNE, mask_BN, output_attentions, *others, out=part)
-            if fused is not part:  # a hook has put something else in its place
-                part.copy_(fused)
-        return tokens, None
+def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
+    """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
     tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions, *others) for module in modules), strict=True)
     if not output_attentions:
         return torch.cat(tokens, dim=-1), None
@@ -173,12 +166,12 @@ def fuse_directions(modules, size: int, hidden_BNE: Tensor, mask_BN: Tensor, out
 
 
 class SentenceEncoderPreTrainedModel(PreTrainedModel):
-    """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors U(-0.05, 0.05)."""
+    """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
 
     config: SentenceEncoderConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    # The heads take **kwargs; without this Trainer would believe that they divide by num_items_in_batch themselves.
+    # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
     accepts_loss_kwargs = False
     _can_compile_fullgraph = True
 
@@ -188,8 +181,8 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 init.zeros_(module.bias)
-        elif isinstance(module, HeadDense):
-            # Each head is a matrix of its own: the limit comes from one head's fans, not from the whole stack's.
+        elif isinstance(module, HeadLinear):
+            # Each head is a separate matrix: the limit comes from the fans of one head, not of the stacked tensor.
             bound = (6 / (module.weight.shape[1] + module.weight.shape[2])) ** 0.5
             init.uniform_(module.weight, -bound, bound)
             if module.bias is not None:
@@ -207,10 +200,10 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; the weights are then moved to aligned memory.
+        """As in transformers; weights are then copied to aligned memory.
 
-        They are read in place from the file, where they lie at any multiple of 4 bytes. Vector instructions group
-        sums differently there, and a loaded model would differ from the saved one in the last bit.
+        They are mapped from the file, where they may start at any multiple of 4 bytes. Matrix products sum unaligned
+        data in another order, so a loaded model would differ from the saved one in the last bit.
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
@@ -228,20 +221,19 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
         return requested_attention or "auto"
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False):
-        """How attention is computed from now on: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
+        """Choose how attention is computed: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
 
-        They differ in speed and memory, not in the function; see ``fused_blosan`` and ``fused_tensorized_blosan``.
-        With ``"eager"`` dense layers and gates call torch's operators alone too: for ``torch.func`` and higher
-        derivatives.
+        They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
+        dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
 
         Raises:
-            ValueError: another name.
+            ValueError: the name is unknown.
         """
         super().set_attn_implementation(attn_implementation, allow_all_kernels)
         self.spread_attn_implementation()
 
     def spread_attn_implementation(self) -> None:
-        """Tell layers and operators what the configuration says; they know no configuration."""
+        """Pass the configuration's choice to the layers, which do not know the configuration."""
         for module in self.modules():
             if hasattr(module, "implementation"):
                 module.implementation = self.config._attn_implementation
@@ -257,14 +249,14 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
     def resize_token_embeddings(self, *args, **kwargs):
         if self.config.num_fixed_embeddings:
             raise ValueError(
-                f"the last {self.config.num_fixed_embeddings} rows of the vocabulary keep fixed word vectors, so rows "
-                "cannot be added behind them; train with every word of the vocabulary trainable to resize it"
+                f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
+                'rows can be added after them; train with embedding_trainable="all" to resize the vocabulary'
             )
         return super().resize_token_embeddings(*args, **kwargs)
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
-    """A sentence encoder in three rooms: ``embeddings``, ``context``, ``pooler``. Subclasses make ``context``."""
+    """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
 
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
@@ -275,8 +267,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 
     @staticmethod
     def make_context(config: SentenceEncoderConfig) -> ContextFusion:
-        raise TypeError(
-            "SentenceEncoderModel has no context layer of its own; use DiSANModel, BiBloSANModel or MTSAModel"
+        raise NotImplementedError(
+            "SentenceEncoderModel has no context layer; use a subclass such as DiSANModel, BiBloSANModel or MTSAModel"
         )
 
     @staticmethod
@@ -301,17 +293,17 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         token_mask: Tensor | None = None,
         **kwargs,
     ) -> SentenceEncoderOutput | tuple:
-        """Encode sentences, one in a row.
+        """Encode sentences, one per row.
 
         Args:
-            input_ids: (B, N) word ids; or give ``inputs_embeds`` (B, N, embedding_size).
+            input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size).
             attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
-            token_type_ids: accepted and ignored; the heads split pairs before they come here.
+            token_type_ids: accepted and ignored; heads split pairs before they call the encoder.
             output_attentions: return attention maps, gates and the pooler's weights.
             output_hidden_states: return word vectors and the tokens after each layer.
             return_dict: ``False`` for a plain tuple.
-            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), as far as the model's
-                own masks let it; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
+            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
+                model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
@@ -337,10 +329,10 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 def prepare_inputs(
     input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None, pad_token_id: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Ids (B, N) or vectors (B, N, E) with their boolean mask (B, N); a row of no width becomes one of padding.
+    """Ids (B, N) or vectors (B, N, E) with their boolean mask (B, N); rows of width 0 become one padded position.
 
     Raises:
-        ValueError: neither or both of ids and vectors given, or a mask of another shape.
+        ValueError: neither or both of ids and vectors are given, or the mask has another shape.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give either input_ids or inputs_embeds, and not both")
@@ -363,14 +355,14 @@ def prepare_inputs(
 
 
 def fill_empty(token_mask: Tensor | None) -> Tensor | None:
-    """A token mask for what :func:`prepare_inputs` makes of rows of no width."""
+    """A token mask for rows of width 0 after :func:`prepare_inputs` has padded them."""
     if token_mask is None or token_mask.shape[-1]:
         return token_mask
     return token_mask.new_zeros(*token_mask.shape[:-2], 1, 1)
 
 
 def real_tokens_first(mask_BN: Tensor) -> Tensor:
-    """The order of positions (B, N) in which real tokens come first, each kind in its own order."""
+    """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
     return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
 
 
@@ -378,18 +370,17 @@ def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
     """Tokens of each row in another order."""
     B, N, _ = tokens_BND.shape
     places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
-    # Whole vectors are copied so; gather would go number by number, ten times as slowly.
+    # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
     return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
 
 
-def fuse_tokens_first(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others):
-    """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows with their real tokens in front.
+def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others):
+    """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
 
-    For layers that count positions. Tokens come back to their places; positions in maps are those among real tokens.
+    For layers that count positions. Tokens are moved back afterwards; positions in maps count real tokens only.
     """
-    # Mostly padding stands behind as it is; to look costs nothing on the CPU alone.
-    may_look = mask_BN.device.type == "cpu" and not torch.compiler.is_compiling()
-    if may_look and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
+    # Usually padding is on the right already.
+    if can_look_at(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
         return fuse(hidden_BNE, mask_BN, *others)
     order_BN = real_tokens_first(mask_BN)
     tokens_BNH, maps = fuse(reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN), *others)
@@ -403,11 +394,11 @@ def split_pairs(
 
     Returns inputs, mask and token mask (2B, N', N') or ``None``.
 
-    Tokens of a sentence are moved to the front of its row, in their order, so that word order and blocks start at its
-    first word. N' is the longest sentence, or N under ``torch.compile``, whose shapes cannot depend on values.
+    The tokens of a sentence are moved to the start of its row, so that word order and blocks count from its first
+    word. N' is the length of the longest sentence, or N under ``torch.compile``, whose shapes cannot depend on values.
 
     Raises:
-        ValueError: no token_type_ids, or a token mask of another shape.
+        ValueError: there are no token_type_ids, or the token mask has another shape.
     """
     if token_type_ids is None:
         raise ValueError(
@@ -421,7 +412,7 @@ def split_pairs(
     if not torch.compiler.is_compiling():
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
-    rows_2B1 = torch.arange(len(mask_2BN), device=inputs.device)[:, None] % len(inputs)
+    rows_2B1 = torch.arange(mask_2BN.shape[0], device=inputs.device)[:, None] % inputs.shape[0]
     if token_mask is not None:
         token_mask_BNN = full_token_mask(fill_empty(token_mask), *mask_BN.shape)
         token_mask = token_mask_BNN[rows_2B1[..., None], order_2BN[..., None], order_2BN[:, None]]

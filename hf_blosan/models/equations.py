@@ -1,4 +1,4 @@
-"""The equations of DiSAN, Bi-BloSAN and MTSA as short functions: the reference every fast form is tested against.
+"""The equations of DiSAN, Bi-BloSAN and MTSA as short functions: the truth that every fast form is tested against.
 
 Shape suffixes, here and in the layers:
     B batch   N tokens   D features of one direction or one head   H heads   M blocks   R block length
@@ -7,8 +7,9 @@ Two N in a row are (query, key): ``scores_BNND[b, i, j, d]`` belongs to query i,
 Papers: DiSAN = Shen et al. 2017 (arXiv 1709.04696); Bi-BloSAN = Shen et al. 2018 (ICLR, arXiv 1804.00857);
 MTSA = Shen et al. 2019 (NAACL, arXiv 1805.00912).
 
-float32 and float64 are computed as they come, bfloat16 and float16 in float32 and cast back. A query that sees no key
-(the first token under the forward mask, any token of an empty sentence) yields exactly 0 and finite gradients.
+bfloat16 and float16 are computed in float32 and cast back. A query that sees no key (the first token under the forward
+mask, any token of an empty sentence) yields exactly 0 and finite gradients. ``rows`` restricts the attention functions
+to some of the queries: :mod:`attention` processes a sentence in such slices where no kernel is available.
 """
 
 import functools
@@ -22,22 +23,22 @@ from torch import Tensor
 from .masks import check_bias, check_block_length, full_token_mask, on_blocks, order_mask
 
 SCORE_FUNCTIONS = ("sigmoid", "exp")
-# What fused_blosan and fused_tensorized_blosan can be asked for.
+# The values of ``implementation`` in attention.py.
 IMPLEMENTATIONS = ("auto", "eager", "fused", "linear")
 
-# The authors' "minus infinity". Finite, so that a row without any key gives a uniform softmax and not NaN.
+# The authors' "minus infinity". Finite, so that the softmax of a row without keys is uniform instead of NaN.
 MASKED = -1e30
 
 
 def full_precision(operator):
-    """Shield an operator from autocast: its exponentials reach further than float16, its sums than bfloat16."""
+    """Turn autocast off inside an operator: exponentials overflow in float16, long sums lose digits in bfloat16."""
 
     @functools.wraps(operator)
-    def shielded(first: Tensor, *args, **kwargs):
+    def in_full_precision(first: Tensor, *args, **kwargs):
         with torch.autocast(first.device.type, enabled=False):
             return operator(first, *args, **kwargs)
 
-    return shielded
+    return in_full_precision
 
 
 @full_precision
@@ -51,21 +52,22 @@ def directional_attention_weights(
     token_mask: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
+    rows: slice = slice(None),
 ) -> Tensor:
     """Feature-wise attention weights of DiSAN Eq. 15-18, shape (B, N queries, N keys, D).
 
-    score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), a softmax over the visible keys for every feature by itself.
+    score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), with a softmax over the visible keys for each feature separately.
     Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
     """
     check_bias(bias, keys.shape[-1])
-    keys_BND, queries_BND = _upcast(keys, queries)
+    keys_BND, queries_BND = _upcast(keys, queries[:, rows])
     queries_BND = queries_BND if bias is None else queries_BND + bias.to(queries_BND.dtype)
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
-    visible_NN = order_mask(keys.shape[1], direction, window=window, device=keys.device)
+    visible_NN = order_mask(keys.shape[1], direction, window=window, device=keys.device, queries=rows)
     visible_BNN = visible_NN[None] if key_mask is None else visible_NN & key_mask[:, None].bool()
     if token_mask is not None:
-        visible_BNN = visible_BNN & full_token_mask(token_mask, *keys.shape[:2])
-    # |score| <= c: exp cannot overflow, so no maximum is subtracted and the sum of nothing is an honest 0.
+        visible_BNN = visible_BNN & full_token_mask(token_mask, *keys.shape[:2])[:, rows]
+    # |score| <= c: exp cannot overflow, so no maximum is subtracted, and an empty sum is exactly 0.
     weights_BNND = torch.where(visible_BNN[..., None], scores_BNND.exp(), 0.0)
     return _divide(weights_BNND, weights_BNND.sum(2, keepdim=True))
 
@@ -83,43 +85,46 @@ def directional_attention(
     scale: float = 5.0,
     window: int | None = None,
     block_length: int | None = None,
+    rows: slice = slice(None),
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i.
 
     Args:
         keys: W1 h, shape (B, N, D).
         queries: W2 h, shape (B, N, D).
-        values: h, the vectors that are averaged, shape (B, N, D).
+        values: h, the vectors to average, shape (B, N, D).
         direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see :func:`order_mask`.
         bias: b1, shape (D); 0 by default.
-        key_mask: (B, N), true at real tokens; all tokens are real by default.
-        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
-            masks let it; :func:`mask_from_heads` makes one.
+        key_mask: (B, N), true at real tokens; by default all tokens are real.
+        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
+            masks; :func:`mask_from_heads` makes one.
         scale: the constant c that bounds the scores; 5 in all three papers.
-        window: let a query see only keys at most that many tokens away; any distance by default.
-        block_length: cut sentences into blocks of that many tokens, the last of which may have fewer, and let tokens
-            see those of their own block only.
+        window: hide keys more than that many tokens away; any distance by default.
+        block_length: split sentences into blocks of that many tokens (the last may be shorter); tokens see only keys
+            of the same block.
+        rows: compute these queries only; not supported with blocks.
 
     Returns:
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction, a window below 0, blocks of no token, a bias of another shape, or a token mask
-            of another shape, of floating-point numbers or together with blocks.
+        ValueError: the direction is unknown, the window is negative, the block length is below 1, the bias has the
+            wrong shape, or the token mask has the wrong shape, is floating-point or is combined with blocks.
     """
     check_block_length(block_length, token_mask)
     if block_length is not None:
         options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
         operator = functools.partial(directional_attention, **options)
-        rows = on_blocks(operator, block_length, (keys, queries, values), key_mask).flatten(1, 2)
-        return rows[:, : values.shape[1]]
+        tokens = on_blocks(operator, block_length, (keys, queries, values), key_mask).flatten(1, 2)
+        return tokens[:, : values.shape[1]]
     options = {"bias": bias, "key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
+    options["rows"] = rows
     weights_BNND = directional_attention_weights(keys, queries, direction=direction, **options)
     return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
 
 
 def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
-    """The weights of :func:`source2token_attention`, shape (B, N, D): for every feature a softmax over the tokens."""
+    """The weights of :func:`source2token_attention`, shape (B, N, D): a softmax over the tokens for each feature."""
     (scores_BND,) = _upcast(scores)
     mask_BN1 = mask[..., None].bool()
     weights_BND = torch.softmax(scores_BND + torch.where(mask_BN1, 0.0, MASKED).to(scores_BND.dtype), dim=1)
@@ -129,16 +134,16 @@ def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zer
 def source2token_attention(
     scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero", block_length: int | None = None
 ) -> Tensor:
-    """Source2token self-attention (DiSAN Eq. 12-14): one vector for a sentence, each feature with its own weights.
+    """Source2token self-attention (DiSAN Eq. 12-14): one vector per sentence, with separate weights for each feature.
 
     Args:
-        scores: W2 act(W1 x + b1) + b2, shape (B, N, D).
+        scores: W2 act(W1 x + b1) + b2, shape (B, N, D); or (B, N, 1), one score per token for all features.
         values: x, shape (B, N, D).
         mask: (B, N), true at real tokens.
-        empty_rows: the vector of a row without any real token: ``"zero"``, or ``"mean"`` of its padding as the
-            authors' code has it (that value depends on what the padding holds).
-        block_length: cut sentences into M blocks of that many tokens, the last of which may have fewer, and give a
-            vector for each.
+        empty_rows: the vector of a row without real tokens: ``"zero"``, or ``"mean"`` of its padding as in the
+            authors' code (which depends on the contents of the padding).
+        block_length: split sentences into M blocks of that many tokens (the last may be shorter) and return a vector
+            for each block.
 
     Returns:
         (B, D) in the dtype of ``values``; (B, M, D) with blocks.
@@ -155,7 +160,7 @@ def source2token_attention(
 
 
 def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
-    """Vanilla additive attention (DiSAN Eq. 3-5): :func:`source2token_attention` with one score a token, (B, N)."""
+    """Vanilla additive attention (DiSAN Eq. 3-5): :func:`source2token_attention` with one score per token, (B, N)."""
     return source2token_attention(scores[..., None], values, mask=mask, empty_rows=empty_rows)
 
 
@@ -165,7 +170,7 @@ def for_each_head(
     """Direction and window of every head.
 
     Raises:
-        ValueError: another number of them.
+        ValueError: the number of directions or windows differs from that of the heads.
     """
     directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
     windows = [windows] * num_heads if windows is None or isinstance(windows, Integral) else list(windows)
@@ -175,17 +180,17 @@ def for_each_head(
     return list(zip(directions, windows, strict=True))
 
 
-def _visible_to_heads(q_BHND: Tensor, directions, windows, key_mask, token_mask, include_self: bool) -> Tensor:
-    """The multi-mask of MTSA Alg. 1 with padding, booleans (B or 1, H, N, N)."""
+def _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows=slice(None)) -> Tensor:
+    """The multi-mask of MTSA Alg. 1 combined with padding, booleans (B or 1, H, N, N)."""
     B, num_heads, length, _ = q_BHND.shape
     heads = for_each_head(directions, windows, num_heads)
-    options = {"include_self": include_self, "device": q_BHND.device}
+    options = {"include_self": include_self, "device": q_BHND.device, "queries": rows}
     masks = {head: order_mask(length, head[0], window=head[1], **options) for head in set(heads)}
     visible_BHNN = torch.stack([masks[head] for head in heads])[None]
     if key_mask is not None:
         visible_BHNN = visible_BHNN & key_mask[:, None, None].bool()
     if token_mask is not None:
-        visible_BHNN = visible_BHNN & full_token_mask(token_mask, B, length)[:, None]
+        visible_BHNN = visible_BHNN & full_token_mask(token_mask, B, length)[:, None, rows]
     return visible_BHNN
 
 
@@ -195,7 +200,7 @@ def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_f
     if score_function == "sigmoid":
         weights_BHNN = scores_BHNN.sigmoid()
     elif score_function == "exp":
-        # A factor that depends on the query alone cancels: take out the largest visible score.
+        # A factor that depends only on the query cancels: the largest visible score is subtracted.
         top_BHN1 = scores_BHNN.masked_fill(~visible_BHNN, MASKED).amax(-1, keepdim=True).detach()
         weights_BHNN = (scores_BHNN - top_BHN1).clamp(max=0.0).exp()
     else:
@@ -204,17 +209,17 @@ def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_f
 
 
 def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
-    """MTSA Alg. 1, step 6: E_S = exp(source2token scores), up to a factor for each feature, which cancels.
+    """MTSA Alg. 1, step 6: E_S = exp(source2token scores), up to a factor per feature, which cancels.
 
-    The factor centres the scores: subtracting the maximum would let a query that sees only low scores (word order may
-    hide the high ones) underflow to 0/0. Scores up to 150 apart are exact in float32.
+    The factor centres the scores: if the maximum were subtracted, a query that sees only low scores (word order may
+    hide the high ones) would underflow to 0/0. Scores that differ by up to 150 are exact in float32.
     """
     mask_B1N1 = None if key_mask is None else key_mask[:, None, :, None].bool()
     scores = scores_BHND.detach()
     top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
     low = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, -MASKED)).amin(2, keepdim=True)
     shift = top - ((top - low) / 2).clamp(min=0.0, max=75.0)
-    weights_BHND = (scores_BHND - shift).clamp(min=-85.0, max=75.0).exp()
+    weights_BHND = (scores_BHND - shift).clamp(min=-85.0, max=76.0).exp()  # 75 but for rounding
     return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
 
 
@@ -232,6 +237,7 @@ def tensorized_attention(
     score_function: str = "sigmoid",
     include_self: bool = False,
     dropout: float = 0.0,
+    rows: slice = slice(None),
 ) -> Tensor:
     """Multi-mask tensorized self-attention by matrix products only (MTSA Eq. 8-12, Algorithm 1).
 
@@ -242,27 +248,28 @@ def tensorized_attention(
     Args:
         q, k, v: queries, keys, values, shape (B, H, N, D).
         source_scores: source2token scores S, shape (B, H, N, D).
-        directions: the order mask of all heads, or one name for each head; see :func:`order_mask`.
-        windows: let a query see only keys at most that many tokens away: one number for all heads, or for each head a
-            number, or ``None`` for any distance.
-        key_mask: (B, N), true at real tokens; all tokens are real by default.
-        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), as far as the other
-            masks let it; :func:`mask_from_heads` makes one.
+        directions: the order mask of all heads, or one name per head; see :func:`order_mask`.
+        windows: hide keys more than that many tokens away: one number for all heads, or one per head, ``None`` for
+            any distance.
+        key_mask: (B, N), true at real tokens; by default all tokens are real.
+        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
+            masks; :func:`mask_from_heads` makes one.
         score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
         include_self: let a token attend to itself under a forward, backward or diagonal mask.
-        dropout: probability with which weights of E_R and of E_S are dropped in the numerator; the authors leave the
-            denominator whole.
+        dropout: probability of dropping weights of E_R and of E_S in the numerator; as in the authors' code, the
+            denominator keeps them.
+        rows: compute these queries only.
 
     Returns:
         (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: unknown direction or score function, a wrong number of directions or windows, a window below 0, or
-            a token mask of another shape or of floating-point numbers.
+        ValueError: a direction or the score function is unknown, the number of directions or windows is wrong, a
+            window is negative, or the token mask has the wrong shape or is floating-point.
     """
     q_BHND, k_BHND, v_BHND, scores_BHND = _upcast(q, k, v, source_scores)
-    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self)
-    token_weights_BHNN = _token_weights(q_BHND, k_BHND, visible_BHNN, score_function)
+    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows)
+    token_weights_BHNN = _token_weights(q_BHND[:, :, rows], k_BHND, visible_BHNN, score_function)
     source_weights_BHND = _source_weights(scores_BHND, key_mask)
     if dropout == 0.0:
         both = token_weights_BHNN @ torch.cat([source_weights_BHND * v_BHND, source_weights_BHND], dim=-1)
@@ -289,7 +296,7 @@ def tensorized_attention_weights(
 ) -> Tensor:
     """The weights that :func:`tensorized_attention` never builds (MTSA Eq. 10-11), shape (B, H, N, N, D).
 
-    For looking at attention and for testing; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
+    For inspection and tests; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
     """
     q_BHND, k_BHND, scores_BHND = _upcast(q, k, source_scores)
     visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self)
@@ -319,16 +326,16 @@ def linear_recurrence(forget: Tensor, values: Tensor) -> Tensor:
 def optimal_block_length(length: float, *, length_std: float = 0.0, batch_size: int = 1) -> int:
     """The block length that needs the least memory (Bi-BloSAN Appendix A): r = (2 n)^(1/3), rounded up.
 
-    For sentences whose lengths are spread, n is the expected longest sentence of a batch:
+    For sentences of varying length, n is the expected length of the longest sentence in a batch:
     n = length + length_std sqrt(2 ln batch_size).
 
     Args:
         length: number of tokens, or their mean over a data set.
         length_std: standard deviation of the number of tokens; 0 for a fixed length.
-        batch_size: sentences in a batch; matters only with a spread.
+        batch_size: sentences per batch; matters only if lengths vary.
 
     Raises:
-        ValueError: a length below 0, a negative deviation or a batch size below 1.
+        ValueError: the length or its deviation is negative, or the batch size is below 1.
     """
     if length < 0 or length_std < 0 or batch_size < 1:
         raise ValueError(
@@ -336,12 +343,12 @@ def optimal_block_length(length: float, *, length_std: float = 0.0, batch_size: 
             "lengths must not be negative and a batch holds at least one sentence"
         )
     longest = length + length_std * math.sqrt(2 * math.log(batch_size))
-    # The small shift keeps exact cubes from being rounded up: (2 * 32) ** (1/3) is 3.9999999999999996 or 4.
+    # The small offset keeps exact cubes from being rounded up: (2 * 32) ** (1/3) is 3.9999999999999996 or 4.
     return max(1, math.ceil((2 * longest) ** (1 / 3) - 1e-9))
 
 
 def spread_scores(scores: Tensor, *, score_min: float, score_max: float, num_classes: int) -> Tensor:
-    """A score as a distribution over evenly spaced classes: weight on its two neighbours (Tai et al. 2015, Eq. 15).
+    """A score as a distribution over evenly spaced classes, with weight on the two nearest (Tai et al. 2015, Eq. 15).
 
     Args:
         scores: (B,), each within [score_min, score_max]; values outside are clamped to the range.
@@ -349,7 +356,7 @@ def spread_scores(scores: Tensor, *, score_min: float, score_max: float, num_cla
         num_classes: K.
 
     Returns:
-        (B, K), rows sum to 1 and have the score as their expectation.
+        (B, K); each row sums to 1 and has the score as its expectation.
     """
     positions_B = (scores - score_min) / (score_max - score_min) * (num_classes - 1)
     positions_B1 = positions_B.clamp(0, num_classes - 1)[:, None]

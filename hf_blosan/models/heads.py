@@ -11,14 +11,14 @@ from transformers.utils import ModelOutput
 from .configuration_base import SentenceEncoderConfig
 from .encoder import SentenceEncoderOutput, prepare_inputs, split_pairs
 from .equations import spread_scores
-from .layers import ACTIVATIONS, Dense, Highway
+from .layers import ACTIVATIONS, Highway, Layer
 
 
 @dataclass
 class SentenceClassifierOutput(ModelOutput):
-    """Output of a head: ``logits`` (B, num_labels), and the encoder's states, maps and gates if asked for.
+    """Output of a head: ``logits`` (B, num_labels), and the encoder's states, maps and gates if requested.
 
-    Of a pair, rows 0..B-1 of the encoder's tensors are the first sentences and rows B..2B-1 the second.
+    For pairs, rows 0..B-1 of the encoder's tensors are the first sentences and rows B..2B-1 the second.
     """
 
     loss: Tensor | None = None
@@ -29,17 +29,17 @@ class SentenceClassifierOutput(ModelOutput):
     pooler_attentions: Tensor | None = None
 
 
-class SentenceClassifier(nn.Module):
+class SentenceClassifier(Layer):
     """(B, in) -> (B, num_labels): dense layer with activation, optional highway layer, linear layer."""
 
     def __init__(self, config: SentenceEncoderConfig):
-        super().__init__()
+        options = {"activation": config.activation, "dropout": config.dropout}
+        super().__init__(**options)
         # A pair is compared by [u; v; u - v; u * v].
-        in_features = config.hidden_size * (4 if config.num_sentences == 2 else 1)
-        size, options = config.classifier_size, {"dropout": config.dropout}
-        self.hidden = Dense(in_features, size, activation=config.activation, **options)
-        self.highway = Highway(size, activation=config.activation, **options) if config.classifier_highway else None
-        self.output = Dense(size, config.num_labels, bias=config.classifier_bias, **options)
+        in_features, size = config.hidden_size * (4 if config.num_sentences == 2 else 1), config.classifier_size
+        self.hidden = nn.Linear(in_features, size)
+        self.highway = Highway(size, **options) if config.classifier_highway else None
+        self.output = nn.Linear(size, config.num_labels, bias=config.classifier_bias)
 
     def forward(self, sentences: list[Tensor]) -> Tensor:
         if len(sentences) == 2:
@@ -47,31 +47,30 @@ class SentenceClassifier(nn.Module):
             features = torch.cat([u_BH, v_BH, u_BH - v_BH, u_BH * v_BH], dim=-1)
         else:
             (features,) = sentences
-        hidden = self.hidden(features)
-        return self.output(hidden if self.highway is None else self.highway(hidden))
+        hidden = self.dense(self.hidden, features)
+        return self.linear(self.output, hidden if self.highway is None else self.highway(hidden))
 
 
-class PairScorer(nn.Module):
+class PairScorer(Layer):
     """Two sentence vectors (B, H) -> logits (B, K) over score classes: W act(W1 (u * v) + W2 |u - v| + b) + c."""
 
     def __init__(self, config: SentenceEncoderConfig):
-        super().__init__()
-        size, options = config.classifier_size, {"dropout": config.dropout}
-        self.product = Dense(config.hidden_size, size, bias=False, **options)
-        self.difference = Dense(config.hidden_size, size, **options)
-        self.output = Dense(size, config.num_score_classes, **options)
-        self.activation = config.activation
+        super().__init__(activation=config.activation, dropout=config.dropout)
+        self.product = nn.Linear(config.hidden_size, config.classifier_size, bias=False)
+        self.difference = nn.Linear(config.hidden_size, config.classifier_size)
+        self.output = nn.Linear(config.classifier_size, config.num_score_classes)
 
     def forward(self, sentences: list[Tensor]) -> Tensor:
         u_BH, v_BH = sentences
-        hidden = self.product(u_BH * v_BH) + self.difference((u_BH - v_BH).abs())
-        return self.output(ACTIVATIONS[self.activation](hidden))
+        hidden = self.linear(self.product, u_BH * v_BH) + self.linear(self.difference, (u_BH - v_BH).abs())
+        return self.linear(self.output, ACTIVATIONS[self.activation](hidden))
 
 
 class SentenceHeadMixin:
-    """Encode one sentence or a pair a row, and answer with ``self.classifier``.
+    """Encode one sentence or one pair per row, and apply ``self.classifier``.
 
-    A model names its ``encoder_class``; a kind of head its ``classifier_class`` and how it ``answers``.
+    A model names its ``encoder_class``; a kind of head names its ``classifier_class`` and implements
+    ``compute_loss_and_logits``.
     """
 
     encoder_class: type
@@ -83,9 +82,9 @@ class SentenceHeadMixin:
         self.classifier = self.classifier_class(config)
         self.post_init()
 
-    def answers(self, sentences: list[Tensor], labels: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """Loss (``None`` without labels) and logits (B, num_labels) for one or two sentence vectors (B, H) a row."""
-        raise TypeError(f"{type(self).__name__} is no whole head; use a class such as DiSANForSequenceClassification")
+    def compute_loss_and_logits(self, sentences: list[Tensor], labels: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        """Loss (``None`` without labels) and logits (B, num_labels) of one or two sentence vectors (B, H) per row."""
+        raise NotImplementedError(f"{type(self).__name__} must implement compute_loss_and_logits(sentences, labels)")
 
     def forward(
         self,
@@ -104,19 +103,19 @@ class SentenceHeadMixin:
 
         Args:
             input_ids, attention_mask, inputs_embeds: as in the encoder's forward.
-            token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; needed if ``config.num_sentences`` is 2.
+            token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; required if ``config.num_sentences`` is 2.
             labels: (B,) class ids; scores if ``config.problem_type`` is regression.
             output_attentions, output_hidden_states, return_dict: as in the encoder's forward.
-            token_mask: as in the encoder's forward. Of a pair, N counts both sentences, as in ``input_ids``; what it
-                says of a token and one of the other sentence is not used.
+            token_mask: as in the encoder's forward. For pairs, N counts both sentences, as in ``input_ids``; entries
+                between tokens of different sentences are ignored.
 
         Raises:
-            ValueError: a pair without token_type_ids.
+            ValueError: the model compares pairs and there are no token_type_ids.
         """
         options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask)
         sentences, encoded = self._encode(*inputs, **options)
-        loss, logits = self.answers(sentences, labels)
+        loss, logits = self.compute_loss_and_logits(sentences, labels)
         output = SentenceClassifierOutput(
             loss=loss,
             logits=logits,
@@ -128,7 +127,7 @@ class SentenceHeadMixin:
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
     def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, **options):
-        """Sentence vectors, (B, H) each, and the encoder's output."""
+        """The sentence vectors, (B, H) each, and the encoder's output."""
         options["return_dict"] = True
         if self.config.num_sentences == 1:
             encoded: SentenceEncoderOutput = self.model(
@@ -155,7 +154,7 @@ class SequenceClassificationMixin(SentenceHeadMixin):
         super().__init__(config)
         self.loss_type = "ForSequenceClassification"
 
-    def answers(self, sentences, labels):
+    def compute_loss_and_logits(self, sentences, labels):
         logits = self.classifier(sentences)
         if labels is None:
             return None, logits
@@ -165,7 +164,7 @@ class SequenceClassificationMixin(SentenceHeadMixin):
 class PairRegressionMixin(SentenceHeadMixin):
     """Score a pair, as for SICK relatedness: softmax over score classes, KL loss, expected score (Tai et al. 2015).
 
-    To other tools this is a regression model with one label; ``logits`` (B, 1) are the predicted scores, within
+    Other tools see a regression model with one label; ``logits`` (B, 1) are the predicted scores, between
     ``score_min`` and ``score_max``.
     """
 
@@ -180,7 +179,7 @@ class PairRegressionMixin(SentenceHeadMixin):
         config.num_labels, config.problem_type = 1, "regression"
         super().__init__(config)
 
-    def answers(self, sentences, labels):
+    def compute_loss_and_logits(self, sentences, labels):
         scale = {"score_min": self.config.score_min, "score_max": self.config.score_max}
         num_classes = self.config.num_score_classes
         predicted_BK = F.softmax(self.classifier(sentences).float(), dim=-1)

@@ -1,41 +1,42 @@
 """Recurrent cells of the authors' baselines as modules, (B, N, in) -> (B, N, D); each reads a row from left to right.
 
-State and output before the first token are 0. Shape suffixes: see equations; G gates side by side.
+State and output before the first token are 0. Shape suffixes: see equations.py; G is all gates, concatenated.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .fused_recurrence_blosan import linear_recurrence
-from .layers import Dense, is_plain, mix
+from .attention import is_plain, linear_recurrence
+from .layers import mix
 
 
 class GateMap(nn.Module):
-    """W [x; h] + b in its two parts: that of the input, for all tokens at once, and that of the state, token by token.
+    """W [x; h] + b in two parts: the input's, for all tokens at once, and the state's, token by token.
 
-    The authors' code has W as one matrix, whose Glorot limit both parts start from; b starts at ``bias_start``.
+    In the authors' code W is one matrix, and both parts are initialised with its Glorot limit; b starts at
+    ``bias_start``.
     """
 
     def __init__(self, in_features, size, out_features, *, bias_start=0.0):
         super().__init__()
-        self.from_input = Dense(in_features, out_features, bias=False)
-        self.from_state = Dense(size, out_features, bias=False)
+        self.from_input = nn.Linear(in_features, out_features, bias=False)
+        self.from_state = nn.Linear(size, out_features, bias=False)
         self.bias = nn.Parameter(torch.empty(out_features))
         self.bias_start = bias_start
 
     def forward(self, x: Tensor) -> Tensor:
-        """The part of the input, with the bias."""
-        return self.from_input(x).add_(self.bias)
+        """The input's part, with the bias."""
+        return self.from_input(x) + self.bias
 
 
 class LSTM(nn.Module):
-    """Long short-term memory as in TensorFlow: one bias a gate, the forget gate opened by a 1 that is no parameter.
+    """Long short-term memory as in TensorFlow: one bias per gate, and a constant 1 added to the forget gate.
 
     i, f, g, o = W [x_t; h_(t-1)] + b
     c_t = sigmoid(f + 1) c_(t-1) + sigmoid(i) tanh(g),   h_t = sigmoid(o) tanh(c_t)
 
-    ``implementation="eager"`` is this equation; every other is torch's LSTM. The input is dropped.
+    ``implementation="eager"`` is this equation; every other is torch's LSTM. Dropout applies to the input.
     """
 
     def __init__(self, in_features, size, *, dropout=0.0):
@@ -52,12 +53,12 @@ class LSTM(nn.Module):
         bias = self.gates.bias
         tokens_BNE = tokens_BNE.to(bias.dtype)
         start_1BD = tokens_BNE.new_zeros(1, len(tokens_BNE), self.size)
-        # torch adds a second bias: the place for the 1 of the forget gates.
+        # torch adds a second bias, which holds the 1 of the forget gates.
         opened = F.pad(bias.new_ones(self.size), (self.size, 2 * self.size))
         weights = [self.gates.from_input.weight, self.gates.from_state.weight, bias, opened]
-        # cuDNN differentiates only what it computed "in training".
+        # cuDNN can differentiate only what was computed with train=True.
         options = {"dropout": 0.0, "train": torch.is_grad_enabled(), "bidirectional": False, "batch_first": True}
-        with torch.autocast("cpu", enabled=False):  # autocast to float16 has no LSTM there
+        with torch.autocast("cpu", enabled=False):  # CPU autocast to float16 has no LSTM
             return torch.lstm(tokens_BNE, [start_1BD, start_1BD], weights, has_biases=True, num_layers=1, **options)[0]
 
     def token_by_token(self, tokens_BNE: Tensor) -> Tensor:
@@ -73,12 +74,12 @@ class LSTM(nn.Module):
 
 
 class GRU(nn.Module):
-    """Gated recurrent unit as in TensorFlow; torch's computes another function, r_t * (U h_(t-1)) in the candidate.
+    """Gated recurrent unit as in TensorFlow; torch's differs, with r_t * (U h_(t-1)) in the candidate.
 
     r_t, u_t = sigmoid(W [x_t; h_(t-1)] + b)
     k_t = tanh(V [x_t; r_t * h_(t-1)] + a),   h_t = u_t h_(t-1) + (1 - u_t) k_t
 
-    The input is dropped.
+    Dropout applies to the input.
     """
 
     def __init__(self, in_features, size, *, dropout=0.0):
@@ -88,7 +89,7 @@ class GRU(nn.Module):
         self.size, self.dropout = size, dropout
 
     def forward(self, tokens_BNE: Tensor) -> Tensor:
-        # Tokens first, so that those of one step lie side by side.
+        # Tokens first, so that the rows of one step are contiguous.
         tokens_NBE = F.dropout(tokens_BNE, self.dropout, self.training).transpose(0, 1)
         gates_NBG, candidates_NBD = self.gates(tokens_NBE), self.candidate(tokens_NBE)
         state_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
@@ -103,7 +104,7 @@ class GRU(nn.Module):
 
 
 class FrozenNorm(nn.Module):
-    """Batch normalisation by constant statistics: the authors never update them, so it is a scale and a shift."""
+    """Batch normalisation with constant statistics: the authors never update them, so it is a scale and a shift."""
 
     def __init__(self, size):
         super().__init__()
@@ -117,18 +118,19 @@ class FrozenNorm(nn.Module):
 
 
 class SRU(nn.Module):
-    """Simple recurrent unit (arXiv 1709.02755): all products before the recurrence, which is elementwise; in = D.
+    """Simple recurrent unit (arXiv 1709.02755): products come before the recurrence, which is elementwise; in = D.
 
     y, f, r = W x_t,   f_t = sigmoid(f + b_f),   r_t = sigmoid(r + b_r)
     c_t = f_t c_(t-1) + (1 - f_t) y_t,   h_t = r_t tanh(c_t) + (1 - r_t) x_t
 
-    Dropped are the input of W, the results of W and the x_t of the last term, each by itself. With ``normalize`` (the
-    authors' ``sru_normal``) W is followed by a :class:`FrozenNorm`, and x_t is dropped once, wherever it goes.
+    Dropout applies separately to the input of W, to the results of W and to the x_t of the last term. With
+    ``normalize`` (the authors' ``sru_normal``) W is followed by a :class:`FrozenNorm`, and x_t is dropped once for
+    both uses.
     """
 
     def __init__(self, size, *, normalize=False, dropout=0.0):
         super().__init__()
-        self.map = Dense(size, 3 * size, bias=False)
+        self.map = nn.Linear(size, 3 * size, bias=False)
         self.norm = FrozenNorm(3 * size) if normalize else None
         self.forget_bias, self.reset_bias = nn.Parameter(torch.empty(size)), nn.Parameter(torch.empty(size))
         self.dropout = dropout

@@ -1,6 +1,6 @@
-"""Which tokens see which: word order, padding, dependency trees and blocks; and masks and shapes that are refused.
+"""Visibility: which tokens see which, by word order, padding, dependency trees and blocks; and checks of arguments.
 
-Shape suffixes: see equations.
+Shape suffixes: see equations.py.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ def order_mask(
             query itself, ``"full"`` every key.
         include_self: let a query see itself too (it always does under ``"full"``).
         window: see only keys at most that many tokens away; any distance by default.
-        device: where to build the mask.
+        device: device of the mask.
         queries, keys: build these rows and columns only.
 
     Raises:
-        ValueError: unknown direction, or a window below 0.
+        ValueError: the direction is unknown, or the window is negative.
     """
     check_window(window)
     positions = torch.arange(length, device=device)
@@ -53,18 +53,31 @@ def order_mask(
     return visible if window is None else visible & ((key - query).abs() <= window)
 
 
+def can_look_at(x: Tensor) -> bool:
+    """Whether Python may branch on values: free on the CPU, a synchronization elsewhere, impossible in a graph."""
+    real = x.device.type == "cpu" and type(x) is Tensor
+    return real and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+
+
+def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
+    """x (B, N, D), 0 at padded positions."""
+    return x if can_look_at(mask) and bool(mask.all()) else x * mask[..., None]
+
+
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
-    """Refuse a mask that is not (B, N) and tensors of different shapes: kernels do not broadcast.
+    """Refuse a mask that is not (B, N), and tensors of different shapes: kernels do not broadcast.
 
     Raises:
-        ValueError: there is one.
+        ValueError: names the shapes.
     """
     if mask is not None and mask.shape != (batch, length):
         raise ValueError(
             f"the mask of real tokens has shape {tuple(mask.shape)} for {batch} rows of {length} tokens; give it the "
             f"shape {(batch, length)}"
         )
-    if len({x.shape for x in tensors.values()}) > 1:
+    first = next(iter(tensors.values()), None)
+    # Compared one by one: a set of shapes would hash symbolic sizes, and torch.compile would fix every length.
+    if any(x.shape != first.shape for x in tensors.values()):
         shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in tensors.items())
         raise ValueError(f"shapes differ: {shapes}; give all of them the same")
 
@@ -76,24 +89,24 @@ def check_bias(bias: Tensor | None, size: int) -> None:
 
 
 def check_window(window: int | None) -> None:
-    """Refuse a window below 0, or of no whole number of tokens."""
+    """Refuse a window that is negative or not an integer."""
     if window is not None and (not isinstance(window, Integral) or window < 0):
         raise ValueError(f"window is {window}; give the number of tokens a query sees on each side, 0 or more")
 
 
 def check_block_length(block_length: int | None, token_mask: Tensor | None = None) -> None:
-    """Refuse blocks of no whole number of tokens or of none, and blocks together with a mask of token pairs."""
+    """Refuse a block length that is not a positive integer, and blocks together with a mask of token pairs."""
     if block_length is not None and (not isinstance(block_length, Integral) or block_length < 1):
         raise ValueError(f"block_length is {block_length}; give a number of tokens, 1 or more")
     if block_length is not None and token_mask is not None:
-        raise ValueError("token_mask and block_length: blocks leave no place for a mask of tokens; give one of them")
+        raise ValueError("token_mask and block_length exclude each other; give one of them")
 
 
 def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
-    """A caller's mask of token pairs as booleans (B, N, N); one of (N, N) serves every row without a copy.
+    """A caller's mask of token pairs as booleans (B, N, N); an (N, N) mask is expanded to every row without a copy.
 
     Raises:
-        ValueError: another shape, or numbers that are no truth values.
+        ValueError: the mask has another shape or is floating-point.
     """
     meaning = "true where the query (row) may see the key (column)"
     if token_mask.is_floating_point():
@@ -112,21 +125,20 @@ def mask_from_heads(
     """A token mask from dependency trees: a token sees its head and its children, and nothing else.
 
     Args:
-        heads: (B, N) or (N,) integers, the position of each token's head in its own row, counted from 0; a root has
-            -1, or its own position. (CoNLL-U counts from 1 and has 0 at the root: subtract 1.)
-        mask: true at real tokens, in the shape of ``heads``; all tokens are real by default. What ``heads`` holds at
-            padding is not read; padding sees nothing and is not seen.
-        distance: see every token at most that many edges of the tree away; 2 adds grandparents, grandchildren and
-            siblings.
-        include_self: let a token see itself too.
+        heads: (B, N) or (N,) integers, the position of each token's head within its row, counted from 0; -1 or the
+            token's own position marks a root. (CoNLL-U counts from 1 and marks roots by 0: subtract 1.)
+        mask: true at real tokens, in the shape of ``heads``; by default all tokens are real. Values of ``heads`` at
+            padding are ignored; padding neither sees nor is seen.
+        distance: how many edges of the tree a token sees along; 2 adds grandparents, grandchildren and siblings.
+        include_self: let a token see itself as well.
 
     Returns:
-        Booleans (B, N, N) or (N, N), true where the query (row) may see the key (column): a ``token_mask``. All of it
-        is used under ``direction="full"``; the other directions hide what they hide, the token itself too.
+        Booleans (B, N, N) or (N, N), true where the query (row) may see the key (column): a ``token_mask``.
+        Directions other than ``"full"`` hide further keys.
 
     Raises:
-        ValueError: heads that are no integers, a head beyond the sentence or at padding, a mask of another shape, or
-            a distance below 1.
+        ValueError: the heads are not integers, a head is outside the sentence or at padding, the mask has another
+            shape, or the distance is below 1.
 
     Example:
         >>> heads = torch.tensor([[1, -1, 1, 2]])  # dogs chase cats everywhere
@@ -169,21 +181,21 @@ def _check_heads(heads_BN: Tensor, real_BN: Tensor) -> None:
 
 
 def in_blocks(x: Tensor, block_length: int) -> Tensor:
-    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence filled up with zeros."""
-    padding = -x.shape[1] % block_length
-    if padding:
-        x = torch.cat([x, x.new_zeros(len(x), padding, *x.shape[2:])], dim=1)
-    return x.unflatten(1, (-1, block_length)).flatten(0, 1)
+    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence padded with zeros."""
+    B, N = x.shape[:2]
+    num_blocks = (N + block_length - 1) // block_length
+    padding = x.new_zeros(B, num_blocks * block_length - N, *x.shape[2:])
+    return torch.cat([x, padding], dim=1).reshape(B * num_blocks, block_length, *x.shape[2:])
 
 
-def of_tokens(blocks: Tensor, block_length: int, length: int) -> Tensor:
-    """(B, M, ...) -> (B, N, ...): for each token what stands for its block."""
+def broadcast_blocks_to_tokens(blocks: Tensor, block_length: int, length: int) -> Tensor:
+    """(B, M, ...) -> (B, N, ...): each token gets the vector of its block."""
     return blocks.repeat_interleave(block_length, dim=1)[:, :length]
 
 
 def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], key_mask: Tensor | None) -> Tensor:
-    """``operator(*tensors, key_mask=...)`` on blocks as sentences of their own, (B, N, D) each -> (B, M, ...)."""
+    """``operator(*tensors, key_mask=...)`` with each block as a separate row, (B, N, D) each -> (B, M, ...)."""
     B, N, _ = tensors[0].shape
     mask_BN = tensors[0].new_ones(B, N, dtype=torch.bool) if key_mask is None else key_mask.bool()
     rows = operator(*(in_blocks(x, block_length) for x in tensors), key_mask=in_blocks(mask_BN, block_length))
-    return rows.unflatten(0, (B, -(-N // block_length)))
+    return rows.reshape(B, (N + block_length - 1) // block_length, *rows.shape[1:])

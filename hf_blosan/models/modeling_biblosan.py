@@ -10,7 +10,7 @@ from .encoder import (
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
     fuse_directions,
-    fuse_tokens_first,
+    with_left_aligned_tokens,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import MaskedBlockSelfAttention
@@ -22,7 +22,7 @@ class BiBloSANLayer(StackableLayer):
 
     def __init__(self, config: BiBloSANConfig):
         super().__init__(config)
-        self.size = size = config.hidden_size // len(config.directions)
+        size = config.hidden_size // len(config.directions)
         self.directions = nn.ModuleList(
             MaskedBlockSelfAttention(
                 self.in_features,
@@ -41,8 +41,8 @@ class BiBloSANLayer(StackableLayer):
 
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         # Blocks are counted from the first real token, wherever the padding is.
-        fuse = partial(fuse_directions, self.directions, self.size)
-        return fuse_tokens_first(fuse, hidden_BNE, mask_BN, output_attentions)
+        fuse = partial(fuse_directions, self.directions)
+        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions)
 
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -53,18 +53,18 @@ class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 
 class BiBloSANModel(BiBloSANPreTrainedModel, SentenceEncoderModel):
-    """Bi-BloSAN as an encoder; in 2 directions and M blocks of R tokens
+    """Bi-BloSAN as an encoder, with 2 directions and M blocks of R tokens.
 
     ``attentions`` holds the weights inside blocks (B, 2, M, R, R, D), of the tokens in their block's vector
-    (B, 2, M, R, D) and between blocks (B, 2, M, M, D), ``gates`` those of blocks (B, 2, M, D) and tokens (B, 2, N, D);
-    of each layer. Without ``config.fuse_global`` there are those of the tokens alone.
+    (B, 2, M, R, D) and between blocks (B, 2, M, M, D), ``gates`` those of blocks (B, 2, M, D) and tokens (B, 2, N, D),
+    for each layer. Without ``config.fuse_global`` there are only the first of the weights and the last of the gates.
     """
 
     @staticmethod
     def make_context(config: BiBloSANConfig) -> ContextFusion:
         if config.block_length == "auto":
             raise ValueError(
-                'block_length="auto": the training command finds the number from its data; to build a model yourself, '
+                'block_length="auto" is resolved by the training command from its data; to build a model directly, '
                 "set block_length=hf_blosan.functional.optimal_block_length(mean, length_std=..., batch_size=...)"
             )
         return stack_layers(BiBloSANLayer, config)

@@ -14,7 +14,6 @@ from .encoder import (
     reorder,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import masked
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
@@ -27,9 +26,9 @@ def make_cell(config: BiRNNConfig) -> nn.Module:
 
 
 def reading_order(mask_BN: Tensor, direction: str) -> Tensor:
-    """Positions (B, N) in the order of reading, from the last real token to the first if backward; padding at the end.
+    """Positions (B, N) in reading order, from the last real token to the first if backward, with padding at the end.
 
-    So no real token is read after padding, wherever that stands.
+    No real token is read after padding, wherever padding is.
     """
     if direction == "forward":
         return real_tokens_first(mask_BN)
@@ -37,7 +36,7 @@ def reading_order(mask_BN: Tensor, direction: str) -> Tensor:
 
 
 class BiRNNLayer(GradientCheckpointingLayer):
-    """[cell from left to right; cell from right to left]; the outputs at padding are 0."""
+    """[cell from left to right; cell from right to left]; outputs at padding are 0."""
 
     def __init__(self, config: BiRNNConfig):
         super().__init__()
@@ -49,7 +48,7 @@ class BiRNNLayer(GradientCheckpointingLayer):
         for cell, direction in zip(self.directions, self.reads, strict=True):
             order_BN = reading_order(mask_BN, direction)
             outputs.append(reorder(cell(reorder(hidden_BNE, order_BN)), order_BN.argsort(dim=1)))
-        return masked(torch.cat(outputs, dim=-1), mask_BN), None
+        return torch.cat(outputs, dim=-1) * mask_BN[..., None], None
 
 
 class BiRNNPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -81,7 +80,7 @@ class BiRNNModel(BiRNNPreTrainedModel, SentenceEncoderModel):
     """A recurrent encoder; ``attentions`` and ``gates`` are empty.
 
     After ``set_attn_implementation("eager")`` LSTM and SRU compute their equations token by token; GRU always does.
-    ``torch.compile`` makes a graph of its own for every length of LSTM and GRU: pad to a few lengths.
+    ``torch.compile`` builds a graph for each length in LSTM and GRU: pad to a few lengths.
     """
 
     @staticmethod

@@ -16,7 +16,7 @@ class DiSANLayer(StackableLayer):
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
-        self.size = size = config.hidden_size // len(config.directions)
+        size = config.hidden_size // len(config.directions)
         windows = config.windows or [None] * len(config.directions)
         self.directions = nn.ModuleList(
             DirectionalSelfAttention(
@@ -32,7 +32,7 @@ class DiSANLayer(StackableLayer):
         )
 
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
-        return fuse_directions(self.directions, self.size, hidden_BNE, mask_BN, output_attentions, token_mask)
+        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -43,7 +43,7 @@ class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 
 class DiSANModel(DiSANPreTrainedModel, SentenceEncoderModel):
-    """DiSAN as an encoder: ``attentions`` holds one tensor (B, 2, N, N, D) a layer, ``gates`` one (B, 2, N, D)."""
+    """DiSAN as an encoder: ``attentions`` holds a tensor (B, 2, N, N, D) per layer, ``gates`` (B, 2, N, D)."""
 
     @staticmethod
     def make_context(config: DiSANConfig) -> ContextFusion:

@@ -8,7 +8,7 @@ from .stack import StackableLayer, stack_layers
 
 
 class MTSALayer(StackableLayer):
-    """Tensorized self-attention in heads (MTSA Fig. 2); the heads are dealt out evenly to the order masks."""
+    """Tensorized self-attention in heads (MTSA Fig. 2); the heads are divided evenly among the order masks."""
 
     takes_token_mask = True
 

@@ -1,4 +1,4 @@
-"""Multi-head self-attention (Vaswani et al. 2017, arXiv 1706.03762) as Bi-BloSAN's authors compare with it."""
+"""Multi-head self-attention (Vaswani et al. 2017, arXiv 1706.03762), a baseline of Bi-BloSAN."""
 
 import math
 
@@ -11,11 +11,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_multihead import MultiHeadConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import AttentionMaps, HeadDense, masked
+from .layers import AttentionMaps, HeadLinear, Layer
 
 
 def sinusoidal_positions(length: int, size: int, *, formulation="released", device=None) -> Tensor:
-    """sin(n / 10000^(c f / E)) for even features f, cos of the same angle for the feature after it, (N, E).
+    """sin(n / 10000^(c f / E)) for even features f, cos of the same angle for the next feature, (N, E).
 
     c is 1 in Vaswani et al. (section 3.5), 2 in the authors' code (``"released"``).
     """
@@ -25,41 +25,38 @@ def sinusoidal_positions(length: int, size: int, *, formulation="released", devi
     return torch.where(features_E % 2 == 0, angles_NE.sin(), angles_NE.cos())
 
 
-class MultiHeadLayer(GradientCheckpointingLayer):
-    """softmax(Q K' / sqrt(D)) V for each head, side by side (Vaswani et al. Eq. 1), (B, N, E) -> (B, N, hidden_size).
+class MultiHeadLayer(GradientCheckpointingLayer, Layer):
+    """softmax(Q K' / sqrt(D)) V for each head, concatenated (Vaswani et al. Eq. 1), (B, N, E) -> (B, N, hidden_size).
 
-    Padded positions come out as 0. Attention weights asked for: (B, H, N, N).
+    Padded positions are 0 in the output. Attention weights, if requested: (B, H, N, N).
     """
 
     def __init__(self, config: MultiHeadConfig):
-        super().__init__()
+        relu = config.variant == "relu"
+        super().__init__(activation="relu" if relu else "linear", dropout=0.0 if relu else config.dropout)
         self.variant, self.formulation = config.variant, config.formulation
-        self.implementation = "auto"
         self.attention_dropout = config.dropout
         sizes = (config.num_heads, config.embedding_size, config.hidden_size // config.num_heads)
-        if config.variant == "relu":
-            options = {"activation": "relu"}
-        else:
-            options = {"bias": False, "dropout": config.dropout}
-        self.query_map = HeadDense(*sizes, **options)
-        self.key_map = HeadDense(*sizes, **options)
-        self.value_map = HeadDense(*sizes, **options)
+        self.query_map = HeadLinear(*sizes, bias=relu)
+        self.key_map = HeadLinear(*sizes, bias=relu)
+        self.value_map = HeadLinear(*sizes, bias=relu)
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
         if self.variant == "sinusoidal":
             options = {"formulation": self.formulation, "device": hidden_BNE.device}
             table_NE = sinusoidal_positions(*hidden_BNE.shape[1:], **options).to(hidden_BNE.dtype)
-            # Counted from the first real token, wherever the padding is.
+            # Counted from the first real token, wherever padding is.
             positions_BN = (mask_BN.cumsum(1) - 1).clamp(min=0)
-            hidden_BNE = masked(hidden_BNE + table_NE[positions_BN], mask_BN)
+            hidden_BNE = (hidden_BNE + table_NE[positions_BN]) * mask_BN[..., None]
         maps = (self.query_map, self.key_map, self.value_map)
-        attended_BHND, weights_BHNN = self.attend(*(map_(hidden_BNE) for map_ in maps), mask_BN, output_attentions)
-        tokens_BNH = masked(attended_BHND.transpose(1, 2).flatten(2), mask_BN)
+        q_BHND, k_BHND, v_BHND = (self.dense(map_, hidden_BNE) for map_ in maps)
+        attended_BHND, weights_BHNN = self.attend(q_BHND, k_BHND, v_BHND, mask_BN, output_attentions)
+        tokens_BNH = attended_BHND.transpose(1, 2).flatten(2) * mask_BN[..., None]
         return tokens_BNH, AttentionMaps((weights_BHNN,), ()) if output_attentions else None
 
     def attend(self, q_BHND, k_BHND, v_BHND, mask_BN, output_attentions):
         dropout = self.attention_dropout if self.training else 0.0
-        # A row of padding only sees all of it, so that there are numbers to set to 0.
+        # In rows of padding all positions are visible, so that the softmax is defined; the result is set to 0.
         visible_B11N = (mask_BN | ~mask_BN.any(1, keepdim=True))[:, None, None]
         if not output_attentions and self.implementation != "eager":
             return F.scaled_dot_product_attention(
@@ -79,9 +76,9 @@ class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        if isinstance(module, HeadDense) and self.config.formulation == "released":
-            # Glorot uniform as TensorFlow counts for the authors' variables: one of shape (3, heads, E, D) for all
-            # maps of "sinusoidal", one of shape (E, heads D) for a map of "relu".
+        if isinstance(module, HeadLinear) and self.config.formulation == "released":
+            # Glorot uniform with the fans that TensorFlow computes for the authors' variables: one of shape
+            # (3, heads, E, D) for all maps of "sinusoidal", one of shape (E, heads D) per map of "relu".
             num_heads, in_features, size = module.weight.shape
             fans = in_features + num_heads * size
             if self.config.variant == "sinusoidal":

@@ -1,4 +1,4 @@
-"""Convolutional baselines of Bi-BloSAN: windows side by side (Kim 2014), or gated layers one upon another."""
+"""Convolutional baselines of Bi-BloSAN: parallel windows (Kim 2014), or a stack of gated convolutions."""
 
 import torch
 from torch import Tensor, nn
@@ -7,16 +7,16 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_textcnn import TextCNNConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_tokens_first
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import AttentionMaps, activate
+from .layers import ACTIVATIONS, AttentionMaps
 
 
 class WindowConvolution(nn.Conv1d):
     """W [x_a; ...; x_b] + b over a window around each token, (B, N, in) -> (B, N, out).
 
-    The sentence stands between zero vectors. An even window reaches one token further behind than before. With
-    ``from_token`` a window starts at its token instead.
+    The sentence is padded with zero vectors. An even window extends one token further to the right than to the left.
+    With ``from_token`` a window starts at its token.
     """
 
     def __init__(self, in_features, out_features, window, *, from_token=False):
@@ -29,7 +29,7 @@ class WindowConvolution(nn.Conv1d):
 
 
 class MultiWindowLayer(GradientCheckpointingLayer):
-    """act([conv_3 x; conv_4 x; conv_5 x]), windows of several lengths side by side (Kim 2014)."""
+    """act([conv_3 x; conv_4 x; conv_5 x]), parallel windows of several lengths (Kim 2014)."""
 
     def __init__(self, config: TextCNNConfig):
         super().__init__()
@@ -43,19 +43,19 @@ class MultiWindowLayer(GradientCheckpointingLayer):
         )
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        return fuse_tokens_first(self.convolve, hidden_BNE, mask_BN)
+        return with_left_aligned_tokens(self.convolve, hidden_BNE, mask_BN)
 
     def convolve(self, hidden_BNE, mask_BN):
         hidden_BNE = hidden_BNE.masked_fill(~mask_BN[..., None], 0.0)
         hidden_BNE = F.dropout(hidden_BNE, self.dropout, self.training)
         tokens_BNH = torch.cat([convolution(hidden_BNE) for convolution in self.convolutions.values()], dim=-1)
-        return activate(tokens_BNH, self.activation), None
+        return ACTIVATIONS[self.activation](tokens_BNH), None
 
 
 class GatedConvolutionLayer(GradientCheckpointingLayer):
     """a * sigmoid(b) + x with [a; b] = conv x (Gehring et al. 2017), (B, N, in) -> (B, N, H); without x if ``first``.
 
-    The authors' code applies the activation to a and b before, ``formulation="paper"`` does not.
+    The authors' code first applies the activation to a and b, ``formulation="paper"`` does not.
     """
 
     def __init__(self, config: TextCNNConfig, *, first: bool):
@@ -68,13 +68,13 @@ class GatedConvolutionLayer(GradientCheckpointingLayer):
         self.convolution = WindowConvolution(in_features, 2 * config.hidden_size, window)
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        return fuse_tokens_first(self.convolve, hidden_BNE, mask_BN, output_attentions)
+        return with_left_aligned_tokens(self.convolve, hidden_BNE, mask_BN, output_attentions)
 
     def convolve(self, hidden_BNE, mask_BN, output_attentions):
         if self.mask_padding:
             hidden_BNE = hidden_BNE.masked_fill(~mask_BN[..., None], 0.0)
         both_BN2H = self.convolution(F.dropout(hidden_BNE, self.dropout, self.training))
-        values_BNH, gate_BNH = activate(both_BN2H, self.activation).chunk(2, dim=-1)
+        values_BNH, gate_BNH = ACTIVATIONS[self.activation](both_BN2H).chunk(2, dim=-1)
         gate_BNH = gate_BNH.sigmoid()
         tokens_BNH = values_BNH * gate_BNH
         if not self.first:
@@ -85,8 +85,8 @@ class GatedConvolutionLayer(GradientCheckpointingLayer):
 class MaxOverTime(nn.Module):
     """The largest value of each feature over the windows inside the sentence (Kim 2014), (B, N, D) -> (B, D).
 
-    A token stands for the window that starts at it; the features are dealt out evenly to ``windows``. The first token
-    of a sentence shorter than a window stands for the whole of it. A row of padding only gives 0.
+    A token represents the window that starts at it; the features are divided evenly among ``windows``. In a sentence
+    shorter than a window the first token represents the whole sentence. A row of padding yields 0.
     """
 
     def __init__(self, windows: list[int], *, mask_padding=True):
@@ -105,7 +105,7 @@ class MaxOverTime(nn.Module):
         if not output_attentions:
             return pooled_BD, None
         is_largest_BND = fits_BND & (tokens_BND == largest_BD[:, None])
-        weights_BND = is_largest_BND / is_largest_BND.sum(1, keepdim=True).clamp(min=1)  # equal ones share the weight
+        weights_BND = is_largest_BND / is_largest_BND.sum(1, keepdim=True).clamp(min=1)  # ties share the weight
         return pooled_BD, weights_BND.to(tokens_BND.dtype)
 
 
@@ -119,9 +119,9 @@ class TextCNNPreTrainedModel(SentenceEncoderPreTrainedModel):
     def _init_weights(self, module):
         if not isinstance(module, nn.Conv1d):
             return super()._init_weights(module)
-        # Glorot uniform as TensorFlow counts for the authors, whose kernels are (window, in, 1, out): an image of
-        # tokens by features with one channel, seen through window * in points. Their biases have no initialiser of
-        # their own and get TensorFlow's default, Glorot uniform too, with as many inputs as outputs.
+        # Glorot uniform with the fans that TensorFlow computes for the authors' kernels (window, in, 1, out): an image
+        # of tokens by features with one channel and a receptive field of window * in. The authors give no initialiser
+        # for biases, so these get TensorFlow's default, also Glorot uniform, with as many inputs as outputs.
         out_features, in_features, window = module.weight.shape
         kernel_bound = (6 / (window * in_features * (1 + out_features))) ** 0.5
         bias_bound = (6 / (out_features + out_features)) ** 0.5
@@ -132,9 +132,9 @@ class TextCNNPreTrainedModel(SentenceEncoderPreTrainedModel):
 class TextCNNModel(TextCNNPreTrainedModel, SentenceEncoderModel):
     """The convolutional baselines as encoders.
 
-    There are no ``attentions``; ``gates`` holds one tensor (B, N, hidden_size) a layer of the hierarchical one. With
-    ``pooling="max"`` a token of ``last_hidden_state`` is the window that starts there, and ``pooler_attentions``
-    tells which windows were the largest.
+    There are no ``attentions``; ``gates`` holds a tensor (B, N, hidden_size) per layer of the hierarchical one.
+    With ``pooling="max"`` a token of ``last_hidden_state`` is the window that starts there, and ``pooler_attentions``
+    shows which windows had the largest values.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Word vectors without context: what the papers' ablations compare their encoders with."""
+"""Word vectors without context: the baseline of the papers' ablations."""
 
 from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -6,21 +6,18 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_wordbag import WordBagConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import Dense
+from .layers import Layer
 
 
-class WordBagLayer(GradientCheckpointingLayer):
-    """act(W x + b) with ``config.dense_map``, else x: every token by itself."""
+class WordBagLayer(GradientCheckpointingLayer, Layer):
+    """act(W x + b) with ``config.dense_map``, else x, for each token separately."""
 
     def __init__(self, config: WordBagConfig):
-        super().__init__()
-        self.dense_map = nn.Identity()
-        if config.dense_map:
-            options = {"activation": config.activation, "dropout": config.dropout}
-            self.dense_map = Dense(config.embedding_size, config.hidden_size, **options)
+        super().__init__(activation=config.activation, dropout=config.dropout)
+        self.dense_map = nn.Linear(config.embedding_size, config.hidden_size) if config.dense_map else None
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        return self.dense_map(hidden_BNE), None
+        return hidden_BNE if self.dense_map is None else self.dense(self.dense_map, hidden_BNE), None
 
 
 class WordBagPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -31,7 +28,7 @@ class WordBagPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 
 class WordBagModel(WordBagPreTrainedModel, SentenceEncoderModel):
-    """Word vectors as an encoder; there are no ``attentions`` and no ``gates`` but the pooler's weights."""
+    """Word vectors as an encoder; there are no ``attentions`` or ``gates``, only the pooler's weights."""
 
     @staticmethod
     def make_context(config: WordBagConfig) -> ContextFusion:

@@ -1,0 +1,227 @@
+// What the operators (operators.cpp) hand to the loops (loops.inc), the same for every instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace hf_blosan {
+
+// Sentences of `sentence` tokens in `parts` parts of `length` tokens, the last of which may be shorter. Tokens of
+// different parts do not see one another. Without blocks a sentence is one part.
+struct Shape {
+  int64_t length, size, sentence, parts;
+};
+
+// Which keys a query sees: those before it, after it, itself, at most `window` tokens away.
+struct Visibility {
+  bool before, after, same;
+  int64_t window;
+};
+
+// The expansions of expansion.py for one scale, from the narrowest range of scores to the widest.
+struct Expansion {
+  int64_t num_tiers;
+  const double* tiers;        // (tiers, 3): half range, tilt, number of terms
+  const int64_t* shortest;    // (tiers): the length from which each pays
+  int64_t num_float_tiers;    // so many of the first are summed in float32, the others in float64
+  const float* float_table;   // (float tiers, 2, float_width, float_width): coefficients of K and of its derivative
+  int64_t float_width;
+  const double* double_table;  // the same for the other tiers
+  int64_t double_width;
+};
+
+// Rows of tokens, `step` elements apart.
+template <class T>
+struct Rows {
+  T* data;
+  int64_t step;
+};
+
+template <class T>
+struct Directional {
+  Shape shape;
+  Visibility visibility;
+  T scale, limit;  // score bound c; half range up to which exponentials of single tokens are exact enough
+  Expansion expansion;
+  Rows<const T> keys, queries;
+  const T* bias;     // added to every query, or null
+  const T* values;   // (tokens, size), like all that follows
+  const bool* mask;  // true at real tokens, or null
+  const bool* token_mask;  // (batch, query, key) with these steps, or null
+  int64_t mask_row, mask_query, mask_key;
+  // Forward: results; denominators only if not null. Backward: both as saved.
+  T *out, *denominators;
+  const T* grad;
+  T *grad_keys, *grad_queries, *grad_values;
+};
+
+template <class T>
+struct SourceToToken {
+  Shape shape;
+  const T *scores, *values;
+  const bool* mask;
+  T *out, *tops, *totals;  // (parts, size): result, largest score, sum of exp(score - largest)
+  const T* grad;
+  T *grad_scores, *grad_values;
+};
+
+template <class T>
+struct Recurrence {
+  int64_t length, size;
+  const T *forget, *values;
+  T* states;
+  const T* grad;
+  T *grad_forget, *grad_values;
+};
+
+// Rows of features in heads: row r of head h begins at h * head + r * row.
+template <class T>
+struct Place {
+  T* data;
+  int64_t head, row;
+};
+
+// The rows of each head in groups of `length`; groups end where a sentence of `sentence` rows does. An item of the
+// loops below is a group, and so is what one row of `sums` adds up: sums do not depend on the number of threads.
+struct Groups {
+  int64_t heads, rows, size, sentence, length;
+};
+
+// y = elu(x + bias), or without elu.
+template <class T>
+struct BiasElu {
+  Groups groups;
+  bool elu;
+  Place<const T> x;
+  const T* bias;  // (heads, size), or null
+  Place<T> y;
+  Place<const T> grad, result;  // result: y as computed, not read without elu
+  Place<T> grad_x;
+  T* sums;  // (heads, groups, size), or null
+};
+
+// out = F first + (1 - F) second with F = sigmoid(scores + bias), 0 where the mask is false.
+template <class T>
+struct Gate {
+  Groups groups;
+  Place<const T> scores;
+  const T* bias;  // (heads, size)
+  Place<const T> first, second;
+  const bool* mask;  // (rows), or null
+  Place<T> out;
+  Place<const T> grad;
+  Place<T> grad_scores, grad_first, grad_second;
+  T* sums;
+};
+
+// out = F elu(a) + (1 - F) mapped with [a; b] = scores + bias, F = sigmoid(b).
+template <class T>
+struct Candidate {
+  Groups groups;
+  const T *scores, *bias;  // rows of 2 size; of the bias each group has one, or there is one for all
+  int64_t bias_step;       // from group to group
+  const T* mapped;
+  Place<T> out;
+  Place<const T> grad;
+  T *grad_scores, *grad_mapped, *sums;
+};
+
+// out (heads, size): the sum of the rows of each head.
+template <class T>
+struct Sums {
+  int64_t heads, rows, size;
+  const T* x;
+  T* out;
+};
+
+// How MTSA's loops find token i of sentence b: at b * row + i * token.
+template <class T>
+struct Tokens {
+  T* data;
+  int64_t row, token;
+};
+
+// E_S of one or several heads, which lie one after the other in `sentences`.
+template <class T>
+struct SourceWeights {
+  int64_t sentences, length, size;
+  Tokens<const T> scores, v;
+  const bool* mask;      // (batch, length), or null
+  int64_t batch, first;  // sentence s has the mask of row first + s % batch
+  T* values;             // (sentences, length, 2 size): [v E_S; E_S]
+  Tokens<T> source;      // E_S, negative where the exponent was clamped; data may be null
+  // Backward: share = [grad / denominators; -out grad / denominators], laid out as `values`.
+  Tokens<const T> out, denominators, grad;
+  T* share;
+  const T* grad_values;
+  Tokens<T> grad_v, grad_scores;
+};
+
+// The keys that a query sees: `before` and `after` it at most that many tokens away, and itself.
+struct Seen {
+  int64_t before, after;
+  bool same;
+};
+
+// A tile of E_R: (sentences, queries, keys), from products of queries and keys. `seen` changes every `per_head`
+// sentences.
+template <class T>
+struct TokenWeights {
+  int64_t sentences, queries, keys, first_query, first_key, length;
+  const Seen* seen;
+  int64_t per_head;
+  const T* real;  // (batch, length): 0 at padding, or null
+  int64_t batch, first;
+  bool sigmoid;
+  T scale;
+  T *weights, *grads;  // grads: of the weights, then of the products; null in the forward direction
+};
+
+// Short sentences at once: E_S, both sums over keys and their quotient; backward: sums over queries of `share` and what
+// becomes of them. `values` and `grad_values` of `source` are not used.
+template <class T>
+struct Attend {
+  SourceWeights<T> source;
+  const T* weights;  // (sentences, length, length)
+  const Seen* seen;
+  int64_t per_head;
+  Tokens<T> out, divisors;  // divisors.data may be null
+};
+
+// out = the first half of each row of `both` by its second, divisors = that or 1 where it is 0.
+template <class T>
+struct Quotients {
+  int64_t queries, size;
+  const T* both;
+  Tokens<T> out, divisors;  // divisors.data may be null
+};
+
+// Work on items start ... stop - 1; `scratch` is memory for this thread alone.
+template <class Arguments>
+using Loop = void (*)(const Arguments&, int64_t start, int64_t stop, void* scratch);
+
+template <class T>
+struct Loops {
+  int64_t lanes;  // features of an item
+  int64_t (*directional_scratch)(int64_t length, int64_t terms);  // bytes of scratch
+  Loop<Directional<T>> directional, directional_backward;
+  Loop<SourceToToken<T>> source2token, source2token_backward;
+  Loop<Recurrence<T>> recurrence, recurrence_backward;
+  Loop<BiasElu<T>> bias_elu, bias_elu_backward;
+  Loop<Gate<T>> gate, gate_backward;
+  Loop<Candidate<T>> candidate, candidate_backward;
+  Loop<Sums<T>> sums;
+  Loop<SourceWeights<T>> source_weights, source_weights_again, source_weights_backward;
+  Loop<TokenWeights<T>> token_weights;
+  Loop<Attend<T>> attend, attend_backward;
+  Loop<Quotients<T>> quotients;
+};
+
+// The loops for this processor's instruction set.
+template <class T>
+const Loops<T>& loops();
+template <>
+const Loops<float>& loops<float>();
+template <>
+const Loops<double>& loops<double>();
+
+}  // namespace hf_blosan

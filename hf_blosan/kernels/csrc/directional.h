@@ -1,0 +1,411 @@
+// Directional attention, forward and backward; an item is lanes<T> features of one part of a sentence.
+//
+// Pairs one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = (p - 1) / (p + 1) the score c tanh((k_i + q_j) / c)
+// is c t. A pair costs one quotient and one short exponential, and tanh' = 1 - t^2 comes for free. Of exponentials
+// exp - 1 is kept, which is exact for small scores. Distant keys go through the expansion (expansion.h). Long sums are
+// taken chunk by chunk. The gradient to agree with, in plain torch: backward_in_chunks in directional/chunks.py.
+
+// exp(2 u / c) is cut off at exp(80), where the tanh has long been 1.
+template <class T>
+constexpr T largest_exponent = 80;
+
+// Memory of one thread, in rows of lanes<T>; the layout is counted by the same code that uses it.
+template <class T>
+struct Buffers {
+  int32_t *real, *first_real, *all_positions, *chosen;
+  T *k, *q, *x, *ones, *exp_k, *exp_q;                // inputs of a part
+  T *num, *den;                                       // forward
+  T *shares, *out, *to_keys, *to_queries, *to_values;  // backward
+  T* sums;                                            // two rows for each token of a chunk
+  void* moments;
+  int64_t bytes;
+
+  Buffers(void* memory, int64_t length, int64_t terms) {
+    char* const start = static_cast<char*>(memory);
+    int64_t used = 0;
+    const auto take = [&](auto*& pointer, int64_t count) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(start + used);
+      used += (count * int64_t(sizeof(*pointer)) + 63) / 64 * 64;
+    };
+    take(real, length);
+    take(first_real, length + 1);
+    take(all_positions, length + 1);
+    take(chosen, CHUNK);
+    for (T** rows : {&k, &q, &x, &ones, &exp_k, &exp_q, &num, &den, &to_values}) take(*rows, length * lanes<T>);
+    shares = num;
+    out = den;
+    for (T** rows : {&to_keys, &to_queries}) take(*rows, length * lanes<T>);
+    take(sums, 2 * CHUNK * lanes<T>);
+    char* end;
+    take(end, terms ? (num_chunks(length) * 2 + 2 + 2 + 3) * terms * lanes<T> * int64_t(sizeof(double)) : 0);
+    moments = end;
+    bytes = used;
+  }
+
+  template <class N>
+  Moments<N> moments_of(int64_t length, int64_t terms) const {
+    double* const total = static_cast<double*>(moments);
+    N* const of_chunks = reinterpret_cast<N*>(total + 2 * terms * lanes<T>);
+    N* const current = of_chunks + num_chunks(length) * 2 * terms * lanes<T>;
+    return {of_chunks, total, current, current + 2 * terms * lanes<T>};
+  }
+};
+
+template <class T>
+int64_t directional_scratch(int64_t length, int64_t terms) {
+  return Buffers<T>(nullptr, length, terms).bytes;
+}
+
+// Where an item lies. Slices of features come first, then parts, then sentences: counted on, as divisions cost as much
+// as a token.
+struct Item {
+  int64_t part, begin, first, length;  // part of its sentence; its first token, first feature and number of tokens
+
+  Item(const Shape& shape, int64_t lanes, int64_t item) {
+    const int64_t slices = (shape.size + lanes - 1) / lanes, row = item / slices;
+    part = row % shape.parts;
+    begin = row / shape.parts * shape.sentence + part * shape.length;
+    first = item % slices * lanes;
+    length = smaller(shape.length, shape.sentence - part * shape.length);
+  }
+  INLINE void next(const Shape& shape, int64_t lanes) {
+    first += lanes;
+    if (first < shape.size) return;
+    first = 0;
+    begin += length;
+    part = part + 1 < shape.parts ? part + 1 : 0;
+    length = smaller(shape.length, shape.sentence - part * shape.length);
+  }
+};
+
+// Features of a token; those of the next part's token are prefetched meanwhile.
+template <class T>
+INLINE Vector<T> read(const T* data, int64_t step, int64_t token, const Item& item, const Shape& shape) {
+  const T* row = data + (item.begin + token) * step;
+  __builtin_prefetch(row + shape.length * step + item.first);
+  return load_features(row, item.first, shape.size);
+}
+template <class T>
+INLINE void write(T* data, int64_t token, const Item& item, const Shape& shape, Vector<T> v) {
+  T* row = data + (item.begin + token) * shape.size;
+  __builtin_prefetch(row + shape.length * shape.size + item.first, 1);
+  store_features(row, item.first, shape.size, v);
+}
+template <class T>
+INLINE Vector<T> at(const T* rows, int64_t row) { return load<Vector<T>>(rows + row * lanes<T>); }
+template <class T>
+INLINE void put(T* rows, int64_t row, Vector<T> v) { store(rows + row * lanes<T>, v); }
+template <class T>
+INLINE void add(T* rows, int64_t row, Vector<T> v) { put(rows, row, at(rows, row) + v); }
+
+// Reads the tokens of an item into the buffers, and exp - 1 of its keys and queries. Returns the half range H of the
+// scores.
+//
+// Keys and queries of each feature are moved against one another until both fit into the smallest [-H, H]; sums stay
+// as they are. Where H is beyond the limit nothing is moved, and exp_k and exp_q hold keys and queries themselves:
+// exponentials of single tokens would lose digits where these lie far apart, so that the sums are taken first.
+template <class T>
+T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
+  using V = Vector<T>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  V high = fill<V>(-infinity), low = high;
+  const V bias = a.bias ? load_features(a.bias, item.first, a.shape.size) : V{};
+  const V one = fill<V>(T(1));
+  int32_t count = 0;
+  for (int64_t i = 0; i < item.length; i++) {
+    b.first_real[i] = count;
+    const V query = read(a.queries.data, a.queries.step, i, item, a.shape) + bias;
+    put(b.q, i, query);
+    high = maximum<V>(-query, high);
+    low = maximum<V>(query, low);
+    V key{}, value{}, real{};
+    if (!a.mask || a.mask[item.begin + i]) {
+      key = read(a.keys.data, a.keys.step, i, item, a.shape);
+      high = maximum<V>(key, high);
+      low = maximum<V>(-key, low);
+      value = read(a.values, a.shape.size, i, item, a.shape);
+      real = one;
+      b.real[count++] = int32_t(i);
+    }
+    put(b.k, i, key);
+    put(b.x, i, value);
+    put(b.ones, i, real);
+  }
+  b.first_real[item.length] = count;
+  const V shift = (high - low) * T(0.5);
+  const T half_range = largest<T>((high + low) * T(0.5) + (shift - shift));  // infinite if a number is not finite
+  if (half_range <= a.limit) {
+    const T factor = T(2) / a.scale;
+    for (int64_t i = 0; i < item.length; i++) {
+      const V key = at(b.k, i) - shift * at(b.ones, i), query = at(b.q, i) + shift;
+      put(b.k, i, key);
+      put(b.q, i, query);
+      put(b.exp_k, i, expm1<T>(key * factor));
+      put(b.exp_q, i, expm1<T>(query * factor));
+    }
+  } else {
+    for (int64_t i = 0; i < item.length; i++) {
+      put(b.exp_k, i, at(b.k, i));
+      put(b.exp_q, i, at(b.q, i));
+    }
+  }
+  return half_range;
+}
+
+// The keys that a query sees, in a list of positions.
+struct Keys {
+  const int32_t* positions;
+  int64_t count;
+};
+
+// The keys of chunk n that query j sees. Where it sees both sides but not itself, side 0 is the keys before it and
+// side 1 those after it, else side 0 is all.
+template <class T>
+INLINE Keys visible(const Directional<T>& a, const Item& item, const Buffers<T>& b, int64_t j, int64_t n, int side) {
+  const Visibility& v = a.visibility;
+  int64_t start = v.before ? j - v.window : j, stop = v.after ? j + 1 + v.window : j + 1;
+  if (!v.same) {
+    if (side == 1 || !v.before) start = j + 1;
+    if (side == 0 && v.before) stop = j;
+  }
+  start = larger(start, n * CHUNK);
+  stop = smaller(smaller(stop, (n + 1) * CHUNK), item.length);
+  if (start >= stop) return {b.real, 0};
+  Keys keys{b.real + b.first_real[start], b.first_real[stop] - b.first_real[start]};
+  if (a.token_mask) {
+    const int64_t sentence = item.begin / a.shape.sentence;
+    const bool* row = a.token_mask + sentence * a.mask_row + j * a.mask_query;
+    int64_t chosen = 0;
+    for (int64_t r = 0; r < keys.count; r++) {
+      b.chosen[chosen] = keys.positions[r];
+      chosen += row[keys.positions[r] * a.mask_key];
+    }
+    keys = {b.chosen, chosen};
+  }
+  return keys;
+}
+INLINE int num_sides(const Visibility& v) { return v.before && v.after && !v.same ? 2 : 1; }
+
+// Whether queries of chunk m meet keys of chunk n pair by pair.
+INLINE bool is_near(int64_t m, int64_t n, const Visibility& v, int64_t far) {
+  const int64_t distance = m > n ? m - n : n - m;
+  return m == n || ((n < m ? v.before : v.after) && far < distance && (distance - 1) * CHUNK < v.window);
+}
+
+// tanh((k + q) / c) from exp(2 k / c) - 1 and exp(2 q / c) - 1; wide: from k and q themselves and 2 / c.
+template <bool wide, class V, class T>
+INLINE V tanh_of_pair(V key, V query, T factor) {
+  V m;
+  if constexpr (wide) {
+    const V y = (key + query) * factor;
+    m = expm1<T>(at_least(at_most(y, largest_exponent<T>), -largest_exponent<T>));
+  } else {
+    m = key * query + (key + query);
+  }
+  return quotient(m, m + T(2));
+}
+
+// Adds the keys of chunk n to the queries of chunk m. Two keys at a time hide one another's latency.
+template <bool wide, class T>
+void near_forward(const Directional<T>& a, const Item& item, Buffers<T>& b, int64_t m, int64_t n) {
+  using V = Vector<T>;
+  const T c = a.scale * log2_e<T>, factor = T(2) / a.scale;
+  const int sides = num_sides(a.visibility);
+  for (int64_t j = m * CHUNK; j < smaller(item.length, (m + 1) * CHUNK); j++) {
+    const V q = at(b.exp_q, j);
+    V num = at(b.num, j), den = at(b.den, j);
+    for (int side = 0; side < sides; side++) {
+      const Keys keys = visible(a, item, b, j, n, side);
+      V part_num{}, part_den{};
+      int64_t r = 0;
+      for (; r + 1 < keys.count; r += 2) {
+        const int64_t i = keys.positions[r], i1 = keys.positions[r + 1];
+        const V weight = power_of_two<T>(tanh_of_pair<wide>(at(b.exp_k, i), q, factor), c);
+        const V weight1 = power_of_two<T>(tanh_of_pair<wide>(at(b.exp_k, i1), q, factor), c);
+        part_den = part_den + (weight + weight1);
+        part_num = (part_num + weight * at(b.x, i)) + weight1 * at(b.x, i1);
+      }
+      if (r < keys.count) {
+        const int64_t i = keys.positions[r];
+        const V weight = power_of_two<T>(tanh_of_pair<wide>(at(b.exp_k, i), q, factor), c);
+        part_den = part_den + weight;
+        part_num = part_num + weight * at(b.x, i);
+      }
+      num = num + part_num;
+      den = den + part_den;
+    }
+    put(b.num, j, num);
+    put(b.den, j, den);
+  }
+}
+
+// Gradients of query chunk m and key chunk n.
+//
+// The loss changes with the weight w_ij by G_j (x_i - s_j), where G = grad / denominator, the shares, and s is the
+// result; with the score by that times w_ij, and with k_i or q_j by tanh' = 1 - t^2 more.
+template <bool wide, class T>
+void near_backward(const Directional<T>& a, const Item& item, Buffers<T>& b, int64_t m, int64_t n) {
+  using V = Vector<T>;
+  const T c = a.scale * log2_e<T>, factor = T(2) / a.scale;
+  const int sides = num_sides(a.visibility);
+  for (int64_t row = 0; row < 2 * CHUNK; row++) put(b.sums, row, V{});
+  for (int64_t j = m * CHUNK; j < smaller(item.length, (m + 1) * CHUNK); j++) {
+    const V q = at(b.exp_q, j), share = at(b.shares, j), s = at(b.out, j);
+    V to_query{};
+    // The gradients of a pair's value and of its score.
+    const auto pair = [&](int64_t i, V& weight, V& score) INLINE_LAMBDA {
+      const V t = tanh_of_pair<wide>(at(b.exp_k, i), q, factor);
+      weight = power_of_two<T>(t, c) * share;
+      score = weight * (at(b.x, i) - s) * (1 - t * t);
+    };
+    for (int side = 0; side < sides; side++) {
+      const Keys keys = visible(a, item, b, j, n, side);
+      int64_t r = 0;
+      for (; r + 1 < keys.count; r += 2) {
+        const int64_t i = keys.positions[r], i1 = keys.positions[r + 1];
+        V weight, score, weight1, score1;
+        pair(i, weight, score);
+        pair(i1, weight1, score1);
+        to_query = to_query + (score + score1);
+        add(b.sums, 2 * (i - n * CHUNK), score);
+        add(b.sums, 2 * (i - n * CHUNK) + 1, weight);
+        add(b.sums, 2 * (i1 - n * CHUNK), score1);
+        add(b.sums, 2 * (i1 - n * CHUNK) + 1, weight1);
+      }
+      if (r < keys.count) {
+        const int64_t i = keys.positions[r];
+        V weight, score;
+        pair(i, weight, score);
+        to_query = to_query + score;
+        add(b.sums, 2 * (i - n * CHUNK), score);
+        add(b.sums, 2 * (i - n * CHUNK) + 1, weight);
+      }
+    }
+    add(b.to_queries, j, to_query);
+  }
+  for (int64_t i = n * CHUNK; i < smaller(item.length, (n + 1) * CHUNK); i++) {
+    add(b.to_keys, i, at(b.sums, 2 * (i - n * CHUNK)));
+    add(b.to_values, i, at(b.sums, 2 * (i - n * CHUNK) + 1));
+  }
+}
+
+// The tier for a half range, and how many chunks away its distant keys may lie; 0 where every pair is near.
+template <class T>
+INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, int64_t& tier) {
+  if (length <= CHUNK || a.token_mask) return 0;
+  for (tier = 0; tier < a.expansion.num_tiers; tier++) {
+    if (half_range <= a.expansion.tiers[3 * tier]) {
+      const int64_t far = larger<int64_t>(0, (a.visibility.window + 1 - CHUNK) / CHUNK);
+      return length >= a.expansion.shortest[tier] ? far : 0;
+    }
+  }
+  return 0;
+}
+
+// Calls work(tier, moments) with the tier's coefficients in the type that its sums are taken in.
+template <class Work>
+INLINE void with_tier(const Expansion& e, int64_t tier, const Buffers<float>& b, int64_t length, const Work& work) {
+  const double half_range = e.tiers[3 * tier];
+  const float tilt = float(e.tiers[3 * tier + 1]);
+  const int64_t terms = int64_t(e.tiers[3 * tier + 2]);
+  const auto call = [&](auto type, const auto* tables, int64_t width, int64_t index) {
+    using N = decltype(type);
+    const N* const weight = tables + index * 2 * width * width;
+    work(Tier<N>{N(half_range), tilt, terms, width, weight, weight + width * width},
+         b.template moments_of<N>(length, terms));
+  };
+  if (tier < e.num_float_tiers) {
+    call(float(), e.float_table, e.float_width, tier);
+  } else {
+    call(double(), e.double_table, e.double_width, tier - e.num_float_tiers);
+  }
+}
+
+// Calls work(m, n) for all pairs of chunks that are near.
+template <class Work>
+INLINE void near_chunks(int64_t length, const Visibility& v, int64_t far, const Work& work) {
+  for (int64_t m = 0; m < num_chunks(length); m++) {
+    for (int64_t n = 0; n < num_chunks(length); n++) {
+      if (is_near(m, n, v, far)) work(m, n);
+    }
+  }
+}
+
+template <class T>
+int64_t num_terms(const Expansion& e) { return larger(e.float_width, e.double_width); }
+
+template <class T>
+void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scratch) {
+  using V = Vector<T>;
+  Buffers<T> b(scratch, a.shape.length, num_terms<T>(a.expansion));
+  Item item(a.shape, lanes<T>, start);
+  for (; start < stop; start++, item.next(a.shape, lanes<T>)) {
+    const T half_range = set_up(a, item, b);
+    for (int64_t j = 0; j < item.length; j++) {
+      put(b.num, j, V{});
+      put(b.den, j, V{});
+    }
+    int64_t tier = 0;
+    const int64_t far = reach(a, half_range, item.length, tier);
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (far) {
+        with_tier(a.expansion, tier, b, item.length, [&](const auto& tier, const auto& moments) {
+          far_forward(tier, moments, b.k, b.q, b.ones, b.x, b.first_real, item.length, a.visibility.before,
+                      a.visibility.after, far, b.num, b.den);
+        });
+      }
+    }
+    near_chunks(item.length, a.visibility, far, [&](int64_t m, int64_t n) {
+      if (half_range <= a.limit) {
+        near_forward<false>(a, item, b, m, n);
+      } else {
+        near_forward<true>(a, item, b, m, n);
+      }
+    });
+    for (int64_t j = 0; j < item.length; j++) {
+      const V total = at(b.den, j);
+      write(a.out, j, item, a.shape, divide_or_zero(at(b.num, j), total));
+      if (a.denominators) write(a.denominators, j, item, a.shape, total);
+    }
+  }
+}
+
+template <class T>
+void directional_backward(const Directional<T>& a, int64_t start, int64_t stop, void* scratch) {
+  using V = Vector<T>;
+  Buffers<T> b(scratch, a.shape.length, num_terms<T>(a.expansion));
+  for (int64_t i = 0; i <= a.shape.length; i++) b.all_positions[i] = int32_t(i);
+  Item item(a.shape, lanes<T>, start);
+  for (; start < stop; start++, item.next(a.shape, lanes<T>)) {
+    const T half_range = set_up(a, item, b);
+    for (int64_t j = 0; j < item.length; j++) {
+      const V total = read<T>(a.denominators, a.shape.size, j, item, a.shape);
+      put(b.shares, j, divide_or_zero(read(a.grad, a.shape.size, j, item, a.shape), total));
+      put(b.out, j, read<T>(a.out, a.shape.size, j, item, a.shape));
+      for (T* rows : {b.to_keys, b.to_queries, b.to_values}) put(rows, j, V{});
+    }
+    int64_t tier = 0;
+    const int64_t far = reach(a, half_range, item.length, tier);
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (far) {
+        with_tier(a.expansion, tier, b, item.length, [&](const auto& tier, const auto& moments) {
+          far_backward(tier, moments, b.k, b.q, b.ones, b.x, b.shares, b.out, b.first_real, b.all_positions,
+                       item.length, a.visibility.before, a.visibility.after, far, b.to_keys, b.to_queries,
+                       b.to_values);
+        });
+      }
+    }
+    near_chunks(item.length, a.visibility, far, [&](int64_t m, int64_t n) {
+      if (half_range <= a.limit) {
+        near_backward<false>(a, item, b, m, n);
+      } else {
+        near_backward<true>(a, item, b, m, n);
+      }
+    });
+    for (int64_t i = 0; i < item.length; i++) {
+      write(a.grad_keys, i, item, a.shape, at(b.to_keys, i));
+      write(a.grad_queries, i, item, a.shape, at(b.to_queries, i));
+      write(a.grad_values, i, item, a.shape, at(b.to_values, i));
+    }
+  }
+}

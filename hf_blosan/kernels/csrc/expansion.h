@@ -1,0 +1,199 @@
+// Distant keys of directional attention, through the expansion of directional/expansion.py: the moments of each chunk
+// of keys are summed over the chunks that a query sees, turned into the terms of a polynomial of the query, and
+// evaluated. Sums are taken in N: float, or double in the wide tiers, whose terms cancel. The gradient to agree with:
+// backward_in_chunks in directional/chunks.py.
+
+constexpr int64_t CHUNK = 16;
+
+INLINE int64_t num_chunks(int64_t length) { return (length + CHUNK - 1) / CHUNK; }
+template <class N>
+INLINE N smaller(N a, N b) { return a < b ? a : b; }
+template <class N>
+INLINE N larger(N a, N b) { return a > b ? a : b; }
+
+// One tier: |keys|, |queries| <= half_range; K(u) = exp(tilt u) sum_rs weight[r, s] T_r T_s, K' likewise with slope.
+template <class N>
+struct Tier {
+  N half_range;
+  float tilt;
+  int64_t terms, width;  // terms is a multiple of 4; rows of the tables are `width` long
+  const N *weight, *slope;
+};
+
+// Moments of every chunk; their sum over the chunks in view, kept in double; the same as N; terms of one chunk.
+template <class N>
+struct Moments {
+  N* of_chunks;
+  double* total;
+  N *current, *terms;
+};
+
+template <class N>
+INLINE Vector<float, N> load_sum(const N* from, int64_t row) {
+  return load<Vector<float, N>>(from + row * lanes<float>);
+}
+template <class N>
+INLINE void store_sum(N* to, int64_t row, Vector<float, N> v) { store(to + row * lanes<float>, v); }
+INLINE Vector<float> load_row(const float* from, int64_t row) { return load<Vector<float>>(from + row * lanes<float>); }
+INLINE void add_row(float* to, int64_t row, Vector<float> v) {
+  store(to + row * lanes<float>, load_row(to, row) + v);
+}
+
+// Row (2 m) terms + r: the sum of starts exp(tilt a) T_r(a / h) over chunk m; (2 m + 1) terms + r: times values.
+// Two points at a time, so that sums are loaded and stored half as often; an odd last point is paired with weight 0.
+template <class N>
+void gather(const float* points, int64_t length, const Tier<N>& tier, const float* starts, const float* values,
+            N* moments) {
+  using W = Vector<float, N>;
+  const int64_t terms = tier.terms;
+  for (int64_t m = 0; m < num_chunks(length); m++) {
+    N* one = moments + 2 * m * terms * lanes<float>;
+    N* other = one + terms * lanes<float>;
+    for (int64_t r = 0; r < 2 * terms; r++) store_sum<N>(one, r, W{});
+    const int64_t last = smaller(length, (m + 1) * CHUNK);
+    for (int64_t i = m * CHUNK; i < last; i += 2) {
+      const int64_t i1 = smaller(i + 1, last - 1);
+      const Vector<float> a = load_row(points, i), b = load_row(points, i1);
+      W y0 = to_sum(exp<float>(a * tier.tilt) * load_row(starts, i), N());
+      W z0 = to_sum(exp<float>(b * tier.tilt) * load_row(starts, i1) * float(i1 - i), N());
+      W y = to_sum(a, N()) / tier.half_range, z = to_sum(b, N()) / tier.half_range;
+      W y1 = y0 * y, z1 = z0 * z;
+      y = y + y;
+      z = z + z;
+      const W v = to_sum(load_row(values, i), N()), w = to_sum(load_row(values, i1), N());
+      for (int64_t r = 0; r < terms; r++) {
+        store_sum<N>(one, r, load_sum(one, r) + (y0 + z0));
+        store_sum<N>(other, r, load_sum(other, r) + (y0 * v + z0 * w));
+        const W y2 = y * y1 - y0, z2 = z * z1 - z0;
+        y0 = y1;
+        y1 = y2;
+        z0 = z1;
+        z1 = z2;
+      }
+    }
+  }
+}
+
+// sums[s] = exp(tilt x) sum_r terms[s terms + r] T_r(x / h) for `count` sets s.
+template <int count, class N>
+INLINE void evaluate(Vector<float> x, const Tier<N>& tier, const N* terms, Vector<float>* sums) {
+  using W = Vector<float, N>;
+  W z = to_sum(x, N()) / tier.half_range;
+  W z0 = to_sum(exp<float>(x * tier.tilt), N());
+  W z1 = z0 * z;
+  z = z + z;
+  W totals[count] = {};
+  for (int64_t r = 0; r < tier.terms; r++) {
+    for (int s = 0; s < count; s++) totals[s] = totals[s] + z0 * load_sum(terms, s * tier.terms + r);
+    const W z2 = z * z1 - z0;
+    z0 = z1;
+    z1 = z2;
+  }
+  for (int s = 0; s < count; s++) sums[s] = to_feature(totals[s]);
+}
+
+// to[r] = sum_s table[r, s] moments[s].
+template <class N>
+void expand(const Tier<N>& tier, const N* table, const N* moments, N* to) {
+  using W = Vector<float, N>;
+  for (int64_t r = 0; r < tier.terms; r += 4) {
+    W sums[4] = {};
+    const N* row = table + r * tier.width;
+    for (int64_t s = 0; s < tier.terms; s++) {
+      const W moment = load_sum(moments, s);
+      for (int k = 0; k < 4; k++) sums[k] = sums[k] + moment * row[k * tier.width + s];
+    }
+    for (int k = 0; k < 4; k++) store_sum<N>(to, r + k, sums[k]);
+  }
+}
+
+// Real tokens in chunks start ... stop - 1.
+INLINE int64_t count_real(const int32_t* first_real, int64_t length, int64_t start, int64_t stop) {
+  return first_real[smaller(length, larger<int64_t>(0, stop * CHUNK))] -
+         first_real[smaller(length, larger<int64_t>(0, start * CHUNK))];
+}
+
+// From the moments of all chunks in view of chunk m - 1 to those in view of m: chunks up to `far` away on the visible
+// sides. The running total is float64, so that subtracting a chunk leaves no trace; where no token is left in view it
+// is reset, so that not even a rounding error remains.
+template <class N>
+void slide(const Moments<N>& moments, int64_t terms, int64_t m, int64_t length, bool before, bool after, int64_t far,
+           const int32_t* first_real) {
+  const int64_t rows = 2 * terms, chunks = num_chunks(length);
+  const auto add = [&](int64_t n, double sign) {
+    const N* chunk = moments.of_chunks + n * rows * lanes<float>;
+    for (int64_t i = 0; i < rows * lanes<float>; i++) moments.total[i] += chunk[i] * sign;
+  };
+  const auto clear = [&] {
+    for (int64_t i = 0; i < rows * lanes<float>; i++) moments.total[i] = 0;
+  };
+  if (m == 0) {
+    clear();
+    for (int64_t n = 1; after && n < smaller(chunks, far + 1); n++) add(n, 1);
+  }
+  if (m > 0 && before) {
+    add(m - 1, 1);
+    if (m - 1 - far >= 0) add(m - 1 - far, -1);
+  }
+  if (m > 0 && after) {
+    add(m, -1);
+    if (m + far < chunks) add(m + far, 1);
+  }
+  const int64_t left = before ? count_real(first_real, length, m - far, m) : 0;
+  if (left + (after ? count_real(first_real, length, m + 1, m + 1 + far) : 0) == 0) clear();
+  for (int64_t i = 0; i < rows * lanes<float>; i++) moments.current[i] = N(moments.total[i]);
+}
+
+// Adds the keys of chunks up to `far` away to every query.
+template <class N>
+void far_forward(const Tier<N>& tier, const Moments<N>& moments, const float* keys, const float* queries,
+                 const float* ones, const float* values, const int32_t* first_real, int64_t length, bool before,
+                 bool after, int64_t far, float* numerator, float* denominator) {
+  gather(keys, length, tier, ones, values, moments.of_chunks);
+  const int64_t set = tier.terms * lanes<float>;
+  for (int64_t m = 0; m < num_chunks(length); m++) {
+    slide(moments, tier.terms, m, length, before, after, far, first_real);
+    expand(tier, tier.weight, moments.current, moments.terms);
+    expand(tier, tier.weight, moments.current + set, moments.terms + set);
+    for (int64_t j = m * CHUNK; j < smaller(length, (m + 1) * CHUNK); j++) {
+      Vector<float> sums[2];
+      evaluate<2>(load_row(queries, j), tier, moments.terms, sums);
+      add_row(denominator, j, sums[0]);
+      add_row(numerator, j, sums[1]);
+    }
+  }
+}
+
+// The same for gradients, see near_backward.
+template <class N>
+void far_backward(const Tier<N>& tier, const Moments<N>& moments, const float* keys, const float* queries,
+                  const float* ones, const float* values, const float* shares, const float* out,
+                  const int32_t* first_real, const int32_t* all_positions, int64_t length, bool before, bool after,
+                  int64_t far, float* to_keys, float* to_queries, float* to_values) {
+  const int64_t set = tier.terms * lanes<float>;
+  gather(keys, length, tier, ones, values, moments.of_chunks);
+  for (int64_t m = 0; m < num_chunks(length); m++) {
+    slide(moments, tier.terms, m, length, before, after, far, first_real);
+    expand(tier, tier.slope, moments.current, moments.terms);
+    expand(tier, tier.slope, moments.current + set, moments.terms + set);
+    for (int64_t j = m * CHUNK; j < smaller(length, (m + 1) * CHUNK); j++) {
+      Vector<float> sums[2];
+      evaluate<2>(load_row(queries, j), tier, moments.terms, sums);
+      add_row(to_queries, j, load_row(shares, j) * (sums[1] - load_row(out, j) * sums[0]));
+    }
+  }
+  // Gradients flow from queries to keys, so what is visible is mirrored: a key before its query sees it ahead.
+  gather(queries, length, tier, shares, out, moments.of_chunks);
+  for (int64_t m = 0; m < num_chunks(length); m++) {
+    slide(moments, tier.terms, m, length, after, before, far, all_positions);
+    expand(tier, tier.weight, moments.current, moments.terms);
+    expand(tier, tier.slope, moments.current, moments.terms + set);
+    expand(tier, tier.slope, moments.current + set, moments.terms + 2 * set);
+    for (int64_t i = m * CHUNK; i < smaller(length, (m + 1) * CHUNK); i++) {
+      Vector<float> sums[3];
+      evaluate<3>(load_row(keys, i), tier, moments.terms, sums);
+      add_row(to_values, i, sums[0] * load_row(ones, i));
+      add_row(to_keys, i, (load_row(values, i) * sums[1] - sums[2]) * load_row(ones, i));
+    }
+  }
+}

@@ -1,0 +1,233 @@
+// What layers do number by number, each in one pass over memory; an item is a group of rows. See pointwise/operator.py.
+
+// exp of it, and of minus it, are normal numbers.
+template <class T>
+constexpr T exponent_limit = sizeof(T) == sizeof(float) ? 87 : 700;
+
+template <class T>
+INLINE Vector<T> sigmoid(Vector<T> x) {
+  const Vector<T> minus = at_least(at_most<Vector<T>>(-x, exponent_limit<T>), -exponent_limit<T>);
+  return quotient<Vector<T>>(fill<Vector<T>>(T(1)), 1 + exp<T>(minus));
+}
+
+template <class T>
+INLINE Vector<T> elu(Vector<T> x) {
+  const Vector<T> negative = at_least(at_most(x, T(0)), -exponent_limit<T>);
+  return maximum(Vector<T>{}, x) + expm1<T>(negative);
+}
+
+struct Group {
+  int64_t head, begin, end;
+};
+
+INLINE Group group_at(const Groups& g, int64_t item) {
+  const int64_t per_sentence = (g.sentence + g.length - 1) / g.length;
+  const int64_t per_head = g.rows / g.sentence * per_sentence;
+  const int64_t i = item % per_head, begin = i % per_sentence * g.length;
+  const int64_t sentence = i / per_sentence * g.sentence;
+  return {item / per_head, sentence + begin, sentence + smaller(g.sentence, begin + g.length)};
+}
+
+template <class T>
+INLINE T* at(const Place<T>& place, int64_t head, int64_t row) {
+  return place.data + head * place.head + row * place.row;
+}
+
+template <class T>
+INLINE void add_features(T* row, int64_t first, int64_t size, Vector<T> v) {
+  store_features<T>(row, first, size, load_features<T>(row, first, size) + v);
+}
+
+template <class T>
+INLINE void clear(T* row, int64_t size) {
+  for (int64_t i = 0; i < size; i++) row[i] = 0;
+}
+
+template <class T, bool activate>
+INLINE void bias_elu_groups(const BiasElu<T>& a, int64_t start, int64_t stop) {
+  const int64_t size = a.groups.size;
+  for (int64_t item = start; item < stop; item++) {
+    const Group group = group_at(a.groups, item);
+    const T* bias = a.bias ? a.bias + group.head * size : nullptr;
+    for (int64_t row = group.begin; row < group.end; row++) {
+      const T* x = at(a.x, group.head, row);
+      T* y = at(a.y, group.head, row);
+      for (int64_t i = 0; i < size; i += lanes<T>) {
+        Vector<T> v = load_features<T>(x, i, size);
+        if (bias) v = v + load_features<T>(bias, i, size);
+        store_features<T>(y, i, size, activate ? elu<T>(v) : v);
+      }
+    }
+  }
+}
+
+template <class T>
+void bias_elu(const BiasElu<T>& a, int64_t start, int64_t stop, void*) {
+  if (a.elu) {
+    bias_elu_groups<T, true>(a, start, stop);
+  } else {
+    bias_elu_groups<T, false>(a, start, stop);
+  }
+}
+
+// The slope is 1 for positive results y and y + 1 for others.
+template <class T, bool activate>
+INLINE void bias_elu_groups_backward(const BiasElu<T>& a, int64_t start, int64_t stop) {
+  const int64_t size = a.groups.size;
+  for (int64_t item = start; item < stop; item++) {
+    const Group group = group_at(a.groups, item);
+    T* sums = a.sums ? a.sums + item * size : nullptr;
+    if (sums) clear(sums, size);
+    for (int64_t row = group.begin; row < group.end; row++) {
+      const T* grad = at(a.grad, group.head, row);
+      const T* y = activate ? at(a.result, group.head, row) : nullptr;
+      T* grad_x = at(a.grad_x, group.head, row);
+      for (int64_t i = 0; i < size; i += lanes<T>) {
+        Vector<T> g = load_features<T>(grad, i, size);
+        if (activate) g = g * at_most<Vector<T>>(load_features<T>(y, i, size) + 1, T(1));
+        store_features<T>(grad_x, i, size, g);
+        if (sums) add_features<T>(sums, i, size, g);
+      }
+    }
+  }
+}
+
+template <class T>
+void bias_elu_backward(const BiasElu<T>& a, int64_t start, int64_t stop, void*) {
+  if (a.elu) {
+    bias_elu_groups_backward<T, true>(a, start, stop);
+  } else {
+    bias_elu_groups_backward<T, false>(a, start, stop);
+  }
+}
+
+template <class T>
+void gate(const Gate<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  const int64_t size = a.groups.size;
+  for (int64_t item = start; item < stop; item++) {
+    const Group group = group_at(a.groups, item);
+    const T* bias = a.bias + group.head * size;
+    for (int64_t row = group.begin; row < group.end; row++) {
+      T* out = at(a.out, group.head, row);
+      if (a.mask && !a.mask[row]) {
+        clear(out, size);
+        continue;
+      }
+      const T *scores = at(a.scores, group.head, row), *first = at(a.first, group.head, row);
+      const T* second = at(a.second, group.head, row);
+      for (int64_t i = 0; i < size; i += lanes<T>) {
+        const V f = sigmoid<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
+        const V other = load_features<T>(second, i, size);
+        store_features<T>(out, i, size, other + f * (load_features<T>(first, i, size) - other));
+      }
+    }
+  }
+}
+
+template <class T>
+void gate_backward(const Gate<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  const int64_t size = a.groups.size;
+  for (int64_t item = start; item < stop; item++) {
+    const Group group = group_at(a.groups, item);
+    const T* bias = a.bias + group.head * size;
+    T* sums = a.sums + item * size;
+    clear(sums, size);
+    for (int64_t row = group.begin; row < group.end; row++) {
+      T *to_scores = at(a.grad_scores, group.head, row), *to_first = at(a.grad_first, group.head, row);
+      T* to_second = at(a.grad_second, group.head, row);
+      if (a.mask && !a.mask[row]) {
+        clear(to_scores, size);
+        clear(to_first, size);
+        clear(to_second, size);
+        continue;
+      }
+      const T *scores = at(a.scores, group.head, row), *first = at(a.first, group.head, row);
+      const T *second = at(a.second, group.head, row), *grad = at(a.grad, group.head, row);
+      for (int64_t i = 0; i < size; i += lanes<T>) {
+        const V f = sigmoid<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
+        const V g = load_features<T>(grad, i, size), one = g * f;
+        const V change = load_features<T>(first, i, size) - load_features<T>(second, i, size);
+        const V score = change * one * (1 - f);
+        store_features<T>(to_first, i, size, one);
+        store_features<T>(to_second, i, size, g - one);
+        store_features<T>(to_scores, i, size, score);
+        add_features<T>(sums, i, size, score);
+      }
+    }
+  }
+}
+
+// Gate and candidate of lanes<T> features, from a row of scores and one of the bias: the candidate's, then the gate's.
+template <class T>
+INLINE void gate_and_candidate(const T* scores, const T* bias, int64_t i, int64_t size, Vector<T>& f,
+                               Vector<T>& value) {
+  f = sigmoid<T>(load_features<T>(scores + size, i, size) + load_features<T>(bias + size, i, size));
+  value = elu<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
+}
+
+template <class T>
+void candidate(const Candidate<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  const int64_t size = a.groups.size;
+  for (int64_t item = start; item < stop; item++) {
+    const Group group = group_at(a.groups, item);
+    const T* bias = a.bias + item * a.bias_step;
+    for (int64_t row = group.begin; row < group.end; row++) {
+      const T *scores = a.scores + row * 2 * size, *mapped = a.mapped + row * size;
+      T* out = at(a.out, 0, row);
+      for (int64_t i = 0; i < size; i += lanes<T>) {
+        V f, value;
+        gate_and_candidate<T>(scores, bias, i, size, f, value);
+        const V other = load_features<T>(mapped, i, size);
+        store_features<T>(out, i, size, other + f * (value - other));
+      }
+    }
+  }
+}
+
+template <class T>
+void candidate_backward(const Candidate<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  const int64_t size = a.groups.size;
+  for (int64_t item = start; item < stop; item++) {
+    const Group group = group_at(a.groups, item);
+    const T* bias = a.bias + item * a.bias_step;
+    T* sums = a.sums + item * 2 * size;
+    clear(sums, 2 * size);
+    for (int64_t row = group.begin; row < group.end; row++) {
+      const T *scores = a.scores + row * 2 * size, *mapped = a.mapped + row * size, *grad = at(a.grad, 0, row);
+      T *to_scores = a.grad_scores + row * 2 * size, *to_mapped = a.grad_mapped + row * size;
+      for (int64_t i = 0; i < size; i += lanes<T>) {
+        V f, value;
+        gate_and_candidate<T>(scores, bias, i, size, f, value);
+        const V g = load_features<T>(grad, i, size), to_value = g * f;
+        const V to_a = to_value * at_most<V>(value + 1, T(1));
+        const V to_b = (value - load_features<T>(mapped, i, size)) * to_value * (1 - f);
+        store_features<T>(to_scores, i, size, to_a);
+        store_features<T>(to_scores + size, i, size, to_b);
+        store_features<T>(to_mapped, i, size, g - to_value);
+        add_features<T>(sums, i, size, to_a);
+        add_features<T>(sums + size, i, size, to_b);
+      }
+    }
+  }
+}
+
+INLINE Vector<double> to_sum(Vector<double> v, double) { return v; }
+INLINE Vector<double> to_feature(Vector<double> v) { return v; }
+
+// An item is lanes<T> features of a head. Rows are sums already, so that float32 would lose digits here.
+template <class T>
+void sums(const Sums<T>& a, int64_t start, int64_t stop, void*) {
+  const int64_t slices = (a.size + lanes<T> - 1) / lanes<T>;
+  for (int64_t item = start; item < stop; item++) {
+    const int64_t head = item / slices, i = item % slices * lanes<T>;
+    Vector<T, double> total{};
+    for (int64_t row = 0; row < a.rows; row++) {
+      total = total + to_sum(load_features<T>(a.x + (head * a.rows + row) * a.size, i, a.size), double());
+    }
+    store_features<T>(a.out + head * a.size, i, a.size, to_feature(total));
+  }
+}

@@ -1,0 +1,269 @@
+// Multi-mask tensorized attention but for its matrix products. See tensorized/operator.py.
+
+// Exponents of source weights.
+constexpr int lowest_source = -85, highest_source = 75;
+
+template <class T>
+INLINE T* token(const Tokens<T>& tokens, int64_t sentence, int64_t i) {
+  return tokens.data + sentence * tokens.row + i * tokens.token;
+}
+
+// E_S = exp(S - shift) of lanes<T> features of a sentence, where the shift, the same for all tokens, takes the largest
+// exponent down to half the range or to 75: subtracting the largest score would let queries that see only low ones
+// divide 0 by 0.
+template <class T>
+struct SourceSlice {
+  using V = Vector<T>;
+  const SourceWeights<T>& a;
+  const int64_t s, first;
+  const bool* mask;
+  V shift;
+
+  INLINE SourceSlice(const SourceWeights<T>& a_, int64_t s_, int64_t first_)
+      : a(a_), s(s_), first(first_), mask(a.mask ? a.mask + (a.first + s % a.batch) * a.length : nullptr) {
+    V top = fill<V>(-std::numeric_limits<T>::infinity()), low = -top;
+    for (int64_t i = 0; i < a.length; i++) {
+      if (mask && !mask[i]) continue;
+      const V score = load_features<T>(token(a.scores, s, i), first, a.size);
+      top = maximum(score, top);
+      low = score < low ? score : low;
+    }
+    shift = top - at_least(at_most<V>((top - low) / 2, T(highest_source)), T(0));
+  }
+
+  // E_S and v E_S of a token; saves E_S where that is wanted.
+  INLINE void weigh(int64_t i, V& weight, V& value) const {
+    V saved{};
+    weight = value = V{};
+    if (!mask || mask[i]) {
+      const V exponent = load_features<T>(token(a.scores, s, i), first, a.size) - shift;
+      weight = exp<T>(at_least(at_most(exponent, T(highest_source)), T(lowest_source)));
+      value = weight * load_features<T>(token(a.v, s, i), first, a.size);
+      // Only rounding leads beyond the upper limit.
+      saved = exponent < fill<V>(T(lowest_source)) ? -weight : weight;
+    }
+    if (a.source.data) store_features<T>(token(a.source, s, i), first, a.size, saved);
+  }
+};
+
+// An item is lanes<T> features of a sentence.
+template <class T>
+void source_weights(const SourceWeights<T>& a, int64_t start, int64_t stop, void*) {
+  const int64_t slices = (a.size + lanes<T> - 1) / lanes<T>;
+  for (int64_t item = start; item < stop; item++) {
+    const SourceSlice<T> slice(a, item / slices, item % slices * lanes<T>);
+    for (int64_t i = 0; i < a.length; i++) {
+      Vector<T> weight, value;
+      slice.weigh(i, weight, value);
+      T* values = a.values + (slice.s * a.length + i) * 2 * a.size;
+      store_features<T>(values, slice.first, a.size, value);
+      store_features<T>(values + a.size, slice.first, a.size, weight);
+    }
+  }
+}
+
+// An item is lanes<T> features of a sentence; scratch is for two vectors of each token. Four queries at a time share
+// what is loaded. Weights of hidden keys are 0; most of them are passed over.
+template <class T>
+void attend(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
+  using V = Vector<T>;
+  constexpr int64_t together = 4;
+  const int64_t length = a.source.length, size = a.source.size, slices = (size + lanes<T> - 1) / lanes<T>;
+  V* values = static_cast<V*>(scratch);
+  for (int64_t item = start; item < stop; item++) {
+    const SourceSlice<T> slice(a.source, item / slices, item % slices * lanes<T>);
+    for (int64_t i = 0; i < length; i++) slice.weigh(i, values[2 * i + 1], values[2 * i]);
+    const Seen& seen = a.seen[slice.s / a.per_head];
+    const T* weights = a.weights + slice.s * length * length;
+    for (int64_t i = 0; i < length; i += together) {
+      const int64_t count = smaller(together, length - i);
+      const int64_t low = i > seen.before ? i - seen.before : 0, high = smaller(length, i + count + seen.after);
+      V products[together] = {}, sums[together] = {};
+      const T* rows[together];
+      for (int64_t q = 0; q < together; q++) rows[q] = weights + smaller(i + q, length - 1) * length;
+      for (int64_t j = low; j < high; j++) {
+        const V value = values[2 * j], weight = values[2 * j + 1];
+#pragma GCC unroll 4
+        for (int64_t q = 0; q < together; q++) {
+          products[q] = products[q] + rows[q][j] * value;
+          sums[q] = sums[q] + rows[q][j] * weight;
+        }
+      }
+#pragma GCC unroll 4
+      for (int64_t q = 0; q < together; q++) {
+        if (q >= count) break;
+        const V divisor = sums[q] == V{} ? fill<V>(T(1)) : sums[q];
+        store_features<T>(token(a.out, slice.s, i + q), slice.first, size, products[q] / divisor);
+        if (a.divisors.data) store_features<T>(token(a.divisors, slice.s, i + q), slice.first, size, divisor);
+      }
+    }
+  }
+}
+
+// Before the products of the backward direction; an item is a token.
+template <class T>
+void source_weights_again(const SourceWeights<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  for (int64_t item = start; item < stop; item++) {
+    const int64_t s = item / a.length, i = item % a.length;
+    const T *source = token(a.source, s, i), *v = token(a.v, s, i), *out = token(a.out, s, i);
+    const T *divisors = token(a.denominators, s, i), *grad = token(a.grad, s, i);
+    T *values = a.values + item * 2 * a.size, *share = a.share + item * 2 * a.size;
+    for (int64_t d = 0; d < a.size; d += lanes<T>) {
+      const V saved = load_features<T>(source, d, a.size), weight = saved < V{} ? -saved : saved;
+      const V value = weight == V{} ? V{} : weight * load_features<T>(v, d, a.size);
+      store_features<T>(values, d, a.size, value);
+      store_features<T>(values + a.size, d, a.size, weight);
+      const V to_numerator = load_features<T>(grad, d, a.size) / load_features<T>(divisors, d, a.size);
+      store_features<T>(share, d, a.size, to_numerator);
+      store_features<T>(share + a.size, d, a.size, -to_numerator * load_features<T>(out, d, a.size));
+    }
+  }
+}
+
+// Gradients of a token's value and source score from those of [v E_S; E_S], for lanes<T> features.
+template <class T>
+INLINE void source_backward(const SourceWeights<T>& a, int64_t s, int64_t i, int64_t d, Vector<T> grad_value,
+                            Vector<T> grad_weight) {
+  using V = Vector<T>;
+  const V saved = load_features<T>(token(a.source, s, i), d, a.size), weight = saved < V{} ? -saved : saved;
+  const V to_value = weight * grad_value;
+  const V to_score = weight * grad_weight + to_value * load_features<T>(token(a.v, s, i), d, a.size);
+  store_features<T>(token(a.grad_v, s, i), d, a.size, to_value);
+  // 0 at padding and where the exponent was clamped.
+  store_features<T>(token(a.grad_scores, s, i), d, a.size, saved > V{} ? to_score : V{});
+}
+
+// After the products; an item is a token.
+template <class T>
+void source_weights_backward(const SourceWeights<T>& a, int64_t start, int64_t stop, void*) {
+  for (int64_t item = start; item < stop; item++) {
+    const T* grads = a.grad_values + item * 2 * a.size;
+    for (int64_t d = 0; d < a.size; d += lanes<T>) {
+      source_backward<T>(a, item / a.length, item % a.length, d, load_features<T>(grads, d, a.size),
+                         load_features<T>(grads + a.size, d, a.size));
+    }
+  }
+}
+
+// An item is lanes<T> features of a sentence, as in `attend`; here four keys at a time share what is loaded.
+template <class T>
+void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
+  using V = Vector<T>;
+  constexpr int64_t together = 4;
+  const int64_t length = a.source.length, size = a.source.size, slices = (size + lanes<T> - 1) / lanes<T>;
+  V* share = static_cast<V*>(scratch);
+  for (int64_t item = start; item < stop; item++) {
+    const int64_t s = item / slices, first = item % slices * lanes<T>;
+    for (int64_t i = 0; i < length; i++) {
+      const T* row = a.source.share + (s * length + i) * 2 * size;
+      share[2 * i] = load_features<T>(row, first, size);
+      share[2 * i + 1] = load_features<T>(row + size, first, size);
+    }
+    const Seen& seen = a.seen[s / a.per_head];
+    const T* weights = a.weights + s * length * length;
+    for (int64_t j = 0; j < length; j += together) {
+      const int64_t count = smaller(together, length - j);
+      const int64_t low = j > seen.after ? j - seen.after : 0, high = smaller(length, j + count + seen.before);
+      int64_t columns[together];
+      for (int64_t k = 0; k < together; k++) columns[k] = smaller(j + k, length - 1);
+      V to_values[together] = {}, to_weights[together] = {};
+      for (int64_t i = low; i < high; i++) {
+        const V numerator = share[2 * i], denominator = share[2 * i + 1];
+        const T* row = weights + i * length;
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < together; k++) {
+          to_values[k] = to_values[k] + row[columns[k]] * numerator;
+          to_weights[k] = to_weights[k] + row[columns[k]] * denominator;
+        }
+      }
+#pragma GCC unroll 4
+      for (int64_t k = 0; k < together; k++) {
+        if (k >= count) break;
+        source_backward<T>(a.source, s, j + k, first, to_values[k], to_weights[k]);
+      }
+    }
+  }
+}
+
+template <class T>
+INLINE Vector<T> token_weight(Vector<T> score, bool use_sigmoid, T top) {
+  using V = Vector<T>;
+  // Weights of e^-87 and less are 0: next to source weights of e^75 they would count.
+  const V exponent = use_sigmoid ? score : score - top;
+  const V weight = use_sigmoid ? sigmoid<T>(score) : exp<T>(at_least(exponent, -exponent_limit<T>));
+  return exponent < fill<V>(-exponent_limit<T>) ? V{} : weight;
+}
+
+// v with another number in all lanes from `count` on.
+template <class T>
+INLINE Vector<T> fill_tail(Vector<T> v, int64_t count, T other) {
+  for (int64_t i = count; i < lanes<T>; i++) v[i] = other;
+  return v;
+}
+
+// An item is a query. What is hidden is not read and becomes 0.
+template <class T>
+void token_weights(const TokenWeights<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  for (int64_t item = start; item < stop; item++) {
+    const int64_t s = item / a.queries, query = a.first_query + item % a.queries - a.first_key;  // as a column
+    const Seen& seen = a.seen[s / a.per_head];
+    const T* real = a.real ? a.real + (a.first + s % a.batch) * a.length + a.first_key : nullptr;
+    int64_t low = query - seen.before, high = query + seen.after + 1;
+    // A side without keys takes the query along, where that is hidden too.
+    if (!seen.same && seen.before == 0) low = query + 1;
+    if (!seen.same && seen.after == 0) high = query;
+    low = smaller(low < 0 ? 0 : low, a.keys);
+    high = smaller(high, a.keys);
+    high = high < low ? low : high;
+    const bool hide_query = !seen.same && low <= query && query < high;
+    T *weights = a.weights + item * a.keys, *grads = a.grads ? a.grads + item * a.keys : nullptr;
+    clear(weights, low);
+    clear(weights + high, a.keys - high);
+    if (grads) clear(grads, low), clear(grads + high, a.keys - high);
+    const int64_t count = high - low;
+    T *w = weights + low, *g = grads ? grads + low : nullptr;
+    T top = 0;
+    if (!a.sigmoid) {
+      if (hide_query) weights[query] = -infinity;
+      V tops = fill<V>(-infinity);
+      for (int64_t j = 0; j < count; j += lanes<T>) {
+        V score = load_features<T>(w, j, count) * a.scale;
+        if (j + lanes<T> > count) score = fill_tail<T>(score, count - j, -infinity);
+        if (real) score = load_features<T>(real + low, j, count) == V{} ? fill<V>(-infinity) : score;
+        tops = maximum(tops, score);
+      }
+      top = largest_lane(tops);
+      if (top == -infinity) top = 0;
+    }
+    for (int64_t j = 0; j < count; j += lanes<T>) {
+      V weight = token_weight<T>(load_features<T>(w, j, count) * a.scale, a.sigmoid, top);
+      if (real) weight = load_features<T>(real + low, j, count) == V{} ? V{} : weight;
+      store_features<T>(w, j, count, weight);
+      if (!g) continue;
+      const V slope = a.sigmoid ? weight * (1 - weight) : weight;
+      V grad = slope * (load_features<T>(g, j, count) * a.scale);
+      store_features<T>(g, j, count, weight == V{} ? V{} : grad);
+    }
+    if (hide_query) weights[query] = 0;
+    if (hide_query && grads) grads[query] = 0;
+  }
+}
+
+// An item is a query.
+template <class T>
+void quotients(const Quotients<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  for (int64_t item = start; item < stop; item++) {
+    const int64_t s = item / a.queries, i = item % a.queries;
+    const T* both = a.both + item * 2 * a.size;
+    T *out = token(a.out, s, i), *divisors = a.divisors.data ? token(a.divisors, s, i) : nullptr;
+    for (int64_t d = 0; d < a.size; d += lanes<T>) {
+      const V total = load_features<T>(both + a.size, d, a.size), divisor = total == V{} ? fill<V>(T(1)) : total;
+      store_features<T>(out, d, a.size, load_features<T>(both, d, a.size) / divisor);
+      if (divisors) store_features<T>(divisors, d, a.size, divisor);
+    }
+  }
+}

@@ -1,0 +1,117 @@
+// Tensors at the border between torch and the loops: checked here, before any memory is touched.
+#pragma once
+
+#include <cstdlib>
+#include <new>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include "arguments.h"
+
+namespace hf_blosan {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using MaybeTensor = std::optional<Tensor>;
+using Sizes = std::vector<int64_t>;
+
+template <class... Parts>
+void check(bool holds, const Parts&... parts) {
+  if (holds) return;
+  std::ostringstream message;
+  (message << ... << parts);
+  throw std::runtime_error(message.str());
+}
+
+inline std::string text(const Sizes& sizes) {
+  std::ostringstream out;
+  out << "(";
+  for (size_t i = 0; i < sizes.size(); i++) out << (i ? ", " : "") << sizes[i];
+  out << ")";
+  return out.str();
+}
+
+inline Sizes sizes_of(const Tensor& x) {
+  const auto sizes = x.sizes();
+  return Sizes(sizes.begin(), sizes.end());
+}
+
+template <class T>
+constexpr ScalarType type_of = sizeof(T) == sizeof(float) ? ScalarType::Float : ScalarType::Double;
+
+inline void check_tensor(const char* name, const Tensor& x, ScalarType type, const Sizes& sizes) {
+  check(x.is_cpu(), name, ": the tensor is not on the CPU, others are; move all of them to one device");
+  check(x.scalar_type() == type, name, ": its dtype differs from that of the other tensors; give all the same");
+  check(sizes_of(x) == sizes, name, ": its shape is ", text(sizes_of(x)), "; give ", text(sizes));
+}
+
+// A tensor of this type and shape, contiguous.
+inline Tensor checked(const char* name, const Tensor& x, ScalarType type, const Sizes& sizes) {
+  check_tensor(name, x, type, sizes);
+  return x.is_contiguous() ? x : torch::stable::contiguous(x);
+}
+inline MaybeTensor checked(const char* name, const MaybeTensor& x, ScalarType type, const Sizes& sizes) {
+  if (!x) return x;
+  return checked(name, *x, type, sizes);
+}
+
+template <class T>
+const T* read(const Tensor& x) { return static_cast<const T*>(x.data_ptr()); }
+template <class T>
+const T* read(const MaybeTensor& x) { return x ? read<T>(*x) : nullptr; }
+template <class T>
+T* write(const Tensor& x) { return static_cast<T*>(x.data_ptr()); }
+
+// Uninitialised memory of the dtype of another tensor.
+inline Tensor allocate(const Tensor& like, const Sizes& sizes) { return torch::stable::new_empty(like, sizes); }
+
+// Calls work(float()) or work(double()), by the dtype of a tensor.
+template <class Work>
+auto by_type(const char* name, const Tensor& x, const Work& work) {
+  const bool wide = x.scalar_type() == ScalarType::Double;
+  check(wide || x.scalar_type() == ScalarType::Float, name, ": give float32 or float64 numbers");
+  return wide ? work(double()) : work(float());
+}
+
+// Work, in pairs of tokens times features or what takes as long (0.5 ns), from which a second thread pays for its
+// start.
+constexpr int64_t work_per_thread = 100'000;
+
+// Aligned memory that a thread keeps for its next call, unless it is large.
+class Scratch {
+ public:
+  static void* of_this_thread(int64_t bytes) {
+    thread_local Scratch scratch;
+    if (bytes > scratch.bytes_) {
+      std::free(scratch.memory_);
+      scratch.bytes_ = 0;
+      scratch.memory_ = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+      if (!scratch.memory_) throw std::bad_alloc();
+      scratch.bytes_ = bytes;
+    }
+    return scratch.memory_;
+  }
+  ~Scratch() { std::free(memory_); }
+
+ private:
+  void* memory_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Runs a loop over items 0 ... count - 1 on torch's own threads, or on this one for little work.
+template <class Arguments>
+void run(Loop<Arguments> loop, const Arguments& arguments, int64_t count, int64_t work, int64_t scratch_bytes = 0) {
+  if (count == 0) return;
+  const int64_t threads = work > work_per_thread ? torch::stable::get_num_threads() : 1;
+  torch::stable::parallel_for(0, count, (count + threads - 1) / threads, [&](int64_t start, int64_t stop) {
+    loop(arguments, start, stop, scratch_bytes ? Scratch::of_this_thread(scratch_bytes) : nullptr);
+  });
+}
+
+}  // namespace hf_blosan

@@ -1,0 +1,96 @@
+"""Directional attention and its gradient in plain torch, a slice of queries at a time: for reading, and for devices
+without a kernel. Every kernel must agree with the gradient written here (:func:`backward_in_chunks`).
+
+With u_ij = k_i + q_j, t_ij = tanh(u_ij / c), weights w_ij = exp(c t_ij) where key i is visible to query j, and
+denominators d_j = sum_i w_ij the result is s_j = sum_i w_ij x_i / d_j. If the gradient of the loss with respect to s_j
+is g_j, then with respect to
+
+    x_i    it is   sum_j w_ij G_j                        where G_j = g_j / d_j
+    u_ij   it is   w_ij G_j (x_i - s_j) (1 - t_ij^2)     as dw/du = w (1 - t^2), ds_j/dw_ij = (x_i - s_j) / d_j
+
+and k_i and q_j sum up the gradients of their u_ij.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..visibility import visibility
+
+# Elements of a (B, queries, keys, D) tensor that are computed at a time.
+CHUNK_ELEMENTS = 1 << 21
+
+
+def forward_in_chunks(
+    keys: Tensor,
+    queries: Tensor,
+    values: Tensor,
+    key_mask: Tensor | None,
+    token_mask: Tensor | None,
+    direction: str,
+    scale: float,
+    window: int | None,
+) -> tuple[Tensor, Tensor]:
+    """Results s and denominators d, both (B, N, D)."""
+    out, denominators = torch.empty_like(values), torch.empty_like(values)
+    for rows, columns in _chunks(values, direction, window):
+        weights, _ = _weights(keys, queries, key_mask, token_mask, direction, scale, window, rows, columns)
+        total = weights.sum(2)
+        denominators[:, rows] = total
+        weights *= values[:, None, columns]
+        out[:, rows] = weights.sum(2) / torch.where(total > 0, total, 1.0)
+    return out, denominators
+
+
+def backward_in_chunks(
+    grad: Tensor,
+    keys: Tensor,
+    queries: Tensor,
+    values: Tensor,
+    key_mask: Tensor | None,
+    token_mask: Tensor | None,
+    out: Tensor,
+    denominators: Tensor,
+    direction: str,
+    scale: float,
+    window: int | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of keys, queries and values, each (B, N, D)."""
+    grad_keys, grad_queries, grad_values = (torch.zeros_like(values) for _ in range(3))
+    share = grad / torch.where(denominators > 0, denominators, 1.0)
+    for rows, columns in _chunks(values, direction, window):
+        weights, tanh = _weights(keys, queries, key_mask, token_mask, direction, scale, window, rows, columns)
+        weights *= share[:, rows, None]
+        grad_values[:, columns] += weights.sum(1)
+        weights *= values[:, None, columns] - out[:, rows, None]
+        weights *= 1 - tanh * tanh
+        grad_keys[:, columns] += weights.sum(1)
+        grad_queries[:, rows] = weights.sum(2)
+    return grad_keys, grad_queries, grad_values
+
+
+def _chunks(values: Tensor, direction: str, window: int | None) -> Iterator[tuple[slice, slice]]:
+    """Ranges of queries, each with the range of keys that may be visible to them by word order and window."""
+    B, N, D = values.shape
+    reach = N if window is None else window
+    size = max(1, CHUNK_ELEMENTS // max(1, B * N * D))
+    for start in range(0, N, size):
+        stop = min(N, start + size)
+        first = start if direction == "backward" else max(0, start - reach)
+        last = stop if direction == "forward" else min(N, stop + reach)
+        yield slice(start, stop), slice(first, last)
+
+
+def _weights(keys, queries, key_mask, token_mask, direction, scale, window, rows, columns) -> tuple[Tensor, Tensor]:
+    """w and t for ranges of queries and keys, (B, Q, K, D)."""
+    tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / scale)
+    positions = torch.arange(keys.shape[1], device=keys.device)
+    visible = visibility(positions[rows], positions[columns], direction, window)[None]
+    if key_mask is not None:
+        visible = visible & key_mask[:, None, columns].bool()
+    if token_mask is not None:
+        visible = visible & token_mask[:, rows, columns]
+    return torch.where(visible[..., None], (scale * tanh).exp(), 0.0), tanh

@@ -1,0 +1,67 @@
+"""The library of operators: their namespace in torch, and the compiled C++ that implements them for the CPU.
+
+Operators are declared in each folder's ``operator.py``; ``csrc/`` implements them for CPU tensors. Without the
+compiled C++ they run in plain torch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+NAMESPACE = "hf_blosan_kernels"
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+LIBRARY.define("instruction_set() -> str")
+
+OPERATORS = torch.ops.hf_blosan_kernels
+
+
+def _load(folder: Path) -> str | None:
+    """Load the compiled operators. Returns None, or the reason why they are missing."""
+    for path in sorted(folder.glob("_csrc*.so")):
+        try:
+            torch.ops.load_library(path)
+        except OSError as error:
+            return f"{path.name} does not load ({error})"
+        return None
+    return "its C++ kernels are not compiled"
+
+
+_missing = _load(Path(__file__).parent)
+if _missing:
+    warnings.warn(
+        f"hf_blosan runs in plain torch on the CPU, several times slower, because {_missing}; with a C++20 compiler "
+        "(g++ 12 or clang 15), pip install --no-cache-dir --force-reinstall --no-deps hf_blosan compiles them",
+        stacklevel=2,
+    )
+
+
+def has_cpu_kernels() -> bool:
+    """Whether the compiled operators are loaded."""
+    return _missing is None
+
+
+def is_recorded(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to record an operator on these tensors.
+
+    Outside torch.compile this is so whenever gradients are enabled, even if no tensor requires one: an operator
+    without a rule for forward-mode differentiation then raises an error, where the bare operator would silently yield
+    0.
+    """
+    if not torch.is_grad_enabled():
+        return False
+    return not torch.compiler.is_compiling() or any(x is not None and x.requires_grad for x in tensors)
+
+
+def distinct(*tensors: Tensor | None) -> list[Tensor | None]:
+    """The same tensors, repeats replaced by views: torch.compile rejects a Function that gets a tensor twice."""
+    repeats = [x is not None and any(x is other for other in tensors[:i]) for i, x in enumerate(tensors)]
+    return [x.view_as(x) if again else x for x, again in zip(tensors, repeats, strict=True)]
+
+
+def instruction_set() -> str | None:
+    """The instruction set of the compiled loops: ``"avx512"``, ``"avx2"`` or ``"baseline"``; None without them."""
+    return OPERATORS.instruction_set() if has_cpu_kernels() else None

@@ -1,0 +1,5 @@
+"""Dense layers, gates and fusions, each with its matrix products in one operator."""
+
+from .operator import available, block_fusion, fusion_gate, heads_fusion_gate, heads_linear, linear_elu
+
+__all__ = ["available", "block_fusion", "fusion_gate", "heads_fusion_gate", "heads_linear", "linear_elu"]

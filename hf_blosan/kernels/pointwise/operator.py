@@ -1,0 +1,311 @@
+"""Dense layers, gates and fusions on the CPU, each with its matrix products in one operator.
+
+They are C++ (``csrc/pointwise.cpp``, ``csrc/heads.cpp``). torch's ELU takes several times as long as the loop there,
+and in torch bias, sigmoid, interpolation and mask are four passes over memory instead of one. Call :func:`available`
+first.
+
+Shape suffixes: B batch, N tokens, H heads, D features, M blocks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.nn import functional as F
+
+from ..library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded
+
+SCHEMAS = (
+    "linear_elu(Tensor x, Tensor weight, Tensor bias) -> Tensor",
+    "linear_elu_backward(Tensor grad, Tensor x, Tensor weight, Tensor y, bool need_x) -> (Tensor, Tensor, Tensor)",
+    "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
+    "Tensor second_weight, Tensor bias, Tensor? first_bias, Tensor? second_bias, Tensor? mask, bool save) "
+    "-> (Tensor, Tensor, Tensor)",
+    "fusion_gate_backward(Tensor grad, Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, "
+    "Tensor first_weight, Tensor second_weight, Tensor? mask, Tensor scores, Tensor bias) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "block_fusion(Tensor mapped, Tensor? local, Tensor? blocks, Tensor weight, Tensor bias, int? block_length, "
+    "bool save) -> (Tensor, Tensor, Tensor)",
+    "block_fusion_backward(Tensor grad, Tensor mapped, Tensor? local, Tensor? blocks, Tensor weight, Tensor scores, "
+    "Tensor added, int? block_length) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "heads_linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
+    "heads_linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor? y, bool need_x, bool need_bias) "
+    "-> (Tensor, Tensor, Tensor)",
+    "heads_fusion_gate(Tensor v, Tensor attended, Tensor weight, Tensor bias, Tensor mask, bool save) "
+    "-> (Tensor, Tensor)",
+    "heads_fusion_gate_backward(Tensor grad, Tensor v, Tensor attended, Tensor weight, Tensor bias, Tensor mask, "
+    "Tensor scores) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+for schema in SCHEMAS:
+    LIBRARY.define(schema)
+
+
+def available(*tensors: Tensor) -> bool:
+    """Whether the operators support these tensors.
+
+    Not tensors of other types (quantised, sharded, fake ones); not under autocast, which changes the dtype of
+    products; not under ``torch.compile``, which fuses such steps itself.
+    """
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or not has_cpu_kernels():
+        return False
+    dtypes = {x.dtype for x in tensors}
+    known = dtypes <= {torch.float32} or dtypes <= {torch.float64}
+    return known and all(x.device.type == "cpu" and type(x) in (Tensor, Parameter) for x in tensors)
+
+
+def linear_elu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """elu(x W' + b) for x (..., in), W (out, in), b (out)."""
+    if is_recorded(x, weight, bias):
+        return _LinearElu.apply(x, weight, bias)
+    return OPERATORS.linear_elu.default(x, weight, bias)
+
+
+def fusion_gate(
+    first: Tensor,
+    second: Tensor,
+    first_weight: Tensor,
+    second_weight: Tensor,
+    bias: Tensor,
+    first_bias: Tensor | None = None,
+    second_bias: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+    first_input: Tensor | None = None,
+    second_input: Tensor | None = None,
+) -> Tensor:
+    """F first + (1 - F) second with F = sigmoid(first W1' + second W2' + biases) (DiSAN Eq. 19-20).
+
+    Args:
+        first, second: (..., D).
+        first_weight, second_weight: (D, D).
+        bias, first_bias, second_bias: (D), added up.
+        mask: (...), booleans; the result is 0 where it is false.
+        first_input, second_input: used in the products instead of first and second: these after dropout.
+
+    Raises:
+        RuntimeError: shapes or dtypes do not match.
+    """
+    inputs = (first, second, first_input, second_input, first_weight, second_weight)
+    biases = (bias, first_bias, second_bias)
+    if is_recorded(*inputs, *biases):
+        return _FusionGate.apply(*distinct(*inputs, *biases), mask)[0]
+    return OPERATORS.fusion_gate.default(*inputs, *biases, mask, False)[0]
+
+
+def block_fusion(
+    mapped: Tensor,
+    local: Tensor | None,
+    blocks: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    block_length: int | None = None,
+) -> Tensor:
+    """F elu(a) + (1 - F) mapped, where [a; b] = W [mapped; local; block] + bias and F = sigmoid(b).
+
+    Bi-BloSAN Eq. 17-18. A block's part of the product is computed once for all its tokens.
+
+    Args:
+        mapped, local: (B, N, D); local may be None.
+        blocks: (B, M, D), M blocks of ``block_length`` tokens, the last of which may be shorter; or None.
+        weight: (2 D, k D) for the k parts that are given.
+        bias: (2 D).
+
+    Raises:
+        RuntimeError: shapes or dtypes do not match, or only one of blocks and block_length is given.
+    """
+    inputs = (mapped, local, blocks, weight, bias)
+    if is_recorded(*inputs):
+        return _BlockFusion.apply(*distinct(*inputs), block_length)[0]
+    return OPERATORS.block_fusion.default(*inputs, block_length, False)[0]
+
+
+def heads_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, elu: bool = False) -> Tensor:
+    """x W + b, or elu(x W + b), with a separate W and b for every head, -> (B, H, N, out).
+
+    x (B, N, in) or (B, H, N, in), weight (H, in, out), bias (H, out). The result is stored
+    head by head, so that the products of a head run over all rows.
+    """
+    if is_recorded(x, weight, bias):
+        return _HeadsLinear.apply(x, weight, bias, elu)
+    return OPERATORS.heads_linear.default(x, weight, bias, elu)
+
+
+def heads_fusion_gate(v: Tensor, attended: Tensor, weight: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
+    """MTSA's gate, F v + (1 - F) attended with F = sigmoid([v; attended] W + b) in each head, and 0 at padding.
+
+    Args:
+        v, attended: (B, H, N, D).
+        weight: (H, 2 D, D).
+        bias: (H, D).
+        mask: (B, N), booleans.
+
+    Returns:
+        (B, N, H D): the heads concatenated.
+    """
+    if is_recorded(v, attended, weight, bias):
+        return _HeadsFusionGate.apply(v, attended, weight, bias, mask)[0]
+    return OPERATORS.heads_fusion_gate.default(v, attended, weight, bias, mask, False)[0]
+
+
+def _by_torch(equation, ctx, grad: Tensor, *inputs):
+    """Gradients by torch's operators, which can be differentiated again."""
+    own = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # so that gradients take only this path
+    wanted = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
+    found = torch.autograd.grad(equation(*own), [own[i] for i in wanted], grad, create_graph=True)
+    gradients = dict(zip(wanted, found, strict=True))
+    return tuple(gradients.get(i) for i in range(len(inputs)))
+
+
+class _LinearElu(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight, bias):
+        return OPERATORS.linear_elu.default(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias, y = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _by_torch(lambda x, weight, bias: F.elu(F.linear(x, weight, bias)), ctx, grad, x, weight, bias)
+        need_x = ctx.needs_input_grad[0]
+        to_x, to_weight, to_bias = OPERATORS.linear_elu_backward.default(grad, x, weight, y, need_x)
+        return to_x if need_x else None, to_weight, to_bias
+
+
+def _gated(first, second, first_input, second_input, first_weight, second_weight, *biases_and_mask):
+    *biases, mask = biases_and_mask
+    first_input = first if first_input is None else first_input
+    second_input = second if second_input is None else second_input
+    gate = torch.sigmoid(F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + _sum(biases))
+    mixed = gate * first + (1 - gate) * second
+    return mixed if mask is None else mixed * mask[..., None]
+
+
+def _sum(tensors):
+    return sum(x for x in tensors if x is not None)
+
+
+class _FusionGate(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs):
+        return OPERATORS.fusion_gate.default(*inputs, True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, *output[1:])
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        *inputs, scores, bias = ctx.saved_tensors
+        if grad is None:
+            return (None,) * len(inputs)
+        if torch.is_grad_enabled():
+            return _by_torch(_gated, ctx, grad, *inputs)
+        *gradients, to_bias = OPERATORS.fusion_gate_backward.default(grad, *inputs[:6], inputs[9], scores, bias)
+        gradients = [*gradients, to_bias, to_bias, to_bias, None]
+        return tuple(None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
+
+
+def _fused(mapped, local, blocks, weight, bias, block_length):
+    parts = [x for x in (mapped, local) if x is not None]
+    if blocks is not None:
+        parts.append(blocks.repeat_interleave(block_length, dim=1)[:, : mapped.shape[1]])
+    candidate, gate = F.linear(torch.cat(parts, dim=-1), weight, bias).chunk(2, dim=-1)
+    gate = gate.sigmoid()
+    return gate * F.elu(candidate) + (1 - gate) * mapped
+
+
+class _BlockFusion(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mapped, local, blocks, weight, bias, block_length):
+        return OPERATORS.block_fusion.default(mapped, local, blocks, weight, bias, block_length, True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        *tensors, ctx.block_length = inputs
+        ctx.save_for_backward(*tensors, *output[1:])
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        mapped, local, blocks, weight, bias, scores, added = ctx.saved_tensors
+        if grad is None:
+            return (None,) * 6
+        if torch.is_grad_enabled():
+            return _by_torch(_fused, ctx, grad, mapped, local, blocks, weight, bias, ctx.block_length)
+        added = bias if blocks is None else added
+        to_mapped, to_local, to_blocks, *to_parameters = OPERATORS.block_fusion_backward.default(
+            grad, mapped, local, blocks, weight, scores, added, ctx.block_length
+        )
+        to_local, to_blocks = None if local is None else to_local, None if blocks is None else to_blocks
+        return to_mapped, to_local, to_blocks, *to_parameters, None
+
+
+def _of_heads(x, weight, bias, elu):
+    y = (x[:, None] if x.dim() == 3 else x) @ weight
+    y = y if bias is None else y + bias[:, None]
+    return F.elu(y) if elu else y
+
+
+class _HeadsLinear(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight, bias, elu):
+        return OPERATORS.heads_linear.default(x, weight, bias, elu)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, ctx.elu = inputs
+        ctx.save_for_backward(x, weight, bias, output if ctx.elu else None)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, bias, y = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _by_torch(_of_heads, ctx, grad, x, weight, bias, ctx.elu)
+        need_x, _, need_bias, _ = ctx.needs_input_grad
+        to_x, to_weight, to_bias = OPERATORS.heads_linear_backward.default(grad, x, weight, y, need_x, need_bias)
+        return to_x if need_x else None, to_weight, to_bias if need_bias else None, None
+
+
+def _gated_heads(v, attended, weight, bias, mask):
+    gate = torch.sigmoid(torch.cat([v, attended], dim=-1) @ weight + bias[:, None])
+    mixed = (gate * v + (1 - gate) * attended) * mask[:, None, :, None]
+    return mixed.transpose(1, 2).flatten(2)
+
+
+class _HeadsFusionGate(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(v, attended, weight, bias, mask):
+        return OPERATORS.heads_fusion_gate.default(v, attended, weight, bias, mask, True)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs, output[1])
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        *inputs, scores = ctx.saved_tensors
+        if grad is None:
+            return (None,) * 5
+        if torch.is_grad_enabled():
+            return _by_torch(_gated_heads, ctx, grad, *inputs)
+        return *OPERATORS.heads_fusion_gate_backward.default(grad, *inputs, scores), None

@@ -1,0 +1,249 @@
+"""Tensorized attention in plain torch: matrix products over tiles of queries.
+
+Shape suffixes: B batch, H heads, N tokens, D features; n rows of a batch that are processed together, Q queries and K
+keys of a tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# Queries per tile: enough for matrix products at full speed, few enough to skip most hidden keys and to keep a tile in
+# the cache. Elements of [v E_S; E_S] of the rows that are processed together, so that there are few calls.
+# The best of 64..512 and 128k..4M on 2 cores of AMD Zen 4 at the shapes of the benchmarks.
+TILE_QUERIES = 128
+GROUP_ELEMENTS = 1 << 20
+
+# "Minus infinity" that survives arithmetic.
+MASKED = -1e30
+
+# Range of the exponents of source weights.
+LOWEST, HIGHEST = -85.0, 75.0
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    source_scores: Tensor,
+    key_mask: Tensor | None,
+    directions: str,
+    windows: Sequence[int],
+    score_function: str,
+    include_self: bool,
+    save: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Result, E_S and denominators, all (B, H, N, D); the last two are empty unless they are to be saved.
+
+    E_S is saved with a minus sign where its exponent was clamped: there the score has no gradient.
+    """
+    out, source, denominators = results(v, save)
+    N, D = v.shape[2:]
+    penalty_BN = _penalty(key_mask, v)
+    scratch = _Scratch(v)
+    for seen, here in _groups(directions, windows, include_self, v.shape):
+        q_nND, k_nND, v_nND, out_nND = (x[here] for x in (q, k, v, out))
+        n = len(v_nND)
+        mask_nN, penalty_nN = (None if penalty_BN is None else x[here[0]] for x in (key_mask, penalty_BN))
+        values = scratch("values", n, N, 2 * D)
+        source_nND = _source_weights(source_scores[here][:, None], mask_nN)[:, 0]
+        torch.mul(source_nND.abs(), v_nND, out=values[..., :D])
+        torch.abs(source_nND, out=values[..., D:])
+        if mask_nN is not None:
+            values[..., :D].masked_fill_(~mask_nN[..., None], 0.0)
+        if save:
+            source[here].copy_(source_nND)
+        for queries, keys in _tiles(N, seen):
+            Q, K = queries.stop - queries.start, keys.stop - keys.start
+            weights = scratch("weights", n, Q, K)
+            _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
+            both = torch.bmm(weights, values[:, keys], out=scratch("both", n, Q, 2 * D))
+            totals = both[..., D:]
+            totals += totals == 0
+            torch.div(both[..., :D], totals, out=out_nND[:, queries])
+            if save:
+                denominators[here][:, queries].copy_(totals)
+    return out, source, denominators
+
+
+def backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_mask: Tensor | None,
+    out: Tensor,
+    source: Tensor,
+    denominators: Tensor,
+    directions: str,
+    windows: Sequence[int],
+    score_function: str,
+    include_self: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v and the source scores."""
+    N, D = v.shape[2:]
+    scale = 1 / math.sqrt(q.shape[-1])
+    gradients = tuple(empty_by_head(v) for _ in range(4))
+    penalty_BN = _penalty(key_mask, v)
+    scratch, zero = _Scratch(v), v.new_zeros(())
+    for seen, here in _groups(directions, windows, include_self, v.shape):
+        q_nND, k_nND, v_nND, signed_nND = (x[here] for x in (q, k, v, source))
+        grad_q, grad_k, grad_v, grad_scores = (x[here] for x in gradients)
+        n = len(v_nND)
+        mask_nN, penalty_nN = (None if penalty_BN is None else x[here[0]] for x in (key_mask, penalty_BN))
+        values, grad_values, share = (scratch(name, n, N, 2 * D) for name in ("values", "grad_values", "share"))
+        source_nND = torch.abs(signed_nND, out=values[..., D:])
+        torch.mul(source_nND, v_nND, out=values[..., :D])
+        if mask_nN is not None:
+            values[..., :D].masked_fill_(~mask_nN[..., None], 0.0)
+        # Gradients of numerator and denominator: g / d and -g out / d.
+        torch.div(grad[here], denominators[here], out=share[..., :D])
+        torch.addcmul(zero, share[..., :D], out[here], value=-1, out=share[..., D:])
+        several = int(N > TILE_QUERIES)  # several tiles: sums over queries are accumulated
+        if several:
+            grad_values.zero_()
+            grad_k.zero_()
+        for queries, keys in _tiles(N, seen):
+            shape = (n, queries.stop - queries.start, keys.stop - keys.start)
+            weights, grad_weights = scratch("weights", *shape), scratch("grad_weights", *shape)
+            _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
+            torch.bmm(share[:, queries], values[:, keys].transpose(1, 2), out=grad_weights)
+            grad_values[:, keys].baddbmm_(weights.transpose(1, 2), share[:, queries], beta=several)
+            if score_function == "sigmoid":
+                torch.ops.aten.sigmoid_backward.grad_input(grad_weights, weights, grad_input=grad_weights)
+            else:
+                grad_weights.mul_(weights)
+            _hide_(grad_weights, seen, queries, keys)  # which may hold NaN where the weight is 0
+            grad_q[:, queries].baddbmm_(grad_weights, k_nND[:, keys], beta=0, alpha=scale)
+            grad_k[:, keys].baddbmm_(grad_weights.transpose(1, 2), q_nND[:, queries], beta=several, alpha=scale)
+        torch.mul(grad_values[..., :D], source_nND, out=grad_v)
+        torch.mul(grad_values[..., D:], source_nND, out=grad_scores).addcmul_(grad_v, v_nND)
+        grad_scores.masked_fill_(signed_nND <= 0, 0.0)  # at padding and where the exponent was clamped
+    return gradients
+
+
+def source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
+    """E_S = exp(S), 0 at padding, up to a factor per feature, which cancels.
+
+    The factor centres the scores: subtracting the maximum would let a query that sees only low scores (word order may
+    hide the high ones) underflow to 0/0.
+    """
+    exponents_BHND, mask_B1N1 = _exponents(scores_BHND, key_mask)
+    weights_BHND = exponents_BHND.clamp(LOWEST, HIGHEST).exp()
+    return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
+
+
+def divided(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """numerator / denominator, and 0 with gradient 0 where nothing was summed."""
+    return numerator / torch.where(denominator > 0, denominator, 1.0)
+
+
+def results(v: Tensor, save: bool) -> tuple[Tensor, Tensor, Tensor]:
+    saved = v if save else v[:0]
+    return empty_by_head(v), empty_by_head(saved), empty_by_head(saved)
+
+
+def empty_by_head(like_BHND: Tensor) -> Tensor:
+    """(B, H, N, D) stored head by head: a batched product writes the rows of one head without a copy."""
+    B, H, N, D = like_BHND.shape
+    return like_BHND.new_empty(H, B, N, D).transpose(0, 1)
+
+
+def _exponents(scores_BHND: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    mask_B1N1 = None if key_mask is None else key_mask[:, None, :, None]
+    scores = scores_BHND.detach()
+    top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
+    low = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, -MASKED)).amin(2, keepdim=True)
+    return scores_BHND - (top - ((top - low) / 2).clamp(min=0.0, max=HIGHEST)), mask_B1N1
+
+
+def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
+    """:func:`source_weights`, negative where the exponent was clamped. Only rounding exceeds the upper limit."""
+    weights_BHND = source_weights(scores_BHND, key_mask)
+    exponents_BHND, _ = _exponents(scores_BHND, key_mask)
+    return torch.where(exponents_BHND < LOWEST, -weights_BHND, weights_BHND)
+
+
+class _Seen(NamedTuple):
+    """The keys that a query sees: up to ``before`` tokens before it, up to ``after`` after it, and ``itself``."""
+
+    before: int
+    after: int
+    itself: bool
+
+
+class _Scratch:
+    """Named memory that tiles reuse: fresh memory costs more than the arithmetic on it."""
+
+    def __init__(self, like: Tensor):
+        self.like, self.memory = like, {}
+
+    def __call__(self, name: str, *shape: int) -> Tensor:
+        size = math.prod(shape)
+        if name not in self.memory or self.memory[name].numel() < size:
+            self.memory[name] = self.like.new_empty(size)
+        return self.memory[name][:size].view(shape)
+
+
+def _groups(
+    directions: str, windows: Sequence[int], include_self: bool, shape: torch.Size
+) -> Iterator[tuple[_Seen, tuple[slice, int]]]:
+    """What is seen, and (rows, head) to process together; one head, so that inputs of any layout need no copy."""
+    B, _, N, D = shape
+    size = max(1, GROUP_ELEMENTS // max(1, 2 * N * D))
+    B = B if N else 0
+    for head, (direction, window) in enumerate(zip(directions.split(","), windows, strict=True)):
+        before, after = (0 if direction == hides else window for hides in ("backward", "forward"))
+        seen = _Seen(before, after, include_self or direction == "full")
+        for start in range(0, B, size):
+            yield seen, (slice(start, min(B, start + size)), head)
+
+
+def _tiles(length: int, seen: _Seen) -> Iterator[tuple[slice, slice]]:
+    """Ranges of queries, each with the range of keys that they may see."""
+    for start in range(0, length, TILE_QUERIES):
+        stop = min(length, start + TILE_QUERIES)
+        yield slice(start, stop), slice(max(0, start - seen.before), min(length, stop + seen.after))
+
+
+def _token_weights_(out_nQK, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys) -> None:
+    """E_R of a tile, 0 where the key is hidden. Padded keys need no 0 here: their E_S is 0."""
+    scale = 1 / math.sqrt(q_nND.shape[-1])
+    torch.baddbmm(out_nQK, q_nND[:, queries], k_nND[:, keys].transpose(1, 2), beta=0, alpha=scale, out=out_nQK)
+    if score_function == "sigmoid":
+        out_nQK.sigmoid_()
+    else:
+        # A factor that depends only on the query cancels: the largest visible score is subtracted.
+        hidden_QK = 1 - _hide_(torch.ones_like(out_nQK[0]), seen, queries, keys)
+        out_nQK.add_(hidden_QK, alpha=MASKED)
+        if penalty_nN is not None:
+            out_nQK.add_(penalty_nN[:, None, keys])
+        out_nQK.sub_(out_nQK.amax(-1, keepdim=True)).exp_()
+    _hide_(out_nQK, seen, queries, keys)
+
+
+def _hide_(tile_nQK: Tensor, seen: _Seen, queries: slice, keys: slice) -> Tensor:
+    """Set hidden pairs to 0, in place."""
+    diagonal = queries.start - keys.start
+    # If a side has no visible keys and the query does not see itself, the limit excludes the query too.
+    low = -seen.before if seen.before or seen.itself else 1
+    high = seen.after if seen.after or seen.itself else -1
+    if keys.start - (queries.stop - 1) < low:
+        tile_nQK.triu_(diagonal + low)
+    if keys.stop - 1 - queries.start > high:
+        tile_nQK.tril_(diagonal + high)
+    if not seen.itself and low < 0 < high:
+        tile_nQK.diagonal(diagonal, -2, -1).zero_()
+    return tile_nQK
+
+
+def _penalty(key_mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """(B, N): 0 at real tokens, "minus infinity" at padding; None on the CPU if there is no padding."""
+    if key_mask is None or (not key_mask.is_cuda and key_mask.all()):
+        return None
+    return (~key_mask).to(like.dtype) * MASKED

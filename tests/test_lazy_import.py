@@ -1,0 +1,124 @@
+"""`import hf_blosan` registers every encoder and imports none of the models; each is imported when first used."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+import hf_blosan
+from hf_blosan import AutoModelForPairRegression, auto
+
+NOTHING_IMPORTED = """
+import sys, hf_blosan
+def imported():
+    return [n for n in sys.modules if n.startswith(("hf_blosan.models.modeling", "hf_blosan.kernels"))]
+assert not imported(), imported()
+"""
+STATEMENTS = {
+    "names": "from hf_blosan import DiSANModel; assert DiSANModel.__name__ == 'DiSANModel'",
+    "star": "from hf_blosan import *; DiSANModel, MTSAConfig, AutoModelForPairRegression",
+    "for_model": "from transformers import AutoConfig; assert AutoConfig.for_model('mtsa').model_type == 'mtsa'",
+    "from_config": """
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+config = AutoConfig.for_model("disan", vocab_size=9, embedding_size=4, hidden_size=8)
+assert type(AutoModel.from_config(config)) is hf_blosan.DiSANModel
+assert type(AutoModelForSequenceClassification.from_config(config)) is hf_blosan.DiSANForSequenceClassification
+config = AutoConfig.for_model("disan", vocab_size=9, embedding_size=4, hidden_size=8, num_sentences=2)
+assert type(hf_blosan.AutoModelForPairRegression.from_config(config)) is hf_blosan.DiSANForPairRegression
+assert {name.rpartition("_")[2] for name in imported() if "modeling" in name} == {"disan"}
+""",
+    "from_pretrained": """
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+assert type(AutoConfig.from_pretrained(sys.argv[1])).__name__ == "DiSANConfig" and not imported()
+assert type(AutoModelForSequenceClassification.from_pretrained(sys.argv[1])) is hf_blosan.DiSANForPairRegression
+assert type(hf_blosan.AutoModelForPairRegression.from_pretrained(sys.argv[1])) is hf_blosan.DiSANForPairRegression
+assert type(AutoModel.from_pretrained(sys.argv[1])) is hf_blosan.DiSANModel
+""",
+    "pipeline": """
+from transformers import pipeline
+classify = pipeline("text-classification", sys.argv[1])
+assert type(classify.model) is hf_blosan.DiSANForPairRegression
+assert type(classify({"text": "a dog", "text_pair": "a cat"}, function_to_apply="none")["score"]) is float
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A saved pair regression with its tokenizer."""
+    from hf_blosan.tokenization import build_tokenizer
+
+    folder = str(tmp_path_factory.mktemp("saved"))
+    tokenizer = build_tokenizer(["a dog", "a cat"])
+    config = hf_blosan.DiSANConfig(vocab_size=len(tokenizer), embedding_size=4, hidden_size=8, num_sentences=2)
+    hf_blosan.DiSANForPairRegression(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+FAST = ("names", "pipeline")
+
+
+@pytest.mark.parametrize(
+    "statement", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in STATEMENTS]
+)
+def test_models_are_imported_on_first_use(statement, saved):
+    code = NOTHING_IMPORTED + STATEMENTS[statement]
+    run = subprocess.run(
+        [sys.executable, "-c", code, saved],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert run.returncode == 0, run.stderr
+    assert "is not supported for" not in run.stderr  # what pipelines say of a model they do not find in the mapping
+
+
+def test_public_names():
+    for name in hf_blosan.__all__:
+        assert name in dir(hf_blosan) and getattr(hf_blosan, name).__name__ == name
+    with pytest.raises(AttributeError, match="'hf_blosan' has no attribute 'BERTModel'"):
+        _ = hf_blosan.BERTModel
+
+
+def test_every_family_is_registered_once_or_twice():
+    for _ in range(2):
+        for (model_type, _), (config, model, classifier, regressor) in zip(
+            auto.FAMILIES.items(), auto.ENCODERS, strict=True
+        ):
+            assert config.model_type == model_type and type(AutoConfig.for_model(model_type)) is config
+            for auto_class, classes in (
+                (AutoModel, (model,)),
+                (AutoModelForSequenceClassification, (classifier, regressor)),
+                (AutoModelForPairRegression, (regressor,)),
+            ):
+                mapping = auto_class._model_mapping
+                assert config in mapping and config in mapping.keys()
+                assert mapping[config] == classes and classes in mapping._extra_content.values()
+        auto.register()
+
+
+def test_a_users_class_takes_the_place(monkeypatch):
+    class Other(hf_blosan.DiSANModel):
+        pass
+
+    config = hf_blosan.DiSANConfig(vocab_size=9, embedding_size=4, hidden_size=8)
+    monkeypatch.setattr(AutoModel._model_mapping, "_extra_content", dict(AutoModel._model_mapping._extra_content))
+    AutoModel.register(hf_blosan.DiSANConfig, Other, exist_ok=True)
+    assert type(AutoModel.from_config(config)) is Other
+
+
+def test_lazy_classes_are_a_tuple_of_classes():
+    classes = (hf_blosan.DiSANModel, hf_blosan.MTSAModel)
+    lazy = auto.LazyClasses("DiSANModel", "MTSAModel")
+    assert isinstance(lazy, tuple) and len(lazy) == 2 and lazy == classes and classes == lazy
+    assert hash(lazy) == hash(classes) and lazy != classes[:1] and lazy != [*classes]
+    assert [*lazy] == list(lazy) == list(classes) and tuple(lazy) == classes and lazy[1] is classes[1]
+    assert hf_blosan.MTSAModel in lazy and torch.nn.Linear not in lazy and lazy.index(classes[1]) == 1
+    assert pickle.loads(pickle.dumps(lazy)) == classes and pickle.loads(pickle.dumps(auto.LazyClasses())) == ()
+    first, second = lazy
+    assert (first, second) == classes
