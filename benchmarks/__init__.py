@@ -1,1 +1,1 @@
-"""Speed and memory of the context layers against their peers: see README.md in this folder."""
+"""Speed and memory of the context layers beside those of their peers: see README.md in this folder."""

@@ -1,4 +1,4 @@
-"""The gate before the clock: an operator whose results are wrong has no speed."""
+"""The check before timing: an operator whose results are wrong gets no times."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .measure import Case, Setting
 from .operators import SIZE, Operator, set_implementation
 
 LONG_SIZE = 60
-"""Features of a direction in the check of long sentences, whose textbook form has to fit into memory."""
+"""Features per direction in the check of long sentences, so that the textbook form fits into memory."""
 
 RULE = (
-    "Output and every gradient are compared with the eager textbook form in float64. The error of each, the root mean "
-    "square of the distance, may be twice that of the eager form in float32 (under autocast also: in the same "
-    "precision); a quarter of a rounding counts where that is exact by chance, of the largest gradient where the "
-    "exact one is 0. "
-    "Compared are 2 sentences of a shape's length, at most 64 tokens, and for longer ones 1 sentence of at most 384 "
-    f"tokens and {LONG_SIZE} features a direction."
+    "The output and every gradient are compared with the eager textbook form in float64. The error of each, a root "
+    "mean square, may be at most twice that of the eager form in float32 (under autocast: also in the lower "
+    "precision). Where the eager form is exact by chance, its error counts as a quarter of the machine epsilon, "
+    "relative to the result or, for gradients that are exactly 0, to the largest gradient. The comparison uses 2 "
+    "sentences of the shape's length up to 64 tokens; for longer shapes also 1 sentence of up to 384 tokens with "
+    f"{LONG_SIZE} features per direction."
 )
 
 
 @functools.cache
 def refusal(operator: Operator, length: int, setting: Setting) -> str | None:
-    """Why an operator's speed must not be reported for sentences of this length, or None."""
+    """Why an operator must not be timed on sentences of this length, or None."""
     samples = [(2, min(length, 64), SIZE)]
     if length > 64:
         samples.append((1, min(length, 384), LONG_SIZE))
@@ -38,15 +38,15 @@ def refusal(operator: Operator, length: int, setting: Setting) -> str | None:
             try:
                 case = Case(operator, batch, tokens, replace(setting, dtype=dtype), size=size, built_for=length)
                 excess, name = worst_error(case)
-            except Exception as error:  # whatever one operator raises, the others can be measured
+            except Exception as error:  # the other operators can still be measured
                 return f"{type(error).__name__} {where}: {str(error).partition(chr(10))[0]}"
             if not excess <= 1:  # NaN too
-                return f"{name} {where} has {excess:.3g} times the error allowed"
+                return f"{name} {where} has {excess:.3g} times the allowed error"
     return None
 
 
 def worst_error(case: Case) -> tuple[float, str]:
-    """The largest error in units of the error allowed, and of which result it is."""
+    """The largest error in units of the allowed error, and the name of the result that has it."""
     eager = copy.copy(case)
     eager.module = set_implementation(copy.deepcopy(case.module), "eager")
     truth = exact(eager)
@@ -56,7 +56,7 @@ def worst_error(case: Case) -> tuple[float, str]:
     rounding = torch.finfo(getattr(torch, case.setting.dtype)).eps / 4
     excess = {}
     for name, got, rounded, expected in zip(names, results(case), results(eager), truth, strict=True):
-        # A bias in front of a softmax has a gradient of 0, and what is left of sums that cancel.
+        # The gradient of a bias before a softmax is 0, up to rounding of sums that cancel.
         scale = size(expected) if size(expected) >= 1e-9 * largest else largest
         allowed = 2 * max(size(rounded.double() - expected), rounding * scale)
         excess[name] = size(got.double() - expected) / max(allowed, torch.finfo(torch.float32).tiny)
@@ -65,7 +65,7 @@ def worst_error(case: Case) -> tuple[float, str]:
 
 
 def results(case: Case) -> list[Tensor]:
-    """Output and gradients as in training, and the output of the forward pass alone."""
+    """Output and gradients in training mode, and the output in evaluation mode."""
     return [*case.gradients(), case.forward()]
 
 

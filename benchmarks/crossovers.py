@@ -1,9 +1,10 @@
-"""From which sentence length the linear form of directional attention beats the fused one on the CPU, tier by tier.
+"""From which sentence length the linear form of directional attention is faster than the fused one, tier by tier.
 
     python -m benchmarks.crossovers --output benchmarks/reports/cpu_crossovers.json
 
-Keys and queries fill the whole range of a tier. What counts is the kernel's processor time under a forward mask
-on one thread. The lengths found are written down in ``kernels_cpu_blosan.CROSSOVERS``.
+Keys and queries fill the whole range of a tier. Compared is the processor time of the CPU operators on one thread,
+under a forward mask. The results are the constants ``forward_crossovers`` and ``backward_crossovers`` in
+``hf_blosan/kernels/csrc/operators.cpp``.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from pathlib import Path
 
 import torch
 
-from hf_blosan.models import kernels_cpu_blosan as kernels
-from hf_blosan.models.far_field_blosan import tiers
-from hf_blosan.training.reporting import command_line, write_json
+from hf_blosan.errors import InputError
+from hf_blosan.kernels.directional.expansion import tiers
+from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
+from hf_blosan.training.files import write_json
+from hf_blosan.training.reporting import command_line
 
-from .run import surroundings
+from .command import check_positive, exit_code, surroundings
 
 LENGTHS = (32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256, 288, 320, 384, 448)
+PASSES = ("forward", "backward")
 TOKENS, SIZE, SCALE = 1024, 300, 5.0
+NO_MASKS = (None, None, None)
 
 
 def seconds(call, repeats: int) -> float:
@@ -38,39 +43,52 @@ def seconds(call, repeats: int) -> float:
 
 
 def ratios(half_range: float, length: int, repeats: int) -> dict[str, float]:
-    """Time of the linear form over that of the fused one, pass by pass."""
+    """Time of the linear form / time of the fused form, for each pass."""
     keys, queries, values, grad = (torch.rand(max(1, TOKENS // length), length, SIZE) * 2 - 1 for _ in range(4))
-    keys, queries = 0.99 * half_range * keys, 0.99 * half_range * queries
+    tensors = (0.99 * half_range * keys, 0.99 * half_range * queries, values, *NO_MASKS)
     times = {}
     for implementation in ("linear", "fused"):
-        options = (None, "forward", SCALE, None, implementation)
-        forward = partial(kernels.forward, keys, queries, values, *options)
-        backward = partial(kernels.backward, grad, keys, queries, values, None, *forward(), *options[1:])
+        options = ("forward", SCALE, None, implementation, None)
+        forward = partial(OPERATORS.directional_attention.default, *tensors, *options, True)
+        backward = partial(OPERATORS.directional_attention_backward.default, grad, *tensors, *forward(), *options)
         times[implementation] = (seconds(forward, repeats), seconds(backward, repeats))
-    return {pass_: linear / fused for pass_, linear, fused in zip(kernels.CROSSOVERS, *times.values(), strict=True)}
+    return {pass_: linear / fused for pass_, linear, fused in zip(PASSES, *times.values(), strict=True)}
 
 
-def main(argv: list[str] | None = None) -> None:
+def run(argv: list[str] | None = None) -> None:
+    """Measure all tiers and write the report.
+
+    Raises:
+        InputError: an option that cannot be used, or the kernels are not compiled.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.crossovers", description=__doc__.partition("\n")[0])
     parser.add_argument("--output", type=Path, required=True, help="JSON file")
-    parser.add_argument("--repeats", type=int, default=5, help="calls of which the fastest counts; default: 5")
+    parser.add_argument("--repeats", type=int, default=5, help="calls, of which the fastest counts; default: 5")
     parser.add_argument("--seed", type=int, default=42)
+    argv = sys.argv[1:] if argv is None else argv
     options = parser.parse_args(argv)
+    check_positive(options, "repeats")
+    if not has_cpu_kernels():
+        raise InputError("the CPU kernels are not compiled; reinstall the package with a C++20 compiler")
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)
     rows = []
     for tier in tiers(SCALE):
         found = {length: ratios(tier.half_range, length, options.repeats) for length in LENGTHS}
         row = {"half_range": tier.half_range, "terms": len(tier.weight), "from": {}, "ratios": found}
-        for pass_ in kernels.CROSSOVERS:
-            longer = (n for n in LENGTHS if all(found[m][pass_] <= 1 for m in LENGTHS if m >= n))
-            row["from"][pass_] = next(longer, None)
+        for pass_ in PASSES:
+            faster = (n for n in LENGTHS if all(found[m][pass_] <= 1 for m in LENGTHS if m >= n))
+            row["from"][pass_] = next(faster, None)
         rows.append(row)
-        print(f"half range {tier.half_range:g}, {len(tier.weight)} terms: from {row['from']} on", file=sys.stderr)
-    command = command_line(["-m", "benchmarks.crossovers", *(sys.argv[1:] if argv is None else argv)])
+        print(f"half range {tier.half_range:g}, {len(tier.weight)} terms: faster from {row['from']}", file=sys.stderr)
+    command = command_line(["-m", "benchmarks.crossovers", *argv])
     report = {**surroundings(), "seed": options.seed, "repeats": options.repeats, "command": command, "rows": rows}
     write_json(options.output, report)
 
 
+def main(argv: list[str] | None = None) -> int:
+    return exit_code(run, argv)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

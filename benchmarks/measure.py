@@ -20,12 +20,12 @@ from torch import Tensor
 from .operators import OPERATORS, SIZE, Operator
 
 SAMPLE_MS = 40.0
-"""A sample is the mean of as many calls as fill this time."""
+"""A sample is the mean over as many calls as take at least this long."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all measurements of a run have in common. ``dtype`` bfloat16 means autocast."""
+    """What is the same for all measurements of a run. ``dtype`` bfloat16 means autocast."""
 
     device: str = "cpu"
     dtype: str = "float32"
@@ -34,14 +34,14 @@ class Setting:
 
 
 class Case:
-    """An operator at a shape, with its input and the fixed random tensor its output is multiplied with.
+    """An operator at a shape, with its input and the fixed random tensor that its output is multiplied by.
 
     Args:
-        operator: what to build; equal operators get equal weights and inputs.
+        operator: what to build; operators with the same parameters get the same weights and inputs.
         batch, length: the shape of the input.
-        setting: where and how to compute.
-        size: features of a direction.
-        built_for: the length to build for, where the input is a shorter sample of it.
+        setting: device, dtype and seed.
+        size: features per direction.
+        built_for: the sentence length to build for; by default that of the input.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class Case:
 
     def gradients(self) -> list[Tensor]:
         """The output, and the gradients of sum(output * direction) for the input and every weight."""
-        self.module.train()  # nothing is dropped, and cuDNN's recurrent layers have no backward pass otherwise
+        self.module.train()  # no layer has dropout; cuDNN's recurrent layers need this mode for a backward pass
         output = self.run()
         leaves = [self.hidden, *self.module.parameters()]
         return [output.detach(), *torch.autograd.grad(output, leaves, self.direction.to(output.dtype))]
 
     def call(self, pass_: str) -> Callable:
-        """The function to be measured."""
+        """The function to measure."""
         return self.forward if pass_ == "forward" else self.gradients
 
 
 def clock(call: Callable, number: int, device: str) -> float:
-    """Milliseconds of a call, the mean of several."""
+    """Milliseconds per call, the mean over several."""
     if device == "cuda":
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -105,11 +105,12 @@ def clock(call: Callable, number: int, device: str) -> float:
 
 
 def times(calls: dict[str, Callable], repeats: int, device: str) -> dict[str, dict[str, float]]:
-    """Times in milliseconds. All calls take turns, so that a busy moment of the machine falls on all of them."""
+    """Times in milliseconds. All calls take turns, so that a busy moment of the machine affects all of them."""
     numbers = {}
     for name, call in calls.items():
-        call()  # compiles what there is to compile
-        numbers[name] = max(1, math.ceil(SAMPLE_MS / clock(call, 1, device)))
+        call()  # compiles whatever is compiled on first use
+        fastest = min(clock(call, 1, device) for _ in range(3))
+        numbers[name] = max(1, math.ceil(SAMPLE_MS / fastest))
     samples = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
@@ -126,10 +127,10 @@ def summary(samples: Iterable[float]) -> dict[str, float]:
 
 
 def peak_mib(name: str, batch: int, length: int, pass_: str, setting: Setting) -> float | None:
-    """Memory in MiB that a call takes at its peak, beyond what lies there before it; None if there is too little.
+    """Peak memory of a call in MiB, beyond what is allocated before it; None if the machine has too little.
 
-    On the CPU every measurement has a process of its own, so that no earlier call leaves memory to reuse. They are
-    forked from one that has only imported torch and the operators, which takes seconds.
+    On the CPU each measurement runs in its own process, so that it cannot reuse memory of an earlier one. These
+    processes are forked from one that has only imported torch and the operators, because the import takes seconds.
     """
     if setting.device == "cuda":
         case = Case(OPERATORS[name], batch, length, setting)
@@ -144,6 +145,7 @@ def peak_mib(name: str, batch: int, length: int, pass_: str, setting: Setting) -
 
 
 def cuda_peak(call: Callable) -> float:
+    """The part of :func:`peak_mib` on a GPU: memory as torch allocates it."""
     call()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -154,13 +156,13 @@ def cuda_peak(call: Callable) -> float:
 
 
 def resident_peak(name: str, batch: int, length: int, pass_: str, setting: Setting) -> float:
-    """The body of :func:`peak_mib` on the CPU: Linux' own count of this process' resident memory."""
+    """The part of :func:`peak_mib` on the CPU, run in a process of its own: resident memory as Linux counts it."""
     torch.set_num_threads(setting.threads)
     call = Case(OPERATORS[name], batch, length, setting).call(pass_)
     call()
     gc.collect()
     if hasattr(ctypes.CDLL(None), "malloc_trim"):
-        ctypes.CDLL(None).malloc_trim(0)  # else what the first call has freed is still resident and serves again
+        ctypes.CDLL(None).malloc_trim(0)  # memory that the first call freed would stay resident and be reused
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     call()

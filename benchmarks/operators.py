@@ -1,4 +1,7 @@
-"""What is measured: the context layers of the package and the layers others would use in their place."""
+"""What is measured: the context layers of the package, and the layers that are commonly used in their place.
+
+Only public names of the package are used, so that benchmarks.compare can measure older versions with this file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from torch.nn import functional as F
 
 from hf_blosan import BiBloSANConfig, BiBloSANModel, DiSANConfig, DiSANModel, MTSAConfig, MTSAModel
 from hf_blosan.functional import IMPLEMENTATIONS, directional_attention, optimal_block_length
-from hf_blosan.models.layers import sum_of_products
 
 SIZE = 300
 """Features of a word vector and of one direction, as in the papers."""
@@ -19,7 +21,7 @@ SIZE = 300
 PASSES = ("forward", "forward+backward")
 
 EAGER_LIMIT = 6 * 2**30
-"""The eager textbook form is skipped where it would need more bytes than this."""
+"""The eager textbook form is skipped where it needs more bytes than this."""
 
 EAGER_TENSORS = {"forward": 4, "forward+backward": 13}
 """How many tensors (B, N, N, D) the eager form holds at its peak, measured at 16x64."""
@@ -31,12 +33,12 @@ class Operator:
 
     Args:
         title: its name in reports.
-        build: ``build(length, size)`` makes the module, called as ``module(hidden_BNE, mask_BN) -> tokens``, for
-            sentences of ``length`` tokens and ``size`` features a direction.
+        build: ``build(length, size)`` returns a module with the signature ``(hidden_BNE, mask_BN) -> tokens``, for
+            sentences of ``length`` tokens and ``size`` features per direction.
         width: features of an input token, in units of ``size``.
-        checked: its speed counts only after its results were found right; see ``correctness``.
-        device: where it is measured; None for everywhere.
-        eager: it holds tensors (B, N, N, D).
+        checked: it is timed only if its results are right; see ``correctness``.
+        device: the one device it is measured on; None for all devices.
+        eager: it holds tensors of shape (B, N, N, D).
     """
 
     title: str
@@ -47,15 +49,15 @@ class Operator:
     eager: bool = False
 
     def too_large(self, batch: int, length: int, pass_: str) -> str | None:
-        """Why a shape is left out, or None."""
+        """Why a shape is skipped, or None."""
         need = EAGER_TENSORS[pass_] * batch * length**2 * SIZE * 4 if self.eager else 0
         if need <= EAGER_LIMIT:
             return None
-        return f"would need about {need / 2**30:.0f} GiB, the limit is {EAGER_LIMIT / 2**30:.0f} GiB"
+        return f"needs about {need / 2**30:.0f} GiB, the limit is {EAGER_LIMIT / 2**30:.0f} GiB"
 
 
 class Called(nn.Module):
-    """A module behind the one signature ``(hidden_BNE, mask_BN) -> tokens``."""
+    """Gives a module the common signature ``(hidden_BNE, mask_BN) -> tokens``."""
 
     def __init__(self, module: nn.Module, call: Callable[[nn.Module, Tensor, Tensor], Tensor]):
         super().__init__()
@@ -66,7 +68,7 @@ class Called(nn.Module):
 
 
 class Kernel(nn.Module):
-    """Directional attention alone. Its input is the memory of keys, queries and values, (B, N, 3 D)."""
+    """Directional attention alone; the input (B, N, 3 D) holds keys, queries and values one after another."""
 
     implementation = "auto"
 
@@ -78,15 +80,15 @@ class Kernel(nn.Module):
 
 
 class BlockProducts(nn.Module):
-    """The matrix products of Bi-BloSA in their shapes and order, each on the result of another: its lower bound.
+    """A lower bound for Bi-BloSA: its matrix products, with their shapes and in their order, and almost nothing else.
 
-    Nothing but the fewest sums and slices that lead from one to the next lies between them.
+    Each product takes the result of an earlier one; only the sums and slices that this needs lie between them.
     """
 
     def __init__(self, length: int, size: int):
         super().__init__()
         self.size, self.block_length = size, optimal_block_length(length)
-        # dense map, keys and queries, block pooling; between blocks dense map, keys, queries, two of the gate; fusion
+        # Dense map, keys and queries, block pooling; between blocks: dense map, keys, queries, gate (2); fusion (3).
         shapes = [(1, 1), (2, 1), (1, 1), *[(1, 1)] * 5, *[(2, 1)] * 3]
         self.weights = nn.ParameterList(
             torch.nn.init.xavier_uniform_(torch.empty(rows * size, columns * size))
@@ -103,15 +105,21 @@ class BlockProducts(nn.Module):
         mapped_BND = F.linear(hidden_BNE, dense)
         local_BND = F.linear(mapped_BND, joint)[..., : self.size]
         blocks_BMD = F.linear(F.linear(local_BND, pooling)[:, :: self.block_length], block_dense)
-        maps = F.linear(blocks_BMD, key), F.linear(blocks_BMD, query)
-        blocks_BMD = sum_of_products(maps, (gate, other_gate))
-        scores_BNF = sum_of_products((mapped_BND, local_BND), fusion[:2])
+        blocks_BMD = sum_of_products(F.linear(blocks_BMD, key), gate, F.linear(blocks_BMD, query), other_gate)
+        scores_BNF = sum_of_products(mapped_BND, fusion[0], local_BND, fusion[1])
         scores_BNF[:, : blocks_BMD.shape[1]] += F.linear(blocks_BMD, fusion[2])
         return scores_BNF
 
 
+def sum_of_products(x: Tensor, weight: Tensor, other_x: Tensor, other_weight: Tensor) -> Tensor:
+    """x W' + y V', with the sum inside the second product."""
+    rows = F.linear(x.flatten(0, -2), weight)
+    rows.addmm_(other_x.flatten(0, -2).to(rows), other_weight.t().to(rows))  # differ in dtype under autocast only
+    return rows.view(*x.shape[:-1], -1)
+
+
 def set_implementation(module: nn.Module, implementation: str) -> nn.Module:
-    """Choose how every attention inside a module is computed; weights stay as they are."""
+    """Set the implementation of every layer of a module; the weights do not change."""
     for part in module.modules():
         if hasattr(part, "implementation"):
             part.implementation = implementation
@@ -119,17 +127,23 @@ def set_implementation(module: nn.Module, implementation: str) -> nn.Module:
 
 
 def context(model_class, config) -> nn.Module:
-    """The context layer of an encoder, without embeddings and pooler."""
+    """The context layer of an encoder, without embeddings and without pooler."""
     return Called(model_class(config).context, lambda module, hidden, mask: module(hidden, mask)[0])
 
 
 def sizes(size: int) -> dict[str, int]:
-    """Fields of an encoder's configuration: two directions of ``size`` features, and next to no words."""
+    """Fields of an encoder's configuration: two directions of ``size`` features and a minimal vocabulary."""
     return {"vocab_size": 2, "embedding_size": size, "hidden_size": 2 * size}
 
 
 def disa(implementation: str) -> Callable[[int, int], nn.Module]:
     return lambda length, size: set_implementation(context(DiSANModel, DiSANConfig(**sizes(size))), implementation)
+
+
+def compiled_disa(length: int, size: int) -> nn.Module:
+    """The eager textbook form under torch.compile (inductor); the first call of a pass, never timed, compiles."""
+    torch.compiler.reset()  # shapes that were compiled earlier count towards the limit of recompilations
+    return torch.compile(disa("eager")(length, size), dynamic=False, fullgraph=True)
 
 
 def biblosa(length: int, size: int) -> nn.Module:
@@ -163,7 +177,7 @@ def convolution(length: int, size: int) -> nn.Module:
 
 
 def copy(length: int, size: int) -> nn.Module:
-    """Moves the bytes the forward kernel has to: reads keys, queries, values, writes results and denominators."""
+    """Moves as many bytes as the forward kernel, which reads keys, queries, values and writes two results."""
     return Called(nn.Identity(), lambda module, hidden, mask: hidden.view(-1)[: hidden.numel() * 5 // 6].clone())
 
 
@@ -176,6 +190,7 @@ DISA_FORMS = {
 OPERATORS: dict[str, Operator] = {
     "disa": Operator("DiSA", disa("auto"), checked=True),
     **DISA_FORMS,
+    "disa-compiled": Operator("DiSA, eager under torch.compile (compile time not counted)", compiled_disa, eager=True),
     "biblosa": Operator("Bi-BloSA", biblosa, checked=True),
     "biblosa-products": Operator("Bi-BloSA's matrix products alone", BlockProducts, device="cpu"),
     "mtsa-2": Operator("MTSA, 2 heads", mtsa(2), checked=True),

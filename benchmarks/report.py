@@ -1,4 +1,4 @@
-"""A report of a run: `python -m benchmarks.report reports/NAME.json` writes NAME.md and figures beside it."""
+"""A run as Markdown: `python -m benchmarks.report benchmarks/reports/NAME.json` writes NAME.md beside it."""
 
 from __future__ import annotations
 
@@ -10,51 +10,39 @@ from typing import Any
 
 from hf_blosan.errors import InputError
 
+from .command import exit_code, surroundings_lines
 from .operators import OPERATORS, PASSES
 from .targets import targets_table
 
 YARDSTICK = "multihead"
-"""The operator that the times of the others are divided by."""
+"""The operator whose time is the unit of the ratios."""
 
 UNITS = {"median_ms": "ms", "peak_mib": "MiB"}
-"""The figures of a row that are drawn."""
+"""What is drawn, and in which unit."""
 
 PAPERS_LENGTH = 384
 """The longest sentences in the papers' figures."""
 
 
-def markdown(report: dict[str, Any], figures: list[str], remarks: str) -> str:
+def markdown(report: dict[str, Any], remarks: str) -> str:
     """The whole report as text."""
-    head, hardware = report["header"], report["header"]["hardware"]
-    versions = ", ".join(f"{name} {number}" for name, number in head["versions"].items() if number)
-    precision = head["dtype"] if head["dtype"] == "float32" else f"autocast to {head['dtype']}"
-    gpu = f"{hardware['gpu']}; " if hardware["gpu"] else ""
+    head = report["header"]
     parts = [
         "# Speed and memory of context layers",
-        "\n".join(
-            [
-                f"- Hardware: {gpu}{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB",
-                f"- Device {head['device']}, {precision}; threads: {head['threads']}; seed: {head['seed']}",
-                f"- Versions: {versions}",
-                f"- Commit: {head['commit'] or 'unknown'}",
-                f"- Command: `{head['command']}`",
-                f"- Date: {head['date']}",
-            ]
-        ),
-        f"Times are medians of {head['repeats']} samples in which all operators took turns, with quartiles. What is "
-        "measured and how: benchmarks/README.md.",
+        "\n".join(surroundings_lines(head)),
+        f"Times are medians of {head['repeats']} samples, with quartiles; all operators take turns. What is measured "
+        "and how: benchmarks/README.md.",
         f"## Targets\n\n{targets_table(report)}",
         *([f"## Remarks\n\n{remarks}"] if remarks else []),
-        *(["## Figures\n\n" + "\n\n".join(f"![{name}]({name})" for name in figures)] if figures else []),
         f"## All figures\n\nx: time in units of {OPERATORS[YARDSTICK].title}.\n\n{full_table(report['rows'])}",
-        f"## Left out\n\n{left_out(report['rows'])}",
+        f"## Not measured\n\n{absences(report['rows'])}",
         f"## Correctness\n\n{head['rule']}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def full_table(rows: list[dict[str, Any]]) -> str:
-    """One line for each shape and operator, the passes side by side."""
+    """One line for each shape and operator, with the passes side by side."""
     cells = {(row["batch"], row["length"], row["operator"], row["pass"]): row for row in rows}
     names = [f"{pass_} {what}" for pass_ in PASSES for what in ("ms", "x", "MiB")]
     lines = [f"| shape | operator | {' | '.join(names)} |", "| --- | --- |" + " ---: |" * len(names)]
@@ -86,8 +74,8 @@ def memory_cell(row: dict[str, Any]) -> str:
     return "too large" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
 
 
-def left_out(rows: list[dict[str, Any]]) -> str:
-    """Why there are figures missing, one reason a line."""
+def absences(rows: list[dict[str, Any]]) -> str:
+    """Why figures are missing, one reason per line."""
     reasons = [
         f"- {row['batch']}x{row['length']} {row['pass']}, {OPERATORS[row['operator']].title}: {word}, {row[word]}"
         for row in rows
@@ -98,7 +86,7 @@ def left_out(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(rows: list[dict[str, Any]], path: Path, *, logarithmic: bool) -> None:
-    """Time and peak memory of a sentence against its length (Bi-BloSAN Fig. 6, MTSA Fig. 1), as far as measured.
+    """Plot time and peak memory per sentence over its length (Bi-BloSAN Fig. 6, MTSA Fig. 1).
 
     Raises:
         InputError: matplotlib is not installed.
@@ -114,7 +102,7 @@ def draw(rows: list[dict[str, Any]], path: Path, *, logarithmic: bool) -> None:
     axes = figure.subplots(len(units), len(passes), squeeze=False)
     for line, (key, unit) in zip(axes, units, strict=True):
         for axis, pass_ in zip(line, passes, strict=True):
-            axis.set(title=pass_, xlabel="tokens", ylabel=f"{unit} a sentence")
+            axis.set(title=pass_, xlabel="tokens", ylabel=f"{unit} per sentence")
             top = draw_curves(axis, rows, pass_, key)
             if logarithmic:
                 axis.set_xscale("log", base=2)
@@ -127,7 +115,7 @@ def draw(rows: list[dict[str, Any]], path: Path, *, logarithmic: bool) -> None:
 
 
 def draw_curves(axis, rows: list[dict[str, Any]], pass_: str, key: str) -> float:
-    """A curve for each operator; returns the highest point but for the eager form, which would flatten all others."""
+    """Plot a curve for each operator; returns the highest point of all but the eager forms, which are far above."""
     from matplotlib import colormaps
 
     top = 0.0
@@ -142,7 +130,7 @@ def draw_curves(axis, rows: list[dict[str, Any]], pass_: str, key: str) -> float
 
 
 def curve(rows: list[dict[str, Any]], name: str, pass_: str, key: str) -> tuple[list[int], list[float]]:
-    """Lengths, and a figure for one sentence at each of them in the largest batch that was measured."""
+    """Lengths, and the figure per sentence at each of them, from the largest batch of that length."""
     points = {}
     for row in sorted(rows, key=lambda row: (row["length"], row["batch"])):
         if (row["operator"], row["pass"]) == (name, pass_) and row.get(key):
@@ -150,7 +138,7 @@ def curve(rows: list[dict[str, Any]], name: str, pass_: str, key: str) -> tuple[
     return list(points), list(points.values())
 
 
-def write(path: Path) -> list[Path]:
+def write(path: Path, figures: bool = False) -> list[Path]:
     """Write the report of a JSON file beside it; the text of NAME.remarks.md, if there is one, becomes part of it.
 
     Raises:
@@ -161,31 +149,30 @@ def write(path: Path) -> list[Path]:
         rows = report["rows"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not a file that benchmarks.run wrote; give one of these") from error
-    timed = [row for row in rows if "median_ms" in row]
-    papers = [row for row in timed if row["length"] <= PAPERS_LENGTH]
-    figures = []
-    for suffix, points, logarithmic in (("lengths", papers, False), ("all_lengths", timed, True)):
-        if points:
-            figures.append(path.with_name(f"{path.stem}_{suffix}.png"))
-            draw(points, figures[-1], logarithmic=logarithmic)
     remarks = path.with_suffix(".remarks.md")
     text = remarks.read_text(encoding="utf-8").strip() if remarks.exists() else ""
-    target = path.with_suffix(".md")
-    target.write_text(markdown(report, [figure.name for figure in figures], text), encoding="utf-8")
-    return [target, *figures]
+    written = [path.with_suffix(".md")]
+    written[0].write_text(markdown(report, text), encoding="utf-8")
+    timed = [row for row in rows if "median_ms" in row]
+    papers = [row for row in timed if row["length"] <= PAPERS_LENGTH]
+    for suffix, points, logarithmic in (("lengths", papers, False), ("all_lengths", timed, True)):
+        if figures and points:
+            written.append(path.with_name(f"{path.stem}_{suffix}.png"))
+            draw(points, written[-1], logarithmic=logarithmic)
+    return written
+
+
+def run(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument("reports", nargs="+", type=Path, help="JSON files that benchmarks.run wrote")
+    parser.add_argument("--figures", action="store_true", help="also draw NAME_lengths.png and NAME_all_lengths.png")
+    arguments = parser.parse_args(argv)
+    for path in arguments.reports:
+        print(*write(path, arguments.figures), sep="\n")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
-    parser.add_argument("reports", nargs="+", type=Path, help="JSON files that benchmarks.run wrote")
-    try:
-        for path in parser.parse_args(argv).reports:
-            print(*write(path), sep="\n")
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(run, argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The speed and memory the package wants to have, as ratios within one run, and whether a report reaches them."""
+"""Targets for speed and memory, as ratios within one run, and whether a report meets them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio and its limit.
+    """An upper limit of a ratio.
 
     Args:
-        what: in words.
-        above, below: the operators whose figures are divided.
+        what: the ratio in words.
+        above, below: the operators in the numerator and in the denominator.
         pass_: ``"forward"`` or ``"forward+backward"``.
-        limit: the largest ratio that is good enough.
-        shapes: where it is to be reached.
+        limit: the largest ratio that meets the target.
+        shapes: the shapes at which it must be met.
         figure: ``"median_ms"`` or ``"peak_mib"``.
-        below_shape: take the lower figure at this shape (growth with the length).
-        device, dtype: the runs it is about.
+        below_shape: the shape of the denominator, if it differs (growth with the length).
+        device, dtype: the runs that the target applies to.
     """
 
     what: str
@@ -71,7 +71,7 @@ ON_CUDA = (
 
 
 def ratios(target: Target, report: dict[str, Any]) -> dict[Shape, float | str]:
-    """The target's ratio at each of its shapes, or in a word why there is none."""
+    """The ratio at each shape of the target, or ``"refused"`` or ``"not measured"``."""
     same_pass = (row for row in report["rows"] if row["pass"] == target.pass_)
     rows = {(row["operator"], row["batch"], row["length"]): row for row in same_pass}
     found = {}
@@ -88,7 +88,7 @@ def ratios(target: Target, report: dict[str, Any]) -> dict[Shape, float | str]:
 
 
 def verdict(target: Target, found: dict[Shape, float | str]) -> str:
-    """``met`` at every shape, ``missed`` at one, ``refused`` where results were wrong, or ``not measured``."""
+    """``met`` at every shape, ``missed`` at any, ``refused`` where results are wrong, or ``not measured``."""
     values = list(found.values())
     if any(isinstance(value, float) and value > target.limit for value in values):
         return "missed"
@@ -96,7 +96,7 @@ def verdict(target: Target, found: dict[Shape, float | str]) -> str:
 
 
 def targets_table(report: dict[str, Any]) -> str:
-    """The targets that a report is about as a Markdown table; ratios beyond their limit are bold."""
+    """The targets that apply to a report, as a Markdown table; ratios above the limit are bold."""
     head, shapes = report["header"], {(row["batch"], row["length"]) for row in report["rows"]}
     operators = {row["operator"] for row in report["rows"]}
     lines = ["| target | pass | limit | ratio at batch x length | result |", "| --- | --- | --- | --- | --- |"]
@@ -112,10 +112,11 @@ def targets_table(report: dict[str, Any]) -> str:
         result = verdict(target, found)
         mark = result if result == "met" else f"**{result}**"
         lines.append(f"| {target.what} | {target.pass_} | {target.limit:.3g} | {cells} | {mark} |")
-    return "\n".join(lines) if len(lines) > 2 else "No target is set for this device, precision and these shapes."
+    return "\n".join(lines) if len(lines) > 2 else "There are no targets for this device, precision and these shapes."
 
 
 def shown(value: float | str, limit: float) -> str:
+    """A ratio in a table, bold above its limit; a word in place of a ratio is shortened."""
     if isinstance(value, str):
         return "refused" if value == "refused" else "-"
     return f"**{value:.3g}**" if value > limit else f"{value:.3g}"

@@ -1,30 +1,35 @@
-"""The benchmark runner at tiny shapes: what it records and refuses, never how fast anything is."""
+"""The benchmarks at tiny shapes: what they record and refuse, never how fast anything is."""
 
 import json
+import os
+import statistics
+import subprocess
 import sys
 
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import report, run, targets
-from benchmarks.measure import Case, Setting
+from benchmarks import compare, crossovers, report, run, targets
+from benchmarks.measure import Case, Setting, peak_mib, resident_peak, times
 from benchmarks.operators import OPERATORS, Operator
 from benchmarks.shapes import HALF_LENGTH, SELECTIONS, TARGETS
+from hf_blosan import kernels
 from hf_blosan.errors import InputError
 from hf_blosan.functional import IMPLEMENTATIONS
+from hf_blosan.kernels.library import has_cpu_kernels
 
 SETTING = Setting(threads=1)
 
 
 def measured(path, *options):
-    """The report of a quick run."""
+    """The report of a short run."""
     run.run(["--output", str(path), "--threads", "1", "--repeats", "1", "--no-memory", *options])
     return json.loads(path.read_text())
 
 
 class Scaled(nn.Module):
-    """A linear layer that is wrong by a factor unless it is computed eagerly."""
+    """A linear layer whose fast form is wrong by a factor."""
 
     implementation = "auto"
 
@@ -36,38 +41,61 @@ class Scaled(nn.Module):
         return self.map(hidden) * (1.0 if self.implementation == "eager" else self.factor)
 
 
-def test_run_from_command_to_figures(tmp_path):
+@pytest.fixture
+def in_process(monkeypatch):
+    """Peak memory is measured in this process: a fresh one imports torch for seconds."""
+    monkeypatch.setattr(run, "peak_mib", resident_peak)
+
+
+def test_run_from_command_to_report(tmp_path, in_process):
     path = tmp_path / "tiny.json"
-    arguments = ["--output", str(path), "--shapes", "2x8", "--operators", "disa,lstm", "--threads", "1"]
-    assert run.main([*arguments, "--repeats", "2"]) == 0
+    arguments = ["--output", str(path), "--shapes", "2x8", "--operators", "disa,lstm,gru", "--without", "gru"]
+    assert run.main([*arguments, "--threads", "1", "--repeats", "2"]) == 0
     content = json.loads(path.read_text())
     head = content["header"]
     assert head["threads"] == 1 and head["seed"] == 42 and head["dtype"] == "float32" and head["device"] == "cpu"
     assert head["hardware"]["cpu"] and head["hardware"]["cores"] and head["hardware"]["memory_gib"] > 0
     assert head["versions"]["torch"] == torch.__version__ and {"commit", "date", "rule"} <= head.keys()
+    assert head["instruction_set"] == kernels.instruction_set()
     assert head["command"].startswith("python -m benchmarks.run --output")
     identity = [(row["operator"], row["batch"], row["length"], row["pass"]) for row in content["rows"]]
     assert identity == [(name, 2, 8, pass_) for pass_ in ("forward", "forward+backward") for name in ("disa", "lstm")]
     for row in content["rows"]:
         assert 0 < row["min_ms"] <= row["lower_quartile_ms"] <= row["median_ms"] <= row["upper_quartile_ms"]
-        assert row["peak_mib"] >= 0
-    # Training keeps at least the gradients of the weights, 722400 numbers in each direction of an LSTM.
-    assert content["rows"][3]["peak_mib"] > 2 * 722400 * 4 / 2**20
+        assert "peak_mib" in row
 
     assert report.main([str(path)]) == 0
     text = (tmp_path / "tiny.md").read_text()
     assert head["command"] in text and "| 2x8 | nn.LSTM, bidirectional | " in text and "## Targets" in text
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["tiny.json", "tiny.md"]
+    assert report.main([str(path), "--figures"]) == 0
     for name in ("tiny_lengths.png", "tiny_all_lengths.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG") and f"]({name})" in text
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_operator_maps_two_directions():
+@pytest.mark.slow  # the first process imports torch and the package again
+def test_peak_memory_of_fresh_processes():
+    # Training keeps at least the gradients of the weights, 722400 numbers in each direction of an LSTM.
+    assert peak_mib("lstm", 2, 8, "forward+backward", SETTING) > 2 * 722400 * 4 / 2**20
+
+
+def test_every_operator_maps_two_directions(monkeypatch):
+    options = []
+    monkeypatch.setattr(torch, "compile", lambda module, **how: options.append(how) or module)
     assert {f"disa-{name}" for name in IMPLEMENTATIONS if name != "auto"} <= OPERATORS.keys()
     for name, operator in OPERATORS.items():
         if operator.device != "cuda":
             output, *gradients = Case(operator, 1, 5, SETTING).gradients()
             assert output.shape == (1, 5, 600), name
             assert all(torch.isfinite(gradient).all() for gradient in gradients), name
+    assert options == [{"dynamic": False, "fullgraph": True}]
+
+
+@pytest.mark.slow  # inductor compiles two passes
+def test_the_compiled_textbook_form_is_the_textbook_form():
+    compiled, eager = (Case(OPERATORS[name], 1, 6, SETTING) for name in ("disa-compiled", "disa-eager"))
+    torch.testing.assert_close(compiled.forward(), eager.forward())
+    torch.testing.assert_close(compiled.gradients(), eager.gradients())
 
 
 def test_equal_operators_have_equal_weights_and_inputs():
@@ -85,7 +113,7 @@ def test_a_wrong_operator_has_no_speed(factor, tmp_path, monkeypatch):
     peer, scaled = measured(tmp_path / "scaled.json", *options)["rows"]
     assert "median_ms" in peer and ("median_ms" in scaled) == (factor == 1)
     if factor != 1:
-        assert scaled["refused"].endswith("times the error allowed")
+        assert scaled["refused"].endswith("times the allowed error")
         report.main([str(tmp_path / "scaled.json")])
         assert f"Scaled: refused, {scaled['refused']}" in (tmp_path / "scaled.md").read_text()
 
@@ -97,13 +125,13 @@ def test_an_operator_that_raises_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(OPERATORS, "broken", Operator("Broken", build, checked=True))
     rows = measured(tmp_path / "broken.json", "--shapes", "1x3", "--operators", "broken")["rows"]
     assert all(row["refused"].startswith("RuntimeError at 2x3") and "no kernel" in row["refused"] for row in rows)
-    assert report.main([str(tmp_path / "broken.json")]) == 0  # and there is nothing to draw
+    assert report.main([str(tmp_path / "broken.json")]) == 0  # without a single time
 
 
 def test_the_textbook_form_is_left_out_where_it_is_too_large():
-    eager = OPERATORS["disa-eager"]
-    assert eager.too_large(64, 64, "forward+backward") is None
-    assert "the limit is 6 GiB" in eager.too_large(8, 384, "forward+backward")
+    for eager in (OPERATORS["disa-eager"], OPERATORS["disa-compiled"]):
+        assert eager.too_large(64, 64, "forward+backward") is None
+        assert "the limit is 6 GiB" in eager.too_large(8, 384, "forward+backward")
     assert OPERATORS["disa"].too_large(2, 4096, "forward+backward") is None
 
 
@@ -115,7 +143,7 @@ def test_resume_measures_what_is_missing(tmp_path):
     assert both[0] == first[0] and [row["length"] for row in both] == [3, 4]
     more = measured(path, "--shapes", "1x3", "--operators", "gru", *options[2:])["rows"]
     assert [(row["operator"], row["length"]) for row in more] == [("convolution", 4), ("gru", 3), ("convolution", 3)]
-    with pytest.raises(InputError, match="made with seed 42, here it is 7"):
+    with pytest.raises(InputError, match="made with seed 42, now it is 7"):
         measured(path, "--shapes", "1x3", *options, "--seed", "7")
 
 
@@ -126,11 +154,11 @@ def test_memory_is_added_to_times(tmp_path, monkeypatch):
     times = measured(path, *options)
     both = measured(path, *options, "--no-times", "--memory", "--repeats", "7")
     assert "peak_mib" not in times["rows"][0] and both["rows"] == [{**times["rows"][0], "peak_mib": 1.5}]
-    # The header tells still how the times were measured, and both commands.
+    # The header still describes how the times were measured, and lists both commands.
     head = both["header"]
     assert head["repeats"] == 1
     assert head["command"].startswith(times["header"]["command"] + "\n") and "--no-times" in head["command"]
-    with pytest.raises(InputError, match="made with repeats 1, here it is 3"):
+    with pytest.raises(InputError, match="made with repeats 1, now it is 3"):
         measured(path, *options, "--repeats", "3")
 
 
@@ -138,7 +166,8 @@ def test_memory_is_added_to_times(tmp_path, monkeypatch):
     ("options", "message"),
     [
         (("--shapes", "64by16"), "--shapes 64by16: give targets, cuda, sweep or batch x length"),
-        (("--operators", "disa,warp"), "--operators warp: there is no such choice; take from disa,"),
+        (("--operators", "disa,warp"), "--operators warp: there is no such choice; choose from disa,"),
+        (("--without", "warp"), "--without warp: there is no such choice"),
         (("--passes", "backward"), "--passes backward"),
         (("--repeats", "0"), "--repeats 0: give at least 1"),
         (("--no-times", "--no-memory"), "--no-times --no-memory: nothing is left to measure"),
@@ -175,7 +204,7 @@ def test_targets_are_met_or_missed():
     assert line("MTSA, 8 heads").endswith("2x4096: refused | **refused** |")
     assert line("peak memory, DiSA / nn.LSTM").endswith("8x384: 1.25 | met |")
     assert line("peak memory, DiSA / at half").endswith("8x384: **2.5** | **missed** |")
-    assert "No target" in targets.targets_table({"header": {"device": "cpu", "dtype": "bfloat16"}, "rows": rows})
+    assert "no targets" in targets.targets_table({"header": {"device": "cpu", "dtype": "bfloat16"}, "rows": rows})
 
 
 def test_targets_name_what_is_measured():
@@ -191,5 +220,89 @@ def test_report_needs_a_report_and_matplotlib(tmp_path, capsys, monkeypatch):
     assert "not a file that benchmarks.run wrote" in capsys.readouterr().err
     measured(path, "--shapes", "1x3", "--operators", "convolution", "--passes", "forward")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert report.main([str(path)]) == 2
+    assert report.main([str(path), "--figures"]) == 2
     assert capsys.readouterr().err.endswith('error: the figures need matplotlib: pip install -e ".[benchmark]"\n')
+
+
+def check_comparison(path, old, shapes, rounds):
+    """Compare forward passes at tiny shapes, and check the report."""
+    options = ["--shapes", ",".join(f"{B}x{N}" for B, N in shapes), "--rounds", str(rounds), "--passes", "forward"]
+    options += ["--old", str(old), "--output", str(path), "--threads", "1", "--repeats", "1"]
+    assert compare.main(options) == 0
+    content = json.loads(path.read_text())
+    head = content["header"]
+    assert head["commit"] == head["old_commit"] and head["command"].startswith("python -m benchmarks.compare --")
+    assert head["rounds"] == rounds and head["threads"] == 1 and head["hardware"]["cpu"] and head["versions"]["torch"]
+    identity = [(row["batch"], row["length"], row["operator"], row["pass"]) for row in content["rows"]]
+    assert identity == [(*shape, name, "forward") for shape in shapes for name in compare.COMPARED]
+    for row in content["rows"]:
+        ratios = [new / old for new, old in zip(row["new_median_ms"], row["old_median_ms"], strict=True)]
+        assert len(ratios) == rounds and row["ratio"] == pytest.approx(statistics.median(ratios))
+        assert row["ratio_of_minima"] == pytest.approx(row["new_min_ms"] / row["old_min_ms"])
+    text = path.with_suffix(".md").read_text()
+    assert "| layer | pass | 1x3 |" in text and text.count("| MTSA, 8 heads | forward | ") == 1
+    assert "- geometric mean: " in text and head["command"] in text and f"- Commit: {head['commit']}" in text
+
+
+def test_two_versions_take_turns(tmp_path, monkeypatch, capsys):
+    sides = []
+
+    def measured(checkout, job):
+        sides.append(checkout)
+        setting = Setting(**job["setting"])
+        calls = {name: Case(OPERATORS[name], *job["shape"], setting).call("forward") for name in job["operators"]}
+        return {(name, "forward"): row for name, row in times(calls, job["repeats"], "cpu").items()}
+
+    other = tmp_path / "other"
+    (other / "hf_blosan").mkdir(parents=True)
+    (other / "hf_blosan" / "__init__.py").touch()
+    monkeypatch.setattr(compare, "measured", measured)
+    monkeypatch.setattr(compare, "commit_of", lambda checkout: compare.surroundings()["commit"])
+    check_comparison(tmp_path / "x.json", other, [(1, 3), (2, 4)], rounds=2)
+    assert sides == [other, compare.NEW] * 2 + [compare.NEW, other] * 2
+    assert "largest ratio: " in capsys.readouterr().out
+
+
+@pytest.mark.slow  # two processes import torch and the package
+def test_compare_a_checkout_with_itself(tmp_path):
+    check_comparison(tmp_path / "x.json", compare.NEW, [(1, 3)], rounds=1)
+
+
+def test_a_comparison_refuses_another_hf_blosan(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(compare.NEW)}
+    command = [sys.executable, str(compare.NEW / "benchmarks" / "one_side.py"), str(tmp_path), "{}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1 and f"not from {tmp_path}" in done.stderr
+
+
+def test_a_comparison_meets_or_misses_its_targets():
+    cells = [compare.cell(*([{"median_ms": ms, "min_ms": ms}] for ms in pair)) for pair in ((4.0, 2.0), (1.0, 2.0))]
+    assert [cell["ratio"] for cell in cells] == [0.5, 2.0]
+    found = compare.verdicts(cells)
+    assert found["geometric mean"] == {"measured": pytest.approx(1.0), "limit": 1.0, "result": "met"}
+    assert found["largest ratio"] == {"measured": 2.0, "limit": 1.1, "result": "missed"}
+    rows = [
+        {"operator": name, "pass": "forward", "batch": 1, "length": 3, **cell}
+        for name, cell in zip(("disa", "biblosa"), cells, strict=True)
+    ]
+    head = {**compare.surroundings(), "device": "cpu", "dtype": "float32", "threads": 1, "seed": 42, "rounds": 1}
+    head |= {"old_commit": None, "command": "python"}
+    text = compare.markdown({"header": head, "rows": rows, "targets": found})
+    assert "| DiSA | forward | 0.5 (0.5) |" in text and "| Bi-BloSA | forward | **2** (2) |" in text
+    assert "- Commit of the old version: unknown" in text and "at most 1.1: missed" in text
+
+
+def test_compare_needs_a_checkout(tmp_path, capsys):
+    assert compare.main(["--old", str(tmp_path), "--output", str(tmp_path / "x.json")]) == 2
+    assert f"error: --old {tmp_path}: there is no hf_blosan in this folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not has_cpu_kernels(), reason="compares forms of the compiled kernels")
+def test_crossovers_from_command_to_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(crossovers, "LENGTHS", (32, 40))
+    monkeypatch.setattr(crossovers, "TOKENS", 32)
+    assert crossovers.main(["--output", str(tmp_path / "x.json"), "--repeats", "1"]) == 0
+    content = json.loads((tmp_path / "x.json").read_text())
+    assert content["command"].startswith("python -m benchmarks.crossovers") and len(content["rows"]) == 7
+    for row in content["rows"]:
+        assert row["ratios"].keys() == {"32", "40"} and row["from"].keys() == {"forward", "backward"}

@@ -1,0 +1,118 @@
+"""What the commands of this folder share: options, the exit code for bad input, the record of machine and versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import hf_blosan
+from hf_blosan.errors import InputError
+from hf_blosan.kernels import instruction_set
+from hf_blosan.training.reporting import git_commit
+
+from .shapes import SELECTIONS
+
+PACKAGES = ("torch", "triton", "transformers", "numpy")
+
+
+def exit_code(run: Callable, argv: list[str] | None) -> int:
+    """Run a command; bad input is one sentence on standard error and exit code 2."""
+    try:
+        run(argv)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def choose(option: str, text: str, known: Any) -> list[str]:
+    """The names in a comma-separated list.
+
+    Raises:
+        InputError: one of them is unknown.
+    """
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in known:
+            raise InputError(f"{option} {name}: there is no such choice; choose from {', '.join(known)}")
+    return names
+
+
+def parse_shapes(text: str) -> tuple[tuple[int, int], ...]:
+    """A selection by name, or shapes like 64x16,8x384.
+
+    Raises:
+        InputError: neither.
+    """
+    if text in SELECTIONS:
+        return SELECTIONS[text]
+    try:
+        shapes = tuple(tuple(int(number) for number in shape.split("x")) for shape in text.split(","))
+    except ValueError:
+        shapes = ()
+    if not shapes or any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
+        raise InputError(f"--shapes {text}: give {', '.join(SELECTIONS)} or batch x length as in 64x16,8x384")
+    return shapes
+
+
+def check_positive(arguments: Namespace, *names: str) -> None:
+    """Raises InputError if one of these options is below 1."""
+    for name in names:
+        if getattr(arguments, name) < 1:
+            raise InputError(f"--{name} {getattr(arguments, name)}: give at least 1")
+
+
+def surroundings(gpu: bool = False, commit: str | None = None) -> dict[str, Any]:
+    """The machine, the versions, the commit and the date of a run."""
+    versions = {"python": platform.python_version(), "hf_blosan": hf_blosan.__version__}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return {
+        "hardware": {
+            "cpu": cpu_model(),
+            "cores": os.cpu_count(),
+            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+            "gpu": torch.cuda.get_device_name() if gpu else None,
+        },
+        "instruction_set": instruction_set(),
+        "versions": versions,
+        "commit": commit or git_commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def surroundings_lines(head: dict[str, Any]) -> list[str]:
+    """The header of a report as a Markdown list."""
+    hardware = head["hardware"]
+    gpu = f"{hardware['gpu']}; " if hardware["gpu"] else ""
+    precision = head["dtype"] if head["dtype"] == "float32" else f"autocast to {head['dtype']}"
+    return [
+        f"- Hardware: {gpu}{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB",
+        f"- CPU kernels: {head['instruction_set'] or 'none, plain torch'}",
+        f"- Device {head['device']}, {precision}; threads: {head['threads']}; seed: {head['seed']}",
+        f"- Versions: {', '.join(f'{name} {number}' for name, number in head['versions'].items() if number)}",
+        f"- Commit: {head['commit'] or 'unknown'}",
+        *(f"- Command: `{line}`" for line in head["command"].splitlines()),
+        f"- Date: {head['date']}",
+    ]
