@@ -56,12 +56,11 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Sequence[nn.Modu
 
 
 def is_plain(map_: nn.Module) -> bool:
-    """Whether a linear map is its weight and bias and nothing else."""
+    """Whether a linear map is exactly its weight and bias: not a subclass, without hooks, with its own forward."""
+    known = type(map_) is nn.Linear or vars(type(map_)).get("is_linear_map", False)
     hooks = map_._forward_hooks or map_._forward_pre_hooks or map_._backward_hooks or map_._backward_pre_hooks
-    # accelerate moves weights by its own kind of hook.
-    return (
-        getattr(type(map_), "is_linear_map", type(map_) is nn.Linear) and not hooks and not hasattr(map_, "_hf_hook")
-    )
+    # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
+    return known and not hooks and not hasattr(map_, "_hf_hook") and "forward" not in vars(map_)
 
 
 @full_precision

@@ -90,7 +90,7 @@ class HeadLinear(nn.Module):
         if can_use_kernel(self.implementation, x, self.weight):
             return kernels.heads_linear(x, self.weight, self.bias)
         y = (x[:, None] if x.dim() == 3 else x) @ self.weight
-        return y if self.bias is None else y + self.bias[:, None]
+        return y if self.bias is None else y + self.bias[:, None].to(y.dtype)
 
 
 class Highway(Layer):
@@ -163,8 +163,10 @@ class FusionGate(Layer):
             dropped = {}
             if self.training and self.dropout:
                 dropped = {"first_input": self.drop(first), "second_input": self.drop(second)}
+            mask = None if mask is None else mask.bool()
             return kernels.fusion_gate(first, second, *parameters, mask=mask, **dropped), None
-        gate = torch.sigmoid(self.linear(self.first, first) + self.linear(self.second, second) + self.bias)
+        scores = self.linear(self.first, first) + self.linear(self.second, second)
+        gate = torch.sigmoid(scores + self.bias.to(scores.dtype))
         fused = mix(first, second, gate)
         return fused if mask is None else fused * mask[..., None], gate if output_gate else None
 

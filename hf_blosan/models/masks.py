@@ -61,7 +61,7 @@ def can_look_at(x: Tensor) -> bool:
 
 def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
     """x (B, N, D), 0 at padded positions."""
-    return x if can_look_at(mask) and bool(mask.all()) else x * mask[..., None]
+    return x if can_look_at(mask) and bool(mask.all()) else x * mask[..., None].to(x.dtype)
 
 
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:

@@ -46,7 +46,7 @@ struct Directional {
   const T* bias;     // added to every query, or null
   const T* values;   // (tokens, size), like all that follows
   const bool* mask;  // true at real tokens, or null
-  const bool* token_mask;  // (batch, query, key) with these steps, or null
+  const uint8_t* token_mask;  // (batch, query, key) with these steps, or null
   int64_t mask_row, mask_query, mask_key;
   // Forward: results; denominators only if not null. Backward: both as saved.
   T *out, *denominators;

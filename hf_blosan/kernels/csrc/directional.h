@@ -174,11 +174,11 @@ INLINE Keys visible(const Directional<T>& a, const Item& item, const Buffers<T>&
   Keys keys{b.real + b.first_real[start], b.first_real[stop] - b.first_real[start]};
   if (a.token_mask) {
     const int64_t sentence = item.begin / a.shape.sentence;
-    const bool* row = a.token_mask + sentence * a.mask_row + j * a.mask_query;
+    const uint8_t* row = a.token_mask + sentence * a.mask_row + j * a.mask_query;
     int64_t chosen = 0;
     for (int64_t r = 0; r < keys.count; r++) {
       b.chosen[chosen] = keys.positions[r];
-      chosen += row[keys.positions[r] * a.mask_key];
+      chosen += row[keys.positions[r] * a.mask_key] != 0;  // a byte that claims to be a bool may be any
     }
     keys = {b.chosen, chosen};
   }

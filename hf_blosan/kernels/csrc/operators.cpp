@@ -13,7 +13,7 @@ constexpr double max_half_range = 2.4;  // in units of c: up to there exponentia
 constexpr int64_t unlimited = int64_t(1) << 40;
 
 // From which sentence length each tier of the expansion is faster than all pairs under a forward mask:
-// benchmarks/crossovers.py on 2 cores of an Intel Xeon with AVX-512.
+// benchmarks/crossovers.py on 2 cores of an Intel Xeon with AVX-512, with earlier loops of the same arithmetic.
 constexpr int64_t forward_crossovers[] = {40, 48, 64, 72, 96, 128, 224};
 constexpr int64_t backward_crossovers[] = {56, 56, 96, 112, 160, 192, 384};
 constexpr int64_t always[] = {0, 0, 0, 0, 0, 0, 0};
@@ -121,7 +121,7 @@ struct DirectionalInputs {
     if (token_mask) {
       check(!block_length, "token_mask and block_length exclude each other; give one of them");
       check_tensor("token_mask", *token_mask, ScalarType::Bool, {sizes[0], sizes[1], sizes[1]});
-      arguments.token_mask = read<bool>(token_mask);
+      arguments.token_mask = read<uint8_t>(token_mask);
       arguments.mask_row = token_mask->stride(0);
       arguments.mask_query = token_mask->stride(1);
       arguments.mask_key = token_mask->stride(2);

@@ -83,25 +83,37 @@ auto by_type(const char* name, const Tensor& x, const Work& work) {
 // start.
 constexpr int64_t work_per_thread = 100'000;
 
-// Aligned memory that a thread keeps for its next call, unless it is large.
+// Aligned memory for one thread, which keeps it for its next call unless it is large.
 class Scratch {
  public:
-  static void* of_this_thread(int64_t bytes) {
-    thread_local Scratch scratch;
-    if (bytes > scratch.bytes_) {
-      std::free(scratch.memory_);
-      scratch.bytes_ = 0;
-      scratch.memory_ = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
-      if (!scratch.memory_) throw std::bad_alloc();
-      scratch.bytes_ = bytes;
-    }
-    return scratch.memory_;
+  explicit Scratch(int64_t bytes) {
+    thread_local Memory kept;
+    Memory& memory = bytes > most_kept ? own_ : kept;
+    memory.grow(bytes);
+    data_ = memory.data;
   }
-  ~Scratch() { std::free(memory_); }
+  void* data() const { return data_; }
 
  private:
-  void* memory_ = nullptr;
-  int64_t bytes_ = 0;
+  static constexpr int64_t most_kept = int64_t(1) << 22;
+
+  struct Memory {
+    void* data = nullptr;
+    int64_t bytes = 0;
+
+    void grow(int64_t wanted) {
+      if (wanted <= bytes) return;
+      std::free(data);
+      bytes = 0;
+      data = std::aligned_alloc(64, (wanted + 63) / 64 * 64);
+      if (!data) throw std::bad_alloc();
+      bytes = wanted;
+    }
+    ~Memory() { std::free(data); }
+  };
+
+  Memory own_;
+  void* data_;
 };
 
 // Runs a loop over items 0 ... count - 1 on torch's own threads, or on this one for little work.
@@ -110,7 +122,8 @@ void run(Loop<Arguments> loop, const Arguments& arguments, int64_t count, int64_
   if (count == 0) return;
   const int64_t threads = work > work_per_thread ? torch::stable::get_num_threads() : 1;
   torch::stable::parallel_for(0, count, (count + threads - 1) / threads, [&](int64_t start, int64_t stop) {
-    loop(arguments, start, stop, scratch_bytes ? Scratch::of_this_thread(scratch_bytes) : nullptr);
+    const Scratch scratch(scratch_bytes);
+    loop(arguments, start, stop, scratch.data());
   });
 }
 

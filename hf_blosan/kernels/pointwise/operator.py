@@ -51,7 +51,8 @@ def available(*tensors: Tensor) -> bool:
         return False
     dtypes = {x.dtype for x in tensors}
     known = dtypes <= {torch.float32} or dtypes <= {torch.float64}
-    return known and all(x.device.type == "cpu" and type(x) in (Tensor, Parameter) for x in tensors)
+    real = all(type(x) in (Tensor, Parameter) and x.layout == torch.strided for x in tensors)
+    return known and real and all(x.device.type == "cpu" for x in tensors)
 
 
 def linear_elu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ def source2token_attention(
         RuntimeError: shapes, dtypes or devices do not match.
     """
     known = values.dtype in (torch.float32, torch.float64) and scores.dtype == values.dtype
-    if values.device.type != "cpu" or not known or scores.shape != values.shape or not has_cpu_kernels():
+    known = known and scores.shape == values.shape and values.shape[1] > 0
+    if values.device.type != "cpu" or not known or not has_cpu_kernels():
         return None
     scores, values = distinct(scores, values)
     if is_recorded(scores, values):
