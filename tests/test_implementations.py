@@ -147,3 +147,20 @@ def test_hooked_layers_are_called_as_they_are(model_type):
     torch.testing.assert_close(hooked(**batch).pooler_output, model(**batch).pooler_output)
     dense = [n for n, m in hooked.named_modules() if isinstance(m, (torch.nn.Linear, layers.HeadLinear))]
     assert set(seen) == set(dense)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
+def test_vmap_and_gradients_per_sample(model_type):
+    model = make(AutoModel, model_type)
+    embedded, mask = torch.randn(3, 2, 7, model.config.embedding_size), torch.ones(2, 7, dtype=torch.bool)
+
+    def loss(parameters, vectors):
+        inputs = {"inputs_embeds": vectors, "attention_mask": mask}
+        return torch.func.functional_call(model, parameters, (), inputs).pooler_output.square().sum()
+
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    together = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, embedded)
+    for i, vectors in enumerate(embedded):
+        for name, expected in torch.func.grad(loss)(parameters, vectors).items():
+            torch.testing.assert_close(together[name][i], expected)

@@ -33,7 +33,7 @@ def _load(folder: Path) -> str | None:
 _missing = _load(Path(__file__).parent)
 if _missing:
     warnings.warn(
-        f"hf_blosan runs in plain torch on the CPU, several times slower, because {_missing}; with a C++20 compiler "
+        f"hf_blosan runs in plain torch on the CPU, 2 to 6 times slower, because {_missing}; with a C++20 compiler "
         "(g++ 12 or clang 15), pip install --no-cache-dir --force-reinstall --no-deps hf_blosan compiles them",
         stacklevel=2,
     )
