@@ -1,13 +1,14 @@
 """Two versions of the package: `python -m benchmarks.compare --old CHECKOUT --output benchmarks/reports/NAME.json`.
 
-Fresh processes of the old version and of this checkout take turns, shape by shape, and swap their order every round.
-The ratio of a cell (operator, pass and shape) is the median over the rounds of new time / old time, each of two
-processes that ran one after the other; beside it is the ratio of the shortest times of all rounds.
+In every round and at every shape a fresh process of the old version and one of this checkout run side by side and
+take samples in turn, so that each sample has a partner of the same moment. The ratio of a cell (operator, pass and
+shape) is the median of new time / old time over these pairs; beside it is the ratio of the shortest times.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -41,8 +42,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
     parser.add_argument("--shapes", default="targets", help="targets, or batch x length: 64x16,8x384")
     parser.add_argument("--passes", default=",".join(PASSES), help=f"default: {','.join(PASSES)}")
-    parser.add_argument("--rounds", type=int, default=7, help="pairs of processes for each shape; default: 7")
-    parser.add_argument("--repeats", type=int, default=5, help="samples of each time in a process; default: 5")
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of processes for each shape; default: 3")
+    parser.add_argument("--repeats", type=int, default=7, help="samples of each time in a process; default: 7")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
     parser.add_argument("--seed", type=int, default=42, help="of weights and inputs; default: 42")
     arguments = parser.parse_args(argv)
@@ -52,31 +53,61 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def measured(checkout: Path, job: dict[str, Any]) -> dict[tuple[str, str], dict[str, float]]:
-    """Times of one version in a fresh process, by operator and pass.
+class Side:
+    """A process that measures one version at one shape; see one_side.py. Leaving the context ends it."""
 
-    Raises:
-        RuntimeError: the process fails.
-    """
-    command = [sys.executable, str(NEW / "benchmarks" / "one_side.py"), str(checkout), json.dumps(job)]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise RuntimeError(f"the process that measures {checkout} fails:\n{done.stderr}")
-    return {(row["operator"], row["pass"]): row for row in json.loads(done.stdout.splitlines()[-1])}
+    def __init__(self, checkout: Path, shape: tuple[int, int], setting: dict[str, Any]):
+        command = [sys.executable, str(NEW / "benchmarks" / "one_side.py"), str(checkout)]
+        self.checkout = checkout
+        self.process = subprocess.Popen(
+            [*command, json.dumps({"shape": shape, "setting": setting})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+        )
+
+    def sample(self, operator: str, pass_: str) -> float:
+        """Milliseconds of a call.
+
+        Raises:
+            RuntimeError: the process has ended; its message is on the standard error.
+        """
+        try:
+            print(json.dumps([operator, pass_]), file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            answer = ""
+        else:
+            answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the process that measures {self.checkout} has ended, see above")
+        return float(answer)
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
-def cell(old: list[dict[str, float]], new: list[dict[str, float]]) -> dict[str, Any]:
-    """The figures of a cell from those of its processes, round by round."""
-    ratios = [after["median_ms"] / before["median_ms"] for before, after in zip(old, new, strict=True)]
-    fastest = [min(row["min_ms"] for row in rows) for rows in (old, new)]
+def sample_pairs(old: Side, new: Side, operator: str, pass_: str, repeats: int) -> tuple[list[float], list[float]]:
+    """Samples of the two versions. They take turns in going first, and the first pair, which warms up, is dropped."""
+    samples = {old: [], new: []}
+    for pair in range(repeats + 1):
+        for side in (old, new)[:: -1 if pair % 2 else 1]:
+            samples[side].append(side.sample(operator, pass_))
+    return samples[old][1:], samples[new][1:]
+
+
+def cell(old_ms: list[float], new_ms: list[float]) -> dict[str, Any]:
+    """The figures of a cell from its samples, pair by pair."""
+    ratios = [after / before for before, after in zip(old_ms, new_ms, strict=True)]
     return {
         "ratio": statistics.median(ratios),
-        "ratio_of_minima": fastest[1] / fastest[0],
-        "old_median_ms": [row["median_ms"] for row in old],
-        "new_median_ms": [row["median_ms"] for row in new],
-        "old_min_ms": fastest[0],
-        "new_min_ms": fastest[1],
+        "ratio_of_minima": min(new_ms) / min(old_ms),
+        "old_ms": [round(value, 4) for value in old_ms],
+        "new_ms": [round(value, 4) for value in new_ms],
     }
 
 
@@ -109,8 +140,9 @@ def markdown(report: dict[str, Any]) -> str:
     parts = [
         "# Two versions of the context layers",
         "\n".join([*surroundings_lines(head), f"- Commit of the old version: {head['old_commit'] or 'unknown'}"]),
-        f"New time / old time at batch x length: the median over {head['rounds']} pairs of processes and, in brackets,"
-        f" the ratio of the shortest times; bold above {CELL_LIMIT}. What is measured and how: benchmarks/README.md.",
+        f"New time / old time at batch x length: the median over {head['rounds']} pairs of processes with"
+        f" {head['repeats']} pairs of samples each and, in brackets, the ratio of the shortest times; bold above"
+        f" {CELL_LIMIT}. What is measured and how: benchmarks/README.md.",
         "\n".join(lines),
         "## Targets\n\n" + "\n".join(verdict_lines(report)),
     ]
@@ -136,17 +168,17 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     setting = asdict(Setting(threads=arguments.threads, seed=arguments.seed))
     head = {**surroundings(), **setting, "rounds": arguments.rounds, "repeats": arguments.repeats}
     head |= {"old_commit": commit_of(arguments.old), "command": command_line(["-m", "benchmarks.compare", *argv])}
-    sides = {"old": arguments.old.resolve(), "new": NEW}
-    found: dict[tuple, dict[str, list]] = {}
+    found: dict[tuple, tuple[list[float], list[float]]] = {}
     for turn in range(arguments.rounds):
         for shape in shapes:
-            job = {"shape": shape, "operators": COMPARED, "passes": passes, "setting": setting}
-            for side in list(sides)[:: -1 if turn % 2 else 1]:
-                for key, row in measured(sides[side], job | {"repeats": arguments.repeats}).items():
-                    found.setdefault((*key, *shape), {"old": [], "new": []})[side].append(row)
+            with Side(arguments.old.resolve(), shape, setting) as old, Side(NEW, shape, setting) as new:
+                for pass_, name in itertools.product(passes, COMPARED):
+                    pairs = sample_pairs(old, new, name, pass_, arguments.repeats)
+                    for known, samples in zip(found.setdefault((name, pass_, *shape), ([], [])), pairs, strict=True):
+                        known.extend(samples)
         print(f"round {turn + 1} of {arguments.rounds}", file=sys.stderr)
     names = ("operator", "pass", "batch", "length")
-    rows = [dict(zip(names, key, strict=True)) | cell(**processes) for key, processes in found.items()]
+    rows = [dict(zip(names, key, strict=True)) | cell(*samples) for key, samples in found.items()]
     report = {"header": head, "rows": rows, "targets": verdicts(rows)}
     write_json(arguments.output, report)
     arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")

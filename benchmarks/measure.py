@@ -104,13 +104,15 @@ def clock(call: Callable, number: int, device: str) -> float:
     return (time.perf_counter() - begin) * 1e3 / number
 
 
+def calls_per_sample(call: Callable, device: str) -> int:
+    """How many calls make a sample."""
+    call()  # compiles whatever is compiled on first use
+    return max(1, math.ceil(SAMPLE_MS / min(clock(call, 1, device) for _ in range(3))))
+
+
 def times(calls: dict[str, Callable], repeats: int, device: str) -> dict[str, dict[str, float]]:
     """Times in milliseconds. All calls take turns, so that a busy moment of the machine affects all of them."""
-    numbers = {}
-    for name, call in calls.items():
-        call()  # compiles whatever is compiled on first use
-        fastest = min(clock(call, 1, device) for _ in range(3))
-        numbers[name] = max(1, math.ceil(SAMPLE_MS / fastest))
+    numbers = {name: calls_per_sample(call, device) for name, call in calls.items()}
     samples = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():

@@ -1,6 +1,7 @@
-"""A process of benchmarks.compare: times the operators of the checkout that PYTHONPATH names, and prints JSON.
+"""A process of benchmarks.compare: times operators of the checkout that PYTHONPATH names, a sample per line of input.
 
 It runs as a script, `python benchmarks/one_side.py CHECKOUT JOB`, so that no other hf_blosan comes first on the path.
+JOB is JSON: a shape and a setting. Each line that it reads is JSON, [operator, pass]; it answers with milliseconds.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ if __name__ == "__main__":
         sys.exit(f"hf_blosan is imported from {hf_blosan.__file__}, not from {checkout}")
     # From here on, `benchmarks` is the folder of this file, whichever version of the package it measures.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from benchmarks.measure import Case, Setting, times
+    from benchmarks.measure import Case, Setting, calls_per_sample, clock
     from benchmarks.operators import OPERATORS
 
     setting = Setting(**job["setting"])
     torch.set_num_threads(setting.threads)
-    rows = []
-    for pass_ in job["passes"]:
-        calls = {name: Case(OPERATORS[name], *job["shape"], setting).call(pass_) for name in job["operators"]}
-        for name, figures in times(calls, job["repeats"], setting.device).items():
-            rows.append({"operator": name, "pass": pass_, **figures})
-    print(json.dumps(rows))
+    known = {}
+    for line in sys.stdin:
+        operator, pass_ = key = tuple(json.loads(line))
+        if key not in known:
+            call = Case(OPERATORS[operator], *job["shape"], setting).call(pass_)
+            known[key] = call, calls_per_sample(call, setting.device)
+        call, number = known[key]
+        call()  # the other process has just used the caches, and its threads wait a while for more work
+        print(clock(call, number, setting.device), flush=True)
