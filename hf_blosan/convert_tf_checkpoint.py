@@ -265,7 +265,7 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
 
     family = FAMILY_FIELDS.get(model_type, lambda shapes: {})(shapes)
     hidden_size = family.get("hidden_size") or size("model.pooler.hidden.weight", 0)
-    table, fixed = "model.embeddings.word_embeddings.weight", "model.embeddings.fixed_embeddings"
+    table, fixed = "model.embeddings.word_embeddings.weight", "model.embeddings.word_embeddings.fixed_weight"
     config = {"hidden_size": hidden_size, "embedding_size": size(table, 1), "embedding_trainable": "train_words"}
     config["num_fixed_embeddings"] = shapes[fixed][0][0] if fixed in shapes else 0
     config["vocab_size"] = 2 + size(table, 0) + config["num_fixed_embeddings"]
@@ -317,8 +317,6 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
     targets, rules = model.state_dict(), model_rules(model_type)
     if head is AutoModel:
         targets = {f"model.{name}": tensor for name, tensor in targets.items()}
-    if not config.num_fixed_embeddings:
-        targets.pop("model.embeddings.fixed_embeddings")
     state = convert_variables(variables, rules, targets)
     if head is AutoModel:
         state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
