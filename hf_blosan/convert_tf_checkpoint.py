@@ -19,27 +19,15 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, HfArgumentParser
 
 from .auto import AutoModelForPairRegression
 from .errors import InputError
 from .overrides import check_field_names, parse_config_overrides
-from .tf_variable_names import (
-    ADDITIVE,
-    CONTEXTS,
-    DISA,
-    MBLOSA,
-    MULTI_HEAD,
-    POOLER,
-    SOURCE2TOKEN,
-    TENSORIZED,
-    model_rules,
-)
-
-__all__ = ["convert_model", "convert_variables", "infer_config", "model_rules", "read_arrays"]
-__all__ += ["ADDITIVE", "CONTEXTS", "DISA", "MBLOSA", "MULTI_HEAD", "POOLER", "SOURCE2TOKEN", "TENSORIZED"]
+from .tf_variable_names import CONTEXTS, model_rules
 
 # Variables of optimisers and of TensorFlow itself.
 BOOKKEEPING = re.compile(r"(^|/)(global_step|beta[12]_power)$|/(Adadelta|Adam)(_\d+)?$|/ExponentialMovingAverage$")
@@ -175,8 +163,7 @@ def read_arrays(path: str | Path) -> dict[str, Tensor]:
             with np.load(path) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as arrays:
-                return {name: arrays.get_tensor(name) for name in arrays.keys()}
+            return load_file(path)
     except (OSError, ValueError, BadZipFile, SafetensorError) as error:
         raise InputError(f"weights file {path} cannot be read ({error}); export it again") from error
     raise InputError(f"weights file {path} ends in {path.suffix!r}; give a .npz or .safetensors file of named arrays")

@@ -89,24 +89,9 @@ class Task:
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
-    def num_labels(self) -> int:
-        """Number of classes; 1 for regression, as in transformers."""
-        return len(self.labels) or 1
-
-    @property
     def text_columns(self) -> tuple[str, ...]:
         """Text columns after loading: ``sentence1`` and, for pairs, ``sentence2``."""
         return ("sentence1", "sentence2")[: self.num_sentences]
-
-    @property
-    def hub_id(self) -> str | None:
-        """Data set on the Hub, ``None`` if there is none."""
-        return self.hub.location if self.hub else None
-
-    @property
-    def hub_config(self) -> str | None:
-        """Configuration of the data set on the Hub, ``None`` if there is none."""
-        return self.hub.config if self.hub else None
 
     def recipe(self, encoder: str) -> Recipe:
         """The settings of an encoder on this task; raises InputError if there are none."""

@@ -212,15 +212,11 @@ def _score(label, task: Task) -> float | None:
 
 
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
-    if len(rows) < num_folds:
-        raise InputError(f"{task.name} has {len(rows)} training rows, too few for {num_folds} folds; use fewer folds")
-    labels = rows["label"][:]
-    splitter = KFold if task.problem == "regression" else StratifiedKFold
-    largest = max(Counter(labels).values())
-    if splitter is StratifiedKFold and largest < num_folds:
-        raise InputError(
-            f"the largest class of {task.name} has {largest} rows, too few for {num_folds} folds; use fewer folds"
-        )
+    labels, splitter, what, count = rows["label"][:], KFold, f"the training split of {task.name}", len(rows)
+    if task.problem == "classification":
+        splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
+    if count < num_folds:
+        raise InputError(f"{what} has {count} rows, too few for {num_folds} folds; use fewer folds")
     parts = splitter(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)), labels)
     kept, held_out = list(parts)[fold]
     logger.info(

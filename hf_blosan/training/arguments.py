@@ -38,22 +38,15 @@ CRITICAL_FOR_RESUMING = (
 )
 """Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
 
-
-_POSITIVE = (
-    "max_length",
-    "max_train_samples",
-    "max_eval_samples",
-    "learning_rate",
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "max_grad_norm",
-    "num_train_epochs",
-    "max_train_steps",
-    "eval_every",
-    "logging_steps",
+IGNORED_WHEN_RESUMING = (
+    *("data_dir", "output_dir", "results_file"),
+    *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
+    *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
 )
-_NOT_NEGATIVE = ("early_stopping_patience", "num_warmup_steps", "fold", "weight_decay", "l2", "seed")
+"""Options without influence on the figures: locations, and how a run is monitored."""
+
+MAY_BE_ZERO = ("early_stopping_patience", "num_warmup_steps", "fold", "num_folds", "weight_decay", "l2", "seed")
+"""Numbers that are 0 or more; all others are more than 0."""
 
 
 def option(text: str, default: Any = None) -> Any:
@@ -133,9 +126,10 @@ class RunArguments:
     hub_token: str | None = option("Token for the Hub. Default: the stored login.")
 
     def __post_init__(self) -> None:
-        for name in (*_POSITIVE, *_NOT_NEGATIVE):
-            value, zero_allowed = getattr(self, name), name in _NOT_NEGATIVE
-            if value is not None and not (value > 0 or zero_allowed and value == 0):
+        for name, value in vars(self).items():
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            zero_allowed = name in MAY_BE_ZERO
+            if number and not (value > 0 or zero_allowed and value == 0):
                 raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +41,6 @@ DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_t
 CONFIG_CLASSES = {config.model_type: config for config, *_ in ENCODERS}
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-RECIPE_FIELDS = (
-    "hidden_size",
-    "activation",
-    "dropout",
-    "attention_dropout",
-    "classifier_size",
-    "classifier_highway",
-    "classifier_bias",
-)
 
 
 @dataclass(frozen=True)
@@ -206,9 +197,8 @@ def propose_config(
     formulation: str = "released",
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
-    recipe = task.recipe(encoder)
     known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
-    proposed = {name: getattr(recipe, name) for name in RECIPE_FIELDS if name in known}
+    proposed = {name: value for name, value in asdict(task.recipe(encoder)).items() if name in known}
     trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
     proposed |= {
         "vocab_size": len(tokenizer),

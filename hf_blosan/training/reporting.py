@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .preparation import Preparation
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
+TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "labels", "best_metric")
 SETTINGS = (*CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
@@ -163,22 +164,16 @@ def record(
 ) -> dict[str, Any]:
     """The record of a finished run: the content of results files and the source of model cards."""
     task = preparation.task
+    hub = None if arguments.train_file else task.hub
     return plain(
         {
             "name": f"{preparation.encoder}-{task.name}",
             "encoder": preparation.encoder,
-            "task": {
-                "name": task.name,
-                "title": task.title,
-                "problem": task.problem,
-                "num_sentences": task.num_sentences,
-                "labels": task.labels,
-                "best_metric": task.best_metric,
-            },
+            "task": {name: getattr(task, name) for name in TASK_ENTRIES},
             "data": {
                 "source": data_source(arguments, task),
-                "hub_id": None if arguments.train_file else task.hub_id,
-                "hub_config": None if arguments.train_file else task.hub_config,
+                "hub_id": hub and hub.location,
+                "hub_config": hub and hub.config,
                 "rows": {name: len(rows) for name, rows in preparation.data.items()},
                 "held_out": held_out(arguments, task),
             },
