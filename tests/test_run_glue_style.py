@@ -168,6 +168,8 @@ class TestBadInput:
             "--output_dir",
             tmp_path / "out",
         ]
+        assert "custom has no validation rows" in fails(capsys, *options)
+        options += ["--validation_fraction", 0.1]
         wrong = write_rows(tmp_path / "wrong.jsonl", [*rows, {"text": "two", "label": "number"}])
         message = fails(capsys, *options, "--validation_file", wrong)
         assert "row 25: label 'number' is not one of the labels" in message

@@ -103,7 +103,8 @@ def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, ar
     for seed in dict.fromkeys(seeds):
         for row, arguments in common:
             task = TASKS[arguments.task_name]
-            available = arguments.num_folds if held_out(arguments, task).keys() == {"validation", "test"} else 0
+            protocol = arguments.resolved(task, row.encoder)
+            available = protocol.num_folds if "test" in held_out(protocol, task) else 0
             for fold in range(min(folds or available, available) or 1):
                 path = output_dir / f"{slug(row.name)}_{task.name}_seed{seed}{f'_fold{fold}' if available else ''}"
                 files = {"output_dir": str(path), "results_file": f"{path}.json"}

@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
 CONFIG_CLASSES = {config.model_type: config for config, *_ in ENCODERS}
+CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 
@@ -74,10 +75,10 @@ class Preparation:
 
 
 def find_task(arguments: RunArguments) -> Task:
-    """The task named in the options, or the custom task defined by the user's files."""
+    """The task named in the options, or the custom task defined by the user's data."""
     if arguments.task_name:
         return get_task(arguments.task_name)
-    return custom_task(arguments.train_file, arguments.validation_file, arguments.test_file)
+    return custom_task(**{name: getattr(arguments, name) for name in CUSTOM_OPTIONS})
 
 
 def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]:

@@ -48,7 +48,7 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     set_seed(arguments.seed)
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
-    arguments = arguments.resolved(task.recipe(encoder))
+    arguments = arguments.resolved(task, encoder)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
