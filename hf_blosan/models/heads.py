@@ -139,10 +139,11 @@ class SentenceHeadMixin:
             )
             return [encoded.pooler_output], encoded
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
+        B = inputs.shape[0]
         inputs, mask, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
         name = "input_ids" if inputs_embeds is None else "inputs_embeds"
         encoded = self.model(**{name: inputs}, attention_mask=mask, token_mask=token_mask, **options)
-        return list(encoded.pooler_output.chunk(2)), encoded
+        return list(encoded.pooler_output.unflatten(0, (2, B))), encoded
 
 
 class SequenceClassificationMixin(SentenceHeadMixin):

@@ -305,11 +305,17 @@ class MaskedBlockSelfAttention(Layer):
         blocks_BMD, scores_BND, global_maps = None, None, None
         if self.fuse_global:
             scores_BND = self.pooling_scores(local_BND)
-            options = {"block_length": R, "implementation": self.implementation}
-            blocks_BMD = source2token_attention(scores_BND, local_BND, mask=mask_BN, **options)
+            pooled = (scores_BND, local_BND, mask_BN)
+            if torch.compiler.is_compiling() and self.mask_padding_blocks and not output_attentions:
+                # A block of padding more: torch specialises sizes of 1, here rows of a single block.
+                pooled = (F.pad(x, (0, 0) * (x.dim() - 2) + (0, R)) for x in pooled)
+            *pooled, pooled_mask = pooled
+            blocks_BMD = source2token_attention(
+                *pooled, mask=pooled_mask, block_length=R, implementation=self.implementation
+            )
             block_mask = None
             if self.mask_padding_blocks:
-                block_mask = in_blocks(mask_BN, R).any(-1).view(blocks_BMD.shape[:2])
+                block_mask = in_blocks(pooled_mask, R).any(-1).view(blocks_BMD.shape[:2])
             blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
         fused_BND, gate_BND = self.fuse(mapped_BND, local_BND, blocks_BMD, output_attentions)
         if not output_attentions:
