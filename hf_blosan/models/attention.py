@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from .equations import IMPLEMENTATIONS, SCORE_FUNCTIONS, for_each_head, full_precision
+from .equations import IMPLEMENTATIONS, SCORE_FUNCTIONS, for_each_head, full_precision, scan
 from .equations import directional_attention as directional_equation
 from .equations import linear_recurrence as recurrence_equation
 from .equations import source2token_attention as source2token_equation
@@ -29,6 +29,7 @@ from .masks import (
     check_window,
     full_token_mask,
     on_blocks,
+    out_of_blocks,
 )
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
@@ -42,6 +43,13 @@ except ImportError:
 
 # Elements of an equation's N x N tensors that are held at a time where there are no kernels.
 CHUNK_ELEMENTS = 1 << 21
+# Queries at a time in a graph for ONNX: the best of 1..64 at 64 x 16 and 8 x 256.
+EXPORTED_QUERIES = 16
+
+
+def to_onnx() -> bool:
+    """Whether ``torch.onnx.export`` records the graph: it knows torch's operators only."""
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
 def can_use_kernel(implementation: str, *tensors: Tensor, maps: Sequence[nn.Module] = ()) -> bool:
@@ -118,7 +126,8 @@ def directional_attention(
     precision = _precision(values)
     tensors = [x.to(precision) for x in (keys, queries, values)]
     options["bias"] = None if bias is None else bias.to(precision)
-    if kernels is None:
+    portable = kernels is None or to_onnx()
+    if portable:
         attend = partial(_some_queries_at_a_time, directional_equation, **options)
     else:
         attend = partial(kernels.directional_attention, implementation=implementation, **options)
@@ -126,8 +135,8 @@ def directional_attention(
         if block_length is not None and kernels.takes_blocks(values):
             return attend(*tensors, key_mask=key_mask, block_length=block_length).to(values.dtype)
     if block_length is not None:
-        tokens_BND = on_blocks(attend, block_length, tensors, key_mask).flatten(1, 2)[:, : values.shape[1]]
-        return tokens_BND.to(values.dtype)
+        rows = on_blocks(attend, block_length, tensors, key_mask)
+        return out_of_blocks(rows, *values.shape[:2]).to(values.dtype)
     return attend(*tensors, key_mask=key_mask, token_mask=token_mask).to(values.dtype)
 
 
@@ -162,7 +171,7 @@ def source2token_attention(
     _check_implementation(implementation)
     check_shapes(*values.shape[:2], mask)
     check_block_length(block_length)
-    if kernels is not None and implementation != "eager" and empty_rows == "zero":
+    if kernels is not None and implementation != "eager" and empty_rows == "zero" and not to_onnx():
         pooled = kernels.source2token_attention(scores, values, mask.bool(), block_length=block_length)
         if pooled is not None:
             return pooled
@@ -226,7 +235,8 @@ def tensorized_attention(
         raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
     options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
     options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
-    eager = implementation == "eager" or dropout > 0 or token_mask is not None
+    # In ONNX a loop over queries takes longer, and the weights of this equation are but (B, H, N, N).
+    eager = implementation == "eager" or dropout > 0 or token_mask is not None or to_onnx()
     if eager or (kernels is not None and implementation == "auto" and kernels.short_for_tensorized_attention(v)):
         return tensorized_equation(q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options)
     precision = _precision(v)
@@ -257,7 +267,7 @@ def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "
         raise ValueError(
             f"gates have shape {tuple(forget.shape)}, values {tuple(values.shape)}; give both the shape (B, N, D)"
         )
-    if implementation == "eager" or kernels is None:
+    if implementation == "eager" or kernels is None or to_onnx():
         return recurrence_equation(forget, values)
     precision = _precision(values)
     return kernels.linear_recurrence(forget.to(precision), values.to(precision)).to(values.dtype)
@@ -265,7 +275,16 @@ def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "
 
 def _some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> Tensor:
     """An equation in O(N D) memory: its queries in slices, each of which is recomputed for its gradient."""
-    *others, N, D = tensors[0].shape
+    N = tensors[0].shape[-2]
+    if to_onnx() and not (isinstance(N, int) and N <= EXPORTED_QUERIES):
+        # The last slice repeats the last query.
+        R = EXPORTED_QUERIES
+        rows_MR = torch.arange((N + R - 1) // R * R, device=tensors[0].device).clamp(max=N - 1).unflatten(0, (-1, R))
+
+        def step(state, rows_R):
+            return state, equation(*tensors, rows=rows_R, **options)
+
+        return scan(step, rows_MR.new_zeros(1), rows_MR).movedim(0, -3).flatten(-3, -2)[..., :N, :]
     size = max(1, CHUNK_ELEMENTS // max(1, tensors[0].numel()))
     if torch.compiler.is_compiling() or size >= N:
         return equation(*tensors, **options)

@@ -375,6 +375,9 @@ def fill_empty(token_mask: Tensor | None) -> Tensor | None:
 
 def real_tokens_first(mask_BN: Tensor) -> Tensor:
     """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
+    if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
+        N = mask_BN.shape[1]
+        return (torch.arange(N, device=mask_BN.device) + N * ~mask_BN).argsort(dim=1)
     return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
 
 
@@ -407,7 +410,7 @@ def split_pairs(
     Returns inputs, mask and token mask (2B, N', N') or ``None``.
 
     The tokens of a sentence are moved to the start of its row, so that word order and blocks count from its first
-    word. N' is the length of the longest sentence, or N under ``torch.compile``, whose shapes cannot depend on values.
+    word. N' is the length of the longest sentence, or N in a graph, whose shapes cannot depend on values.
 
     Raises:
         ValueError: there are no token_type_ids, or the token mask has another shape.
@@ -421,7 +424,7 @@ def split_pairs(
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
-    if not torch.compiler.is_compiling():
+    if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(mask_2BN.shape[0], device=inputs.device)[:, None] % inputs.shape[0]

@@ -14,13 +14,14 @@ to some of the queries: :mod:`attention` processes a sentence in such slices whe
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
-from .masks import check_bias, check_block_length, full_token_mask, on_blocks, order_mask
+from .masks import check_bias, check_block_length, full_token_mask, on_blocks, order_mask, out_of_blocks
 
 SCORE_FUNCTIONS = ("sigmoid", "exp")
 # The values of ``implementation`` in attention.py.
@@ -115,8 +116,8 @@ def directional_attention(
     if block_length is not None:
         options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
         operator = functools.partial(directional_attention, **options)
-        tokens = on_blocks(operator, block_length, (keys, queries, values), key_mask).flatten(1, 2)
-        return tokens[:, : values.shape[1]]
+        rows = on_blocks(operator, block_length, (keys, queries, values), key_mask)
+        return out_of_blocks(rows, *values.shape[:2])
     options = {"bias": bias, "key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
     options["rows"] = rows
     weights_BNND = directional_attention_weights(keys, queries, direction=direction, **options)
@@ -159,7 +160,9 @@ def source2token_attention(
         def operator(scores, values, key_mask):
             return source2token_attention(scores, values, mask=key_mask, empty_rows=empty_rows)
 
-        return on_blocks(operator, block_length, (scores, values), mask)
+        B, N = mask.shape
+        rows = on_blocks(operator, block_length, (scores, values), mask)
+        return rows.unflatten(0, (B, (N + block_length - 1) // block_length))
     weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
     return weighted_sum(weights_BND, values)
 
@@ -325,11 +328,40 @@ def linear_recurrence(forget: Tensor, values: Tensor) -> Tensor:
     Returns:
         c, shape (B, N, D), in the dtype of ``values``.
     """
-    forget_BND, values_BND = _upcast(forget, values)
-    states = [torch.zeros_like(values_BND[:, :1])]
-    for forget_B1D, values_B1D in zip(forget_BND.split(1, dim=1), values_BND.split(1, dim=1), strict=True):
-        states.append(forget_B1D * states[-1] + (1 - forget_B1D) * values_B1D)
-    return torch.cat(states, dim=1)[:, 1:].to(values.dtype)
+    if not values.shape[1]:
+        return torch.zeros_like(values)
+    forget_NBD, values_NBD = (x.transpose(0, 1) for x in _upcast(forget, values))
+
+    def step(state_BD, forget_BD, value_BD):
+        state_BD = forget_BD * state_BD + (1 - forget_BD) * value_BD
+        return state_BD, state_BD
+
+    return for_each_token(step, torch.zeros_like(values_NBD[0]), forget_NBD, values_NBD).to(values.dtype)
+
+
+def for_each_token(step: Callable, state, *tensors: Tensor) -> Tensor:
+    """``step(state, *slices) -> (state, output)`` from the first slice of tensors (N, ...) to the last.
+
+    Returns the outputs, stacked in dimension 1. The loop is one operator in a graph, which so serves every N.
+    """
+    if torch.compiler.is_compiling():
+        return scan(lambda state, slices: step(state, *slices), state, tensors).transpose(0, 1)
+    outputs = []
+    for slices in zip(*(x.unbind() for x in tensors), strict=True):
+        state, output = step(state, *slices)
+        outputs.append(output)
+    return torch.stack(outputs, dim=1)
+
+
+def scan(step: Callable, state, slices) -> Tensor:
+    """The outputs of torch's scan over dimension 0, whose ``step`` may return one tensor as state and as output."""
+    from torch._higher_order_ops.scan import scan  # takes long to import
+
+    def apart(state, slices):
+        state, output = step(state, slices)
+        return pytree.tree_map(torch.clone, (state, output))
+
+    return scan(apart, state, slices)[1]
 
 
 def optimal_block_length(length: float, *, length_std: float = 0.0, batch_size: int = 1) -> int:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from .attention import can_use_kernel, directional_attention, kernels, source2token_attention
 from .equations import directional_attention_weights, source2token_weights, weighted_sum
-from .masks import broadcast_blocks_to_tokens, in_blocks, zero_padding
+from .masks import broadcast_blocks_to_tokens, in_blocks, out_of_blocks, zero_padding
 
 ACTIVATIONS = {
     "elu": F.elu,
@@ -348,19 +348,24 @@ class MaskedBlockSelfAttention(Layer):
         R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
         local_BND = zero_padding(self.block_attention(mapped_BND, mask_BN, block_length=R), mask_BN)
         if self.fuse_global:
-            options = {"mask": mask_BN, "block_length": R, "implementation": self.implementation}
-            blocks_BMD = source2token_attention(self.pooling_scores(local_BND), local_BND, **options)
-            blocks_BMD, _ = self.global_attention(blocks_BMD, self.block_mask(mask_BN))
+            tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
+            if torch.compiler.is_compiling() and self.mask_padding_blocks:
+                # A block of padding more: torch specialises sizes of 1, here rows of a single block.
+                tensors = (F.pad(x, (0, 0) * (x.dim() - 2) + (0, R)) for x in tensors)
+            scores, values, mask = tensors
+            options = {"mask": mask, "block_length": R, "implementation": self.implementation}
+            blocks_BMD = source2token_attention(scores, values, **options)
+            blocks_BMD, _ = self.global_attention(blocks_BMD, self.block_mask(mask))
         return self.fuse(mapped_BND, local_BND, blocks_BMD), None
 
     def steps(self, tokens_BNE: Tensor, mask_BN: Tensor):
         """The layer with its maps; see :func:`with_maps`."""
         R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
-        (B, N, D), by_block = mapped_BND.shape, {"block_length": R, "output_weights": True}
+        (B, N), by_block = mask_BN.shape, {"block_length": R, "output_weights": True}
         weights_BMRRD = yield "attentions", self.block_attention(mapped_BND, mask_BN, **by_block)
         values_BMRD = in_blocks(mapped_BND, R).unflatten(0, (B, -1))
-        local_BND = weighted_sum(weights_BMRRD, values_BMRD[:, :, None]).reshape(B, -1, D)[:, :N]
-        local_BND = zero_padding(local_BND, mask_BN)
+        local_BMRD = weighted_sum(weights_BMRRD, values_BMRD[:, :, None])
+        local_BND = zero_padding(out_of_blocks(local_BMRD.flatten(0, 1), B, N), mask_BN)
         if self.fuse_global:
             tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
             scores, values, mask = (in_blocks(x, R).unflatten(0, (B, -1)) for x in tensors)

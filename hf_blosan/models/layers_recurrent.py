@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .attention import is_plain, linear_recurrence
+from .equations import for_each_token
 from .layers import mix
 
 
@@ -48,11 +49,12 @@ class LSTM(nn.Module):
     def forward(self, tokens_BNE: Tensor) -> Tensor:
         tokens_BNE = F.dropout(tokens_BNE, self.dropout, self.training)
         plain = is_plain(self.gates.from_input) and is_plain(self.gates.from_state)
-        if self.implementation == "eager" or not plain:
+        # torch.compile would unroll torch's LSTM, one graph for each length.
+        if self.implementation == "eager" or not plain or torch.compiler.is_compiling():
             return self.token_by_token(tokens_BNE)
         bias = self.gates.bias
         tokens_BNE = tokens_BNE.to(bias.dtype)
-        start_1BD = tokens_BNE.new_zeros(1, len(tokens_BNE), self.size)
+        start_1BD = tokens_BNE.new_zeros(1, tokens_BNE.shape[0], self.size)
         # torch adds a second bias, which holds the 1 of the forget gates.
         opened = F.pad(bias.new_ones(self.size), (self.size, 2 * self.size))
         weights = [self.gates.from_input.weight, self.gates.from_state.weight, bias, opened]
@@ -62,15 +64,17 @@ class LSTM(nn.Module):
             return torch.lstm(tokens_BNE, [start_1BD, start_1BD], weights, has_biases=True, num_layers=1, **options)[0]
 
     def token_by_token(self, tokens_BNE: Tensor) -> Tensor:
-        inputs_BNG = self.gates(tokens_BNE)
-        output_BD = memory_BD = inputs_BNG.new_zeros(len(inputs_BNG), self.size)
-        outputs = []
-        for input_BG in inputs_BNG.unbind(1):
+        inputs_NBG = self.gates(tokens_BNE).transpose(0, 1)
+        start_BD = inputs_NBG.new_zeros(inputs_NBG.shape[1], self.size)
+
+        def step(state, input_BG):
+            output_BD, memory_BD = state
             i_BD, f_BD, g_BD, o_BD = (input_BG + self.gates.from_state(output_BD)).chunk(4, dim=-1)
             memory_BD = (f_BD + 1).sigmoid() * memory_BD + i_BD.sigmoid() * g_BD.tanh()
             output_BD = o_BD.sigmoid() * memory_BD.tanh()
-            outputs.append(output_BD)
-        return torch.stack(outputs, dim=1)
+            return (output_BD, memory_BD), output_BD
+
+        return for_each_token(step, (start_BD, start_BD.clone()), inputs_NBG)
 
 
 class GRU(nn.Module):
@@ -92,15 +96,16 @@ class GRU(nn.Module):
         # Tokens first, so that the rows of one step are contiguous.
         tokens_NBE = F.dropout(tokens_BNE, self.dropout, self.training).transpose(0, 1)
         gates_NBG, candidates_NBD = self.gates(tokens_NBE), self.candidate(tokens_NBE)
-        state_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
-        states = []
-        for gates_BG, candidate_BD in zip(gates_NBG.unbind(), candidates_NBD.unbind(), strict=True):
+
+        def step(state_BD, gates_BG, candidate_BD):
             gates_BG = (gates_BG + self.gates.from_state(state_BD)).sigmoid()
             reset_BD, update_BD = gates_BG.chunk(2, dim=-1)
             candidate_BD = (candidate_BD + self.candidate.from_state(reset_BD * state_BD)).tanh()
             state_BD = mix(state_BD, candidate_BD, update_BD)
-            states.append(state_BD)
-        return torch.stack(states, dim=1)
+            return state_BD, state_BD
+
+        start_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
+        return for_each_token(step, start_BD, gates_NBG, candidates_NBD)
 
 
 class FrozenNorm(nn.Module):
