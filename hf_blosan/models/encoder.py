@@ -12,6 +12,7 @@ from .configuration_base import SentenceEncoderConfig
 from .equations import IMPLEMENTATIONS
 from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadLinear, Layer
 from .masks import can_look_at, check_shapes, full_token_mask
+from .saving import CarriesCode
 
 
 @dataclass
@@ -165,7 +166,7 @@ def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attenti
     return torch.cat(tokens, dim=-1), AttentionMaps(attentions, gates)
 
 
-class SentenceEncoderPreTrainedModel(PreTrainedModel):
+class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
 
     config: SentenceEncoderConfig
@@ -202,8 +203,7 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, *args, **kwargs):
         """As in transformers; weights are then copied to aligned memory.
 
-        They are mapped from the file, where they may start at any multiple of 4 bytes. Matrix products sum unaligned
-        data in another order, so a loaded model would differ from the saved one in the last bit.
+        As mapped from the file they may be unaligned, and matrix products would differ in the last bit.
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
@@ -240,6 +240,7 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
 
     def post_init(self):
         self.spread_attn_implementation()
+        self.add_model_tags("custom_code")
         super().post_init()
 
     def load_word_vectors(self, matrix) -> None:
