@@ -138,6 +138,17 @@ def data_source(arguments: RunArguments, task: Task) -> str:
     return "local files" if arguments.data_dir or arguments.train_file else "Hugging Face Hub"
 
 
+def own_files(arguments: RunArguments) -> dict[str, str]:
+    """Splits that were read from files named in the options -> the names of these."""
+    files = {split: getattr(arguments, f"{split}_file") for split in ("train", "validation", "test")}
+    return {split: Path(file).name for split, file in files.items() if file}
+
+
+def saved_name(name: str | None) -> str | None:
+    """The name of a saved model or tokenizer, without the path if it is a folder."""
+    return Path(name).resolve().name if name and Path(name).exists() else name
+
+
 def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
     """Splits that were held out of the training rows -> which part of them."""
     source = task.local if arguments.data_dir or task.generated else task.hub
@@ -177,6 +188,7 @@ def record(
             },
             "data": {
                 "source": data_source(arguments, task),
+                "files": own_files(arguments),
                 "hub_id": None if arguments.train_file else task.hub_id,
                 "hub_config": None if arguments.train_file else task.hub_config,
                 "rows": {name: len(rows) for name, rows in preparation.data.items()},
@@ -191,8 +203,8 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": Path(arguments.tokenizer_name).name if arguments.tokenizer_name else "word level",
-            "continued_from": Path(arguments.model_name_or_path).name if arguments.model_name_or_path else None,
+            "tokenizer": saved_name(arguments.tokenizer_name) or "word level",
+            "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,
             "parameters": count_parameters(preparation.model),
             "training": {
