@@ -153,6 +153,40 @@ def test_a_config_that_names_no_architecture(tmp_path):
         assert type(loaded) is hf_blosan.DiSANForSequenceClassification
 
 
+def test_a_family_that_is_not_installed_comes_with_its_code(tmp_path, monkeypatch):
+    """Also for the package's own Auto class, as when a newer version has another family."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = tmp_path / "model"
+    make("disan", "ForPairRegression", num_sentences=2).save_pretrained(folder)
+    for name, old, new in (("config.json", '"disan"', '"newer"'), ("configuration_disan.py", '"disan"', '"newer"')):
+        (folder / name).write_text((folder / name).read_text().replace(old, new))
+    for auto_class in (hf_blosan.AutoModelForPairRegression, AutoModelForSequenceClassification):
+        model = auto_class.from_pretrained(folder, trust_remote_code=True)
+        assert type(model).__name__ == "DiSANForPairRegression" and type(model).__module__.startswith(
+            "transformers_mod"
+        )
+
+
+def test_saving_and_uploading_at_once(tmp_path, monkeypatch):
+    """Into a folder that has the code already, and with or without it in the repository."""
+    model = make("disan")
+    with LoopbackHub() as hub:
+        hub.use_here(monkeypatch, tmp_path / "cache")
+        for _ in range(2):
+            model.save_pretrained(tmp_path / "model", push_to_hub=True, repo_id="me/both", private=True)
+        assert hub.repos["me/both"].private
+        assert {name for name in hub.repos["me/both"].files if name.endswith(".py")} == code(tmp_path / "model")
+        model.save_pretrained(tmp_path / "model", push_to_hub=True, repo_id="me/without", include_code=False)
+        assert set(hub.repos["me/without"].files) == {"config.json", WEIGHTS, "README.md"}
+        card = hub.repos["me/without"].text("README.md")
+        assert "- disan\n" in card and "custom_code" not in card
+        hub.repos.pop("me/both")
+        model.push_to_hub("me/both", tags="mine")
+        card = hub.repos["me/both"].text("README.md")
+        assert all(f"- {tag}\n" in card for tag in ("disan", "custom_code", "mine"))
+        assert "library_name: transformers" in card
+
+
 ELSEWHERE = """
 import sys
 from pathlib import Path

@@ -58,14 +58,15 @@ class CarriesCode:
             path.unlink()
         if auto_map:
             self.config.auto_map = auto_map
-        registered = type(self)._auto_class, type(self.config)._auto_class
+        before = type(self)._auto_class, type(self.config)._auto_class, self.model_tags
         try:
             if not include_code:  # nor may transformers save it, as it does for classes of remote code
                 vars(self.config).pop("auto_map", None)
                 type(self)._auto_class = type(self.config)._auto_class = None
+                self.model_tags = [tag for tag in self.model_tags if tag != "custom_code"]
             super().save_pretrained(*args, **kwargs)
         finally:
-            type(self)._auto_class, type(self.config)._auto_class = registered
+            type(self)._auto_class, type(self.config)._auto_class, self.model_tags = before
         # Of weights in one file and in several, loading would take the one file, even if it was there before.
         weights = folder / "model.safetensors", folder / "model.safetensors.index.json"
         if all(path.exists() for path in weights):
