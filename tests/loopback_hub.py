@@ -1,7 +1,7 @@
 """A Hub on 127.0.0.1: the requests that huggingface_hub makes to create, upload to and load model repositories.
 
 Repositories are kept in memory. `fail` makes the next matching requests end with a server error or a broken
-connection. Large files go through git LFS, so clients run with `HF_HUB_DISABLE_XET=1`.
+connection. Large files come through git LFS or Xet storage, as the client likes; all are downloaded as plain files.
 """
 
 import base64
@@ -9,11 +9,13 @@ import hashlib
 import json
 import os
 import re
+import struct
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import pyarrow as pa
 import yaml
 
 TOKEN, USER = "hf_loopback", "me"
@@ -55,6 +57,7 @@ class LoopbackHub:
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.blobs: dict[str, bytes] = {}
+        self.xorbs: dict[str, list[bytes]] = {}
         self.requests: list[str] = []
         self.failures: list[list] = []
         self.lock = threading.RLock()
@@ -318,6 +321,19 @@ class HubHandler(BaseHTTPRequestHandler):
         complete = len(self.hub.blobs.get(entry["oid"], b"")) == entry["size"]
         self.answer(200 if complete else 404, {})
 
+    def xet_token(self, name: str, revision: str) -> None:
+        if self.repo(name, write=True) is not None:
+            self.answer(200, {"accessToken": "xet", "exp": 4102444800, "casUrl": self.hub.url})
+
+    def put_xorb(self, oid: str) -> None:
+        self.hub.xorbs[oid] = chunks_of_xorb(self.content)
+        self.answer(200, {"was_inserted": True})
+
+    def put_shard(self) -> None:
+        for content in files_of_shard(self.content, self.hub.xorbs):
+            self.hub.blobs[hashlib.sha256(content).hexdigest()] = content
+        self.answer(200, {"result": 1})
+
     def commit(self, name: str, revision: str) -> None:
         repo = self.repo(name, write=True)
         if repo is None:
@@ -331,6 +347,8 @@ class HubHandler(BaseHTTPRequestHandler):
             elif entry["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif entry["key"] == "lfsFile":
+                if value["oid"] not in self.hub.blobs:
+                    return self.refuse(400, "", f"the content of {value['path']} was never uploaded")
                 files[value["path"]] = self.hub.blobs[value["oid"]]
             elif entry["key"] == "deletedFile":
                 del files[value["path"]]
@@ -346,6 +364,37 @@ def blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
+def chunks_of_xorb(content: bytes) -> list[bytes]:
+    """The chunks of data in an object of Xet storage: header (version, size, compression, real size) and data each."""
+    chunks, position = [], 0
+    while position < len(content):
+        size, scheme = int.from_bytes(content[position + 1 : position + 4], "little"), content[position + 4]
+        real_size = int.from_bytes(content[position + 5 : position + 8], "little")
+        data = content[position + 8 : position + 8 + size]
+        if scheme:
+            data = pa.decompress(data, decompressed_size=real_size, codec="lz4", asbytes=True)
+        if scheme == 2:  # first every fourth byte, then those after them, ...
+            grouped, data = data, bytearray(real_size)
+            for first in range(4):
+                part = len(data[first::4])
+                data[first::4], grouped = grouped[:part], grouped[part:]
+        chunks.append(bytes(data))
+        position += 8 + size
+    return chunks
+
+
+def files_of_shard(content: bytes, xorbs: dict[str, list[bytes]]) -> list[bytes]:
+    """The files that a list of Xet storage describes as ranges of chunks: 48 bytes for the list and for each entry."""
+    files, position = [], 48
+    while content[position : position + 32] != b"\xff" * 32:
+        flags, count = struct.unpack_from("<II", content, position + 32)
+        entries = [struct.unpack_from("<4Q4I", content, position + 48 * number) for number in range(1, count + 1)]
+        parts = [xorbs["".join(f"{word:016x}" for word in entry[:4])][entry[6] : entry[7]] for entry in entries]
+        files.append(b"".join(chunk for part in parts for chunk in part))
+        position += 48 * (1 + count + (count if flags >> 31 else 0) + (flags >> 30 & 1))
+    return files
+
+
 NAME = r"([\w.-]+/[\w.-]+)"
 ROUTES = [
     ("POST /api/repos/create", "create"),
@@ -359,5 +408,8 @@ ROUTES = [
     (f"POST /{NAME}.git/info/lfs/objects/batch", "batch"),
     (r"PUT /lfs/(\w+)", "put"),
     ("POST /lfs-verify", "verify"),
+    (rf"GET /api/models/{NAME}/xet-write-token/(\w+)", "xet_token"),
+    (r"POST /v1/xorbs/default/(\w+)", "put_xorb"),
+    ("POST /v1/shards", "put_shard"),
     (rf"(?:GET|HEAD) /{NAME}/resolve/(\w+)/(.+)", "resolve"),
 ]

@@ -90,6 +90,20 @@ def test_a_second_run_leaves_nothing_stale(hub, tmp_path, questions):
     assert "MTSA" in repo.text("README.md") and "DiSAN" not in repo.text("README.md")
 
 
+def test_xet_storage(hub, tmp_path, questions, monkeypatch, caplog):
+    """What the client does where hf_xet is installed; its errors are others."""
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
+    hub.fail("GET /api/models/me/tiny/xet-write-token", with_status=404)
+    push(tmp_path / "out", questions, hub_model_id="tiny")
+    (warning,) = warnings_of(caplog)
+    assert warning.startswith("upload to me/tiny failed (") and "404" in warning
+    repo = hub.repos["me/tiny"]
+    assert repo.messages == ["Training in progress epoch 1", "End of training"]
+    assert repo.files["model.safetensors"] == (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert hub.seen("POST /v1/shards") and not hub.seen("lfs")
+
+
 @pytest.mark.parametrize("with_status", [500, None], ids=["server error", "dropped connection"])
 def test_training_goes_on_when_an_upload_fails(hub, tmp_path, questions, caplog, with_status):
     """One warning for each epoch whose upload fails; the end tries again."""
