@@ -61,11 +61,6 @@ def test_every_commit_is_a_model_with_its_card(hub, tmp_path, questions):
     }
 
 
-def test_private_repository_with_the_name_of_the_folder(hub, tmp_path, questions):
-    push(tmp_path / "mine", questions, hub_private_repo=True, num_train_epochs=1)
-    assert hub.repos["me/mine"].private and hub.repos["me/mine"].messages[-1] == "End of training"
-
-
 def test_a_second_run_leaves_nothing_stale(hub, tmp_path, questions):
     """Another encoder and another task, in the same folder and repository; files of others stay."""
     once = {"hub_model_id": "me/twice", "num_train_epochs": 1}
@@ -91,20 +86,22 @@ def test_a_second_run_leaves_nothing_stale(hub, tmp_path, questions):
 
 
 def test_xet_storage(hub, tmp_path, questions, monkeypatch, caplog):
-    """What the client does where hf_xet is installed; its errors are others."""
+    """Where hf_xet is installed the client uses that; its errors are others. A private one, named as the folder."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
     monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
     hub.fail("GET /api/models/me/tiny/xet-write-token", with_status=404)
-    push(tmp_path / "out", questions, hub_model_id="tiny")
+    push(tmp_path / "tiny", questions, hub_private_repo=True)
     (warning,) = warnings_of(caplog)
     assert warning.startswith("upload to me/tiny failed (") and "404" in warning
     repo = hub.repos["me/tiny"]
-    assert repo.messages == ["Training in progress epoch 1", "End of training"]
-    assert repo.files["model.safetensors"] == (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert repo.private and repo.messages == ["Training in progress epoch 1", "End of training"]
+    assert repo.files["model.safetensors"] == (tmp_path / "tiny" / "model.safetensors").read_bytes()
     assert hub.seen("POST /v1/shards") and not hub.seen("lfs")
 
 
-@pytest.mark.parametrize("with_status", [500, None], ids=["server error", "dropped connection"])
+@pytest.mark.parametrize(
+    "with_status", [pytest.param(500, marks=pytest.mark.slow), None], ids=["server error", "dropped connection"]
+)
 def test_training_goes_on_when_an_upload_fails(hub, tmp_path, questions, caplog, with_status):
     """One warning for each epoch whose upload fails; the end tries again."""
     hub.fail("PUT /lfs/", with_status=with_status)  # the client itself tries again

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 NOT_UPLOADED = ("step_*", "epoch_*", ".*.tmp", ".saving-*")
 CODE = tuple(path.name for path in (Path(__file__).parents[1] / "models").glob("[!_]*.py"))
 # What other runs and saves may have left in the repository; deleted unless it is uploaded anew.
-REPLACED = (*CODE, "*.safetensors", "model.safetensors.index.json", "predict_results_*.txt", "all_results.json")
+REPLACED = (*CODE, "model*.safetensors", "model.safetensors.index.json", "predict_results_*.txt", "all_results.json")
 ATTEMPTS, SECONDS_BETWEEN = 3, 5.0
 
 
