@@ -14,6 +14,7 @@ from .configuration_base import SentenceEncoderConfig
 from .equations import IMPLEMENTATIONS
 from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadLinear, Layer, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
+from .saving import CarriesCode
 
 EARLIER_NAMES = {r"embeddings\.fixed_embeddings": "embeddings.word_embeddings.fixed_weight"}
 """Names of tensors in checkpoints of versions up to 0.1 -> their names now."""
@@ -172,7 +173,7 @@ def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attenti
     return torch.cat(tokens, dim=-1), maps
 
 
-class SentenceEncoderPreTrainedModel(PreTrainedModel):
+class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
 
     config: SentenceEncoderConfig
@@ -213,8 +214,7 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, *args, **kwargs):
         """As in transformers; weights are then copied to aligned memory. Reads the names of earlier versions too.
 
-        They are mapped from the file, where they may start at any multiple of 4 bytes. Matrix products sum unaligned
-        data in another order, so a loaded model would differ from the saved one in the last bit.
+        As mapped from the file they may be unaligned, and matrix products would differ in the last bit.
         """
         kwargs["key_mapping"] = EARLIER_NAMES | (kwargs.get("key_mapping") or {})
         loaded = super().from_pretrained(*args, **kwargs)
@@ -252,6 +252,7 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
 
     def post_init(self):
         self.spread_attn_implementation()
+        self.add_model_tags("custom_code")
         super().post_init()
 
     def load_word_vectors(self, matrix) -> None:
