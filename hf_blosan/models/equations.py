@@ -90,27 +90,8 @@ def directional_attention(
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i.
 
-    Args:
-        keys: W1 h, shape (B, N, D).
-        queries: W2 h, shape (B, N, D).
-        values: h, the vectors to average, shape (B, N, D).
-        direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``, see :func:`order_mask`.
-        bias: b1, shape (D); 0 by default.
-        key_mask: (B, N), true at real tokens; by default all tokens are real.
-        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
-            masks; :func:`mask_from_heads` makes one.
-        scale: the constant c that bounds the scores; 5 in all three papers.
-        window: hide keys more than that many tokens away; any distance by default.
-        block_length: split sentences into blocks of that many tokens (the last may be shorter); tokens see only keys
-            of the same block.
-        rows: compute these queries only; not supported with blocks.
-
-    Returns:
-        (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
-
-    Raises:
-        ValueError: the direction is unknown, the window is negative, the block length is below 1, the bias has the
-            wrong shape, or the token mask has the wrong shape, is floating-point or is combined with blocks.
+    Arguments and result as in :func:`attention.directional_attention`; ``rows``: compute these queries only, not
+    supported with blocks.
     """
     check_block_length(block_length, token_mask)
     if block_length is not None:
@@ -142,17 +123,7 @@ def source2token_attention(
 ) -> Tensor:
     """Source2token self-attention (DiSAN Eq. 12-14): one vector per sentence, with separate weights for each feature.
 
-    Args:
-        scores: W2 act(W1 x + b1) + b2, shape (B, N, D); or (B, N, 1), one score per token for all features.
-        values: x, shape (B, N, D).
-        mask: (B, N), true at real tokens.
-        empty_rows: the vector of a row without real tokens: ``"zero"``, or ``"mean"`` of its padding as in the
-            authors' code (which depends on the contents of the padding).
-        block_length: split sentences into M blocks of that many tokens (the last may be shorter) and return a vector
-            for each block.
-
-    Returns:
-        (B, D) in the dtype of ``values``; (B, M, D) with blocks.
+    Arguments and result as in :func:`attention.source2token_attention`.
     """
     check_block_length(block_length)
     if block_length is not None:
@@ -253,27 +224,7 @@ def tensorized_attention(
 
         H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
 
-    Args:
-        q, k, v: queries, keys, values, shape (B, H, N, D).
-        source_scores: source2token scores S, shape (B, H, N, D).
-        directions: the order mask of all heads, or one name per head; see :func:`order_mask`.
-        windows: hide keys more than that many tokens away: one number for all heads, or one per head, ``None`` for
-            any distance.
-        key_mask: (B, N), true at real tokens; by default all tokens are real.
-        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
-            masks; :func:`mask_from_heads` makes one.
-        score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
-        include_self: let a token attend to itself under a forward, backward or diagonal mask.
-        dropout: probability of dropping weights of E_R and of E_S in the numerator; as in the authors' code, the
-            denominator keeps them.
-        rows: compute these queries only.
-
-    Returns:
-        (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
-
-    Raises:
-        ValueError: a direction or the score function is unknown, the number of directions or windows is wrong, a
-            window is negative, or the token mask has the wrong shape or is floating-point.
+    Arguments and result as in :func:`attention.tensorized_attention`; ``rows``: compute these queries only.
     """
     q_BHND, k_BHND, v_BHND, scores_BHND = _upcast(q, k, v, source_scores)
     visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows)
