@@ -1,6 +1,6 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +9,9 @@ from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
+from .conversion import conversions_from_earlier_forms
 from .equations import IMPLEMENTATIONS
-from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadLinear, Layer
+from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, Layer
 from .masks import can_look_at, check_shapes, full_token_mask
 
 
@@ -181,12 +182,6 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 init.zeros_(module.bias)
-        elif isinstance(module, HeadLinear):
-            # Each head is a separate matrix: the limit comes from the fans of one head, not of the stacked tensor.
-            bound = (6 / (module.weight.shape[1] + module.weight.shape[2])) ** 0.5
-            init.uniform_(module.weight, -bound, bound)
-            if module.bias is not None:
-                init.zeros_(module.bias)
         elif isinstance(module, (FeatureAttention, FusionGate)):
             init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
@@ -211,6 +206,18 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
         model.base_model.embeddings.freeze()  # loading makes every parameter trainable
+        return loaded
+
+    @staticmethod
+    def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
+        """As in transformers; also from checkpoints of earlier versions."""
+        conversions = conversions_from_earlier_forms(model)
+        load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or ()), *conversions])
+        loaded = PreTrainedModel._load_pretrained_model(
+            model, state_dict, checkpoint_files, load_config, *args, **kwargs
+        )
+        # transformers would undo them when it saves the model.
+        model._weight_conversions = [x for x in model._weight_conversions if x not in conversions]
         return loaded
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:

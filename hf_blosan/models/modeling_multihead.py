@@ -79,11 +79,12 @@ class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
         if isinstance(module, HeadLinear) and self.config.formulation == "released":
             # Glorot uniform with the fans that TensorFlow computes for the authors' variables: one of shape
             # (3, heads, E, D) for all maps of "sinusoidal", one of shape (E, heads D) per map of "relu".
-            num_heads, in_features, size = module.weight.shape
+            num_heads, (size, in_features) = len(module), module[0].weight.shape
             fans = in_features + num_heads * size
             if self.config.variant == "sinusoidal":
                 fans = 3 * num_heads * (in_features + size)
-            init.uniform_(module.weight, -((6 / fans) ** 0.5), (6 / fans) ** 0.5)
+            for weight in module.weights:
+                init.uniform_(weight, -((6 / fans) ** 0.5), (6 / fans) ** 0.5)
 
 
 class MultiHeadModel(MultiHeadPreTrainedModel, SentenceEncoderModel):
