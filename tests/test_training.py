@@ -232,7 +232,7 @@ class TestResume:
 
     def test_refuses_other_data(self, tmp_path, questions):
         """The same number of rows from another fold or file: training rows would become test rows."""
-        own = {"train_file": questions["train_file"], "num_folds": 5}
+        own = {"train_file": questions["train_file"], "num_folds": 5, "validation_fraction": 0.1}
         train(options(tmp_path, own, checkpointing_steps="1", max_train_steps=1))
         resume = {"resume_from_checkpoint": str(tmp_path / "step_1")}
         with pytest.raises(InputError, match="fold was 0, now it is 1"):

@@ -5,7 +5,7 @@ so that code that comes with different checkpoints can be loaded side by side.
 """
 
 from torch import Tensor, nn
-from transformers.core_model_loading import ConversionOps, WeightConverter
+from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming, WeightTransform
 
 from .layers import HeadLinear
 
@@ -34,10 +34,13 @@ class HeadConverter(WeightConverter):
         return converted
 
 
-def conversions_from_earlier_forms(model: nn.Module) -> list[WeightConverter]:
+EARLIER_NAMES = {r"embeddings\.fixed_embeddings": "embeddings.word_embeddings.fixed_weight"}
+
+
+def conversions_from_earlier_forms(model: nn.Module) -> list[WeightTransform]:
     """For a model with or without a head, and checkpoints with or without one."""
     base = getattr(model, model.base_model_prefix, model)
-    return [
+    return [WeightRenaming(earlier, name) for earlier, name in EARLIER_NAMES.items()] + [
         HeadConverter(f"{name}.{part}", [f"{name}.{h}.{part}" for h in range(len(heads))], [SplitHeads()])
         for name, heads in base.named_modules()
         if isinstance(heads, HeadLinear)

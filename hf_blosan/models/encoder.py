@@ -1,9 +1,11 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.utils import ModelOutput
@@ -11,7 +13,7 @@ from transformers.utils import ModelOutput
 from .configuration_base import SentenceEncoderConfig
 from .conversion import conversions_from_earlier_forms
 from .equations import IMPLEMENTATIONS
-from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, Layer
+from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, Layer, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
 
 
@@ -24,7 +26,8 @@ class SentenceEncoderOutput(ModelOutput):
         pooler_output: sentence vectors, (B, hidden_size).
         hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
         attentions: attention weights of each layer, level by level; shapes as documented in the layers, with the
-            directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
+            directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
+            included, so that gradients with respect to them exist; so it is from gates and pooler_attentions.
         gates: gate values, in the same form.
         pooler_attentions: weights of the tokens in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
             pooling.
@@ -38,37 +41,39 @@ class SentenceEncoderOutput(ModelOutput):
     pooler_attentions: Tensor | None = None
 
 
-class WordEmbeddings(nn.Module):
+class WordEmbeddings(nn.Embedding):
     """Word vectors, (B, N) ids -> (B, N, embedding_size), in the papers' layout.
 
     With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
-    of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors.
+    of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors. ``weight`` has
+    the rows that can be trained, ``fixed_weight`` those that follow them; it is ``None`` if there are none.
     """
 
     def __init__(self, config: SentenceEncoderConfig):
-        super().__init__()
         num_trained = config.vocab_size - config.num_fixed_embeddings
         padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
-        self.word_embeddings = nn.Embedding(num_trained, config.embedding_size, padding_idx=padding_idx)
+        super().__init__(num_trained, config.embedding_size, padding_idx=padding_idx)
         self.frozen = config.embedding_trainable == "none"
         self.freeze()
         # A buffer (saved with the model), because from_pretrained makes every parameter trainable.
-        self.register_buffer("fixed_embeddings", torch.zeros(config.num_fixed_embeddings, config.embedding_size))
+        num_fixed = config.num_fixed_embeddings
+        self.register_buffer("fixed_weight", torch.zeros(num_fixed, config.embedding_size) if num_fixed else None)
         special = (config.pad_token_id, config.unk_token_id)
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
 
     def freeze(self) -> None:
         """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
         if self.frozen:
-            self.word_embeddings.weight.requires_grad_(False)
+            self.weight.requires_grad_(False)
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        num_trained = self.word_embeddings.num_embeddings
-        vectors_BNE = self.word_embeddings(input_ids.clamp(max=num_trained - 1))
-        if len(self.fixed_embeddings):
-            is_fixed_BN1 = (input_ids >= num_trained)[..., None]
-            fixed_BNE = nn.functional.embedding((input_ids - num_trained).clamp(min=0), self.fixed_embeddings)
-            vectors_BNE = torch.where(is_fixed_BN1, fixed_BNE, vectors_BNE)
+        if self.fixed_weight is None:
+            vectors_BNE = super().forward(input_ids)
+        else:
+            num_trained = self.num_embeddings
+            fixed_BNE = F.embedding((input_ids - num_trained).clamp(min=0), self.fixed_weight)
+            vectors_BNE = super().forward(input_ids.clamp(max=num_trained - 1))
+            vectors_BNE = torch.where((input_ids >= num_trained)[..., None], fixed_BNE, vectors_BNE)
         for token_id in self.zero_ids:
             vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
         return vectors_BNE
@@ -80,9 +85,9 @@ class WordEmbeddings(nn.Module):
         Raises:
             ValueError: the array has another shape.
         """
-        tables = (self.word_embeddings.weight, self.fixed_embeddings)
-        matrix = torch.as_tensor(matrix, dtype=tables[0].dtype)
-        expected = (sum(map(len, tables)), self.word_embeddings.embedding_dim)
+        tables = [self.weight] if self.fixed_weight is None else [self.weight, self.fixed_weight]
+        matrix = torch.as_tensor(matrix, dtype=self.weight.dtype)
+        expected = (sum(map(len, tables)), self.embedding_dim)
         if tuple(matrix.shape) != expected:
             raise ValueError(f"word vectors of shape {tuple(matrix.shape)} for a table of shape {expected}")
         for table, rows in zip(tables, matrix.split([len(table) for table in tables]), strict=True):
@@ -158,12 +163,11 @@ class ContextFusion(Layer):
 
 def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
     """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
-    tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions, *others) for module in modules), strict=True)
-    if not output_attentions:
-        return torch.cat(tokens, dim=-1), None
-    attentions = tuple(torch.stack(levels, dim=1) for levels in zip(*(m.attentions for m in maps), strict=True))
-    gates = tuple(torch.stack(levels, dim=1) for levels in zip(*(m.gates for m in maps), strict=True))
-    return torch.cat(tokens, dim=-1), AttentionMaps(attentions, gates)
+    if output_attentions:
+        tokens, maps = with_maps(*(module.steps(hidden_BNE, mask_BN, *others) for module in modules), stack=True)
+    else:
+        tokens, maps = [module(hidden_BNE, mask_BN, False, *others)[0] for module in modules], None
+    return torch.cat(tokens, dim=-1), maps
 
 
 class SentenceEncoderPreTrainedModel(PreTrainedModel):
@@ -175,6 +179,8 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
     # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
     accepts_loss_kwargs = False
     _can_compile_fullgraph = True
+    # Versions up to 0.1 saved a table of fixed word vectors even if it had no rows.
+    _keys_to_ignore_on_load_unexpected = ["fixed_weight$"]
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -192,10 +198,12 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             init.uniform_(module.weight, -bound, bound)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 module.weight[module.padding_idx].zero_()
+            if getattr(module, "fixed_weight", None) is not None:
+                init.zeros_(module.fixed_weight)
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; weights are then copied to aligned memory.
+        """As in transformers; weights are then copied to aligned memory. Reads the names of earlier versions too.
 
         They are mapped from the file, where they may start at any multiple of 4 bytes. Matrix products sum unaligned
         data in another order, so a loaded model would differ from the saved one in the last bit.
@@ -205,7 +213,7 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
-        model.base_model.embeddings.freeze()  # loading makes every parameter trainable
+        model.get_input_embeddings().freeze()  # loading makes every parameter trainable
         return loaded
 
     @staticmethod
@@ -251,7 +259,7 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
 
     def load_word_vectors(self, matrix) -> None:
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
-        self.base_model.embeddings.load_vectors(matrix)
+        self.get_input_embeddings().load_vectors(matrix)
 
     def resize_token_embeddings(self, *args, **kwargs):
         if self.config.num_fixed_embeddings:
@@ -267,7 +275,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
-        self.embeddings = WordEmbeddings(config)
+        self.embeddings = nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
         self.context = self.make_context(config)
         self.pooler = self.make_pooler(config)
         self.post_init()

@@ -120,14 +120,19 @@ def directional_attention(
     options = {"bias": bias, "key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
     options["rows"] = rows
     weights_BNND = directional_attention_weights(keys, queries, direction=direction, **options)
-    return (weights_BNND * values.to(weights_BNND.dtype)[:, None]).sum(2).to(values.dtype)
+    return weighted_sum(weights_BNND, values[:, None])
+
+
+def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """sum_i w_i * x_i over the tokens, the last dimension but one, in the precision of the weights."""
+    return (weights * values.to(weights.dtype)).sum(-2).to(values.dtype)
 
 
 def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
     """The weights of :func:`source2token_attention`, shape (B, N, D): a softmax over the tokens for each feature."""
     (scores_BND,) = _upcast(scores)
     mask_BN1 = mask[..., None].bool()
-    weights_BND = torch.softmax(scores_BND + torch.where(mask_BN1, 0.0, MASKED).to(scores_BND.dtype), dim=1)
+    weights_BND = torch.softmax(scores_BND + torch.where(mask_BN1, 0.0, MASKED).to(scores_BND.dtype), dim=-2)
     return weights_BND * mask_BN1 if empty_rows == "zero" else weights_BND
 
 
@@ -156,7 +161,7 @@ def source2token_attention(
 
         return on_blocks(operator, block_length, (scores, values), mask)
     weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
-    return (weights_BND * values.to(weights_BND.dtype)).sum(1).to(values.dtype)
+    return weighted_sum(weights_BND, values)
 
 
 def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
@@ -293,16 +298,20 @@ def tensorized_attention_weights(
     token_mask: Tensor | None = None,
     score_function: str = "sigmoid",
     include_self: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """The weights that :func:`tensorized_attention` never builds (MTSA Eq. 10-11), shape (B, H, N, N, D).
 
     For inspection and tests; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
     """
+    dropped = torch.nn.functional.dropout
     q_BHND, k_BHND, scores_BHND = _upcast(q, k, source_scores)
     visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self)
     token_weights_BHNN = _token_weights(q_BHND, k_BHND, visible_BHNN, score_function)
-    weights_BHNND = token_weights_BHNN[..., None] * _source_weights(scores_BHND, key_mask)[:, :, None]
-    return _divide(weights_BHNND, weights_BHNND.sum(3, keepdim=True))
+    source_weights_BHND = _source_weights(scores_BHND, key_mask)
+    denominator_BHND = token_weights_BHNN @ source_weights_BHND
+    factors = dropped(token_weights_BHNN, dropout)[..., None], dropped(source_weights_BHND, dropout)[:, :, None]
+    return _divide(factors[0] * factors[1], denominator_BHND[:, :, :, None])
 
 
 @full_precision

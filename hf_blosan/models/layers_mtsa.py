@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import kernels, tensorized_attention
-from .equations import tensorized_attention_weights
+from .equations import tensorized_attention_weights, weighted_sum
 from .layers import ACTIVATIONS, AttentionMaps, HeadLinear, Layer, mix
 
 
@@ -97,18 +97,12 @@ class TensorizedSelfAttention(Layer):
                 scores_BHND = self.dense(hidden_map, scores_BHND)
             scores_BHND = self.linear(score_map, scores_BHND)
         options = {"key_mask": mask_BN, "token_mask": token_mask, **self.options}
-        attended_BHND = tensorized_attention(
-            q_BHND,
-            k_BHND,
-            v_BHND,
-            scores_BHND,
-            dropout=self.attention_dropout if self.training else 0.0,
-            implementation=self.implementation,
-            **options,
-        )
+        options["dropout"] = self.attention_dropout if self.training else 0.0
         if not output_attentions:
-            return attended_BHND, None
-        return attended_BHND, tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, **options)
+            options["implementation"] = self.implementation
+            return tensorized_attention(q_BHND, k_BHND, v_BHND, scores_BHND, **options), None
+        weights_BHNND = tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, **options)
+        return weighted_sum(weights_BHNND, v_BHND[:, :, None]), weights_BHNND
 
     def fuse(self, v_BHND: Tensor, attended_BHND: Tensor, mask_BN: Tensor, output_gate: bool):
         """F v + (1 - F) attended with F = sigmoid(W [v; attended] + b), heads concatenated; and F if requested."""

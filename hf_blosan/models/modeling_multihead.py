@@ -63,8 +63,8 @@ class MultiHeadLayer(GradientCheckpointingLayer, Layer):
                 q_BHND, k_BHND, v_BHND, attn_mask=visible_B11N, dropout_p=dropout
             ), None
         scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
-        weights_BHNN = scores_BHNN.masked_fill(~visible_B11N, -math.inf).softmax(-1)
-        return F.dropout(weights_BHNN, dropout) @ v_BHND, weights_BHNN
+        weights_BHNN = F.dropout(scores_BHNN.masked_fill(~visible_B11N, -math.inf).softmax(-1), dropout)
+        return weights_BHNN @ v_BHND, weights_BHNN
 
 
 class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .preparation import Preparation
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
+TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "labels", "best_metric")
 SETTINGS = (*CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
@@ -131,7 +132,7 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
 
 def data_source(arguments: RunArguments, task: Task) -> str:
     """Where the rows came from."""
-    if task.files:
+    if task.files or (arguments.dataset_name and Path(arguments.dataset_name).exists()):
         return "own files"
     if task.generated:
         return "generated"
@@ -142,9 +143,11 @@ def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
     """Splits that were held out of the training rows -> which part of them."""
     source = task.local if arguments.data_dir or task.generated else task.hub
     given = {split for split in ("validation", "test") if getattr(arguments, f"{split}_file")}
-    if source and not task.files and (arguments.data_dir or task.generated or not arguments.train_file):
+    if source and (arguments.data_dir or task.generated or not arguments.train_file):
         given |= set(source.splits)
-    parts = {"validation": f"{arguments.validation_fraction:.0%} of the training rows"}
+    parts = {}
+    if arguments.validation_fraction:
+        parts["validation"] = f"{arguments.validation_fraction:.0%} of the training rows"
     if arguments.num_folds:
         parts["test"] = f"fold {arguments.fold} of {arguments.num_folds}"
     return {split: part for split, part in parts.items() if split not in given}
@@ -163,22 +166,16 @@ def record(
 ) -> dict[str, Any]:
     """The record of a finished run: the content of results files and the source of model cards."""
     task = preparation.task
+    hub = None if data_source(arguments, task) == "own files" or arguments.train_file else task.hub
     return plain(
         {
             "name": f"{preparation.encoder}-{task.name}",
             "encoder": preparation.encoder,
-            "task": {
-                "name": task.name,
-                "title": task.title,
-                "problem": task.problem,
-                "num_sentences": task.num_sentences,
-                "labels": task.labels,
-                "best_metric": task.best_metric,
-            },
+            "task": {name: getattr(task, name) for name in TASK_ENTRIES},
             "data": {
                 "source": data_source(arguments, task),
-                "hub_id": None if arguments.train_file else task.hub_id,
-                "hub_config": None if arguments.train_file else task.hub_config,
+                "hub_id": hub and hub.location,
+                "hub_config": hub and hub.config,
                 "rows": {name: len(rows) for name, rows in preparation.data.items()},
                 "held_out": held_out(arguments, task),
             },

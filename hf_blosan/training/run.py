@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +48,13 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     set_seed(arguments.seed)
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
-    arguments = arguments.resolved(task.recipe(encoder))
+    arguments = arguments.resolved(task, encoder)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
-    upload = make_upload(arguments, accelerator)
+    upload = None
+    if arguments.push_to_hub and accelerator.is_main_process:
+        upload = start_upload(arguments.output_dir, arguments.hub_model_id, arguments.hub_token)
     start_trackers(arguments, accelerator)
     log = RunLog(Path(arguments.output_dir) / "log.jsonl", accelerator, append=bool(arguments.resume_from_checkpoint))
 
@@ -65,7 +66,7 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
         best_metric=evaluator.best_metric,
         greater_is_better=task.greater_is_better,
         log=log,
-        after_epoch=lambda epoch: upload(f"Training in progress epoch {epoch - 1}"),
+        after_epoch=lambda epoch: upload and upload(f"Training in progress epoch {epoch - 1}"),
     )
     progress = loop.run()
 
@@ -85,7 +86,8 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     if accelerator.is_main_process:
         save_pretrained(model, preparation.tokenizer, arguments.output_dir)
         write_outputs(arguments, run, predictions, task.labels)
-        upload("End of training")
+        if upload:
+            upload("End of training")
         print(summary(run, arguments.output_dir))
     for tracker in accelerator.trackers:
         tracker.finish()
@@ -121,13 +123,6 @@ def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
     accelerator.init_trackers("hf_blosan", config=options)
     if not accelerator.trackers and accelerator.is_main_process:
         logger.warning("--with_tracking: no experiment tracker is installed, only log.jsonl is written")
-
-
-def make_upload(arguments: RunArguments, accelerator: Accelerator) -> Callable[[str], None]:
-    """A function that uploads the output folder with a commit message; it does nothing without `--push_to_hub`."""
-    if arguments.push_to_hub and accelerator.is_main_process:
-        return start_upload(arguments.output_dir, arguments.hub_model_id, arguments.hub_token)
-    return lambda message: None
 
 
 def write_outputs(arguments: RunArguments, run: dict[str, Any], predictions: Any, labels: tuple[str, ...]) -> None:

@@ -195,13 +195,10 @@ def _gated(first, second, first_input, second_input, first_weight, second_weight
     *biases, mask = biases_and_mask
     first_input = first if first_input is None else first_input
     second_input = second if second_input is None else second_input
-    gate = torch.sigmoid(F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + _sum(biases))
+    bias = sum(x for x in biases if x is not None)
+    gate = torch.sigmoid(F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + bias)
     mixed = gate * first + (1 - gate) * second
     return mixed if mask is None else mixed * mask[..., None]
-
-
-def _sum(tensors):
-    return sum(x for x in tensors if x is not None)
 
 
 class _FusionGate(torch.autograd.Function):
