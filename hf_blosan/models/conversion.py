@@ -4,6 +4,7 @@ Models are saved in the present form. The mapping belongs to the class that load
 so that code that comes with different checkpoints can be loaded side by side.
 """
 
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming, WeightTransform
 
@@ -46,3 +47,13 @@ def conversions_from_earlier_forms(model: nn.Module) -> list[WeightTransform]:
         if isinstance(heads, HeadLinear)
         for part in ("weight", "bias")
     ]
+
+
+def has_int8_table(state_dict: dict | None, checkpoint_files: list[str] | None) -> bool:
+    """Whether a checkpoint stores the word table as int8: it then has scales."""
+    names = set(state_dict or ())
+    for path in () if state_dict else checkpoint_files or ():
+        if str(path).endswith(".safetensors"):
+            with safe_open(path, framework="pt") as tensors:
+                names.update(tensors.keys())
+    return any(name.endswith("word_embeddings.scale") for name in names)

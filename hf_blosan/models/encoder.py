@@ -1,5 +1,6 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
+import copy
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
@@ -10,8 +11,8 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.utils import ModelOutput
 
-from .configuration_base import SentenceEncoderConfig
-from .conversion import conversions_from_earlier_forms
+from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
+from .conversion import conversions_from_earlier_forms, has_int8_table
 from .equations import IMPLEMENTATIONS
 from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, Layer, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
@@ -46,18 +47,24 @@ class WordEmbeddings(nn.Embedding):
 
     With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
     of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors. ``weight`` has
-    the rows that can be trained, ``fixed_weight`` those that follow them; it is ``None`` if there are none.
+    the rows that can be trained, ``fixed_weight`` those that follow them; it is ``None`` if there are none. With
+    ``embedding_dtype="int8"`` they hold integers, and ``scale`` and ``fixed_scale`` a factor per row.
     """
 
     def __init__(self, config: SentenceEncoderConfig):
-        num_trained = config.vocab_size - config.num_fixed_embeddings
+        num_trained, size = config.vocab_size - config.num_fixed_embeddings, config.embedding_size
         padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
-        super().__init__(num_trained, config.embedding_size, padding_idx=padding_idx)
-        self.frozen = config.embedding_trainable == "none"
-        self.freeze()
-        # A buffer (saved with the model), because from_pretrained makes every parameter trainable.
+        own = {} if config.embedding_dtype == "float32" else {"dtype": getattr(torch, config.embedding_dtype)}
+        weight = torch.zeros(num_trained, size, **own)
+        trainable = weight.is_floating_point() and config.embedding_trainable != "none"
+        super().__init__(num_trained, size, padding_idx=padding_idx, _weight=weight, _freeze=not trainable)
+        # Frozen by choice; an int8 table cannot be trained at all.
+        self.frozen, self.is_int8 = config.embedding_trainable == "none", not weight.is_floating_point()
+        # Buffers (saved with the model), because from_pretrained makes every parameter trainable.
         num_fixed = config.num_fixed_embeddings
-        self.register_buffer("fixed_weight", torch.zeros(num_fixed, config.embedding_size) if num_fixed else None)
+        self.register_buffer("fixed_weight", torch.zeros(num_fixed, size, **own) if num_fixed else None)
+        self.register_buffer("scale", torch.ones(num_trained, 1) if self.is_int8 else None)
+        self.register_buffer("fixed_scale", torch.ones(num_fixed, 1) if self.is_int8 and num_fixed else None)
         special = (config.pad_token_id, config.unk_token_id)
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
 
@@ -67,16 +74,35 @@ class WordEmbeddings(nn.Embedding):
             self.weight.requires_grad_(False)
 
     def forward(self, input_ids: Tensor) -> Tensor:
+        if self.is_int8 and self.training and not self.frozen:
+            raise ValueError(
+                'the word table is int8 and cannot be trained; load the model with embedding_dtype="float32", or set '
+                'embedding_trainable="none" to train the layers alone'
+            )
         if self.fixed_weight is None:
-            vectors_BNE = super().forward(input_ids)
+            vectors_BNE = scaled(super().forward(input_ids), input_ids, self.scale)
         else:
-            num_trained = self.num_embeddings
-            fixed_BNE = F.embedding((input_ids - num_trained).clamp(min=0), self.fixed_weight)
-            vectors_BNE = super().forward(input_ids.clamp(max=num_trained - 1))
-            vectors_BNE = torch.where((input_ids >= num_trained)[..., None], fixed_BNE, vectors_BNE)
+            fixed_ids, ids = (
+                (input_ids - self.num_embeddings).clamp(min=0),
+                input_ids.clamp(max=self.num_embeddings - 1),
+            )
+            fixed_BNE = scaled(F.embedding(fixed_ids, self.fixed_weight), fixed_ids, self.fixed_scale)
+            vectors_BNE = scaled(super().forward(ids), ids, self.scale)
+            vectors_BNE = torch.where((input_ids >= self.num_embeddings)[..., None], fixed_BNE, vectors_BNE)
         for token_id in self.zero_ids:
             vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
         return vectors_BNE
+
+    @property
+    def tables(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Rows and, for int8, their scales: of the words that can be trained, and of those that follow, if any."""
+        tables = [(self.weight, self.scale), (self.fixed_weight, self.fixed_scale)]
+        return tables[:1] if self.fixed_weight is None else tables
+
+    @torch.no_grad()
+    def vectors(self) -> Tensor:
+        """The whole table, fixed rows included, (vocab_size, embedding_size), as float32 numbers."""
+        return torch.cat([rows.float() if scale is None else rows.float() * scale for rows, scale in self.tables])
 
     @torch.no_grad()
     def load_vectors(self, matrix) -> None:
@@ -85,13 +111,21 @@ class WordEmbeddings(nn.Embedding):
         Raises:
             ValueError: the array has another shape.
         """
-        tables = [self.weight] if self.fixed_weight is None else [self.weight, self.fixed_weight]
-        matrix = torch.as_tensor(matrix, dtype=self.weight.dtype)
-        expected = (sum(map(len, tables)), self.embedding_dim)
+        matrix = torch.as_tensor(matrix, dtype=torch.float32, device=self.weight.device)
+        expected = (sum(rows.shape[0] for rows, _ in self.tables), self.embedding_dim)
         if tuple(matrix.shape) != expected:
             raise ValueError(f"word vectors of shape {tuple(matrix.shape)} for a table of shape {expected}")
-        for table, rows in zip(tables, matrix.split([len(table) for table in tables]), strict=True):
-            table.copy_(rows)
+        parts = matrix.split([rows.shape[0] for rows, _ in self.tables])
+        for (rows, scale), part in zip(self.tables, parts, strict=True):
+            if scale is not None:  # the largest number of a row becomes 127
+                scale.copy_(part.abs().amax(dim=1, keepdim=True) / 127)
+                part = (part / scale.clamp(min=torch.finfo(torch.float32).tiny)).round()
+            rows.copy_(part)
+
+
+def scaled(codes_BNE: Tensor, ids_BN: Tensor, scale_V1: Tensor | None) -> Tensor:
+    """Rows of a table as numbers, in the dtype of the scale."""
+    return codes_BNE if scale_V1 is None else codes_BNE.to(scale_V1.dtype) * F.embedding(ids_BN, scale_V1)
 
 
 class ContextFusion(Layer):
@@ -195,6 +229,10 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
+            if getattr(module, "is_int8", False):
+                if not getattr(module.weight, "_is_hf_initialized", False):
+                    module.load_vectors(torch.empty_like(module.vectors()).uniform_(-bound, bound))
+                return
             init.uniform_(module.weight, -bound, bound)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 module.weight[module.padding_idx].zero_()
@@ -203,13 +241,20 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; weights are then copied to aligned memory. Reads the names of earlier versions too.
+        """As in transformers, with one more argument. Reads checkpoints of earlier versions too.
 
-        They are mapped from the file, where they may start at any multiple of 4 bytes. Matrix products sum unaligned
-        data in another order, so a loaded model would differ from the saved one in the last bit.
+        Args:
+            embedding_dtype: what the word table is kept in, whatever the checkpoint has: ``"float32"`` (the dtype of
+                the layers), ``"float16"``, ``"bfloat16"`` or ``"int8"``; by default as in the checkpoint.
+
+        Weights are copied to aligned memory: they are mapped from the file, where they may start at any multiple of 4
+        bytes. Matrix products sum unaligned data in another order, so a loaded model would differ from the saved one
+        in the last bit.
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if model.get_input_embeddings().is_int8 != (model.config.embedding_dtype == "int8"):
+            model.set_embedding_dtype(model.config.embedding_dtype)
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
@@ -219,6 +264,13 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
         """As in transformers; also from checkpoints of earlier versions."""
+        stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
+        if model.get_input_embeddings().is_int8 != stored_as_int8:
+            # Read as it is stored; from_pretrained converts it.
+            config = copy.deepcopy(model.config)
+            config.embedding_dtype = "int8" if stored_as_int8 else "float32"
+            with torch.device(model.get_input_embeddings().weight.device):
+                model.set_input_embeddings(WordEmbeddings(config))
         conversions = conversions_from_earlier_forms(model)
         load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or ()), *conversions])
         loaded = PreTrainedModel._load_pretrained_model(
@@ -261,7 +313,54 @@ class SentenceEncoderPreTrainedModel(PreTrainedModel):
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
         self.get_input_embeddings().load_vectors(matrix)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
+        table = self.get_input_embeddings().weight
+        layers = (x.dtype for x in self.parameters() if x is not table and x.is_floating_point())
+        return next(layers, super().dtype)
+
+    def set_embedding_dtype(self, embedding_dtype: str) -> None:
+        """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.
+
+        Raises:
+            ValueError: the name is unknown.
+        """
+        if embedding_dtype not in EMBEDDING_DTYPES:
+            raise ValueError(f"embedding_dtype is {embedding_dtype!r}; choose one of {', '.join(EMBEDDING_DTYPES)}")
+        table, dtype = self.get_input_embeddings(), self.dtype
+        self.config.embedding_dtype = embedding_dtype
+        converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
+        if embedding_dtype in ("float32", "int8"):
+            converted = converted.to(dtype)
+        converted.load_vectors(table.vectors())
+        self.set_input_embeddings(converted)
+
+    def save_pretrained(self, save_directory, *args, embedding_dtype: str | None = None, **kwargs):
+        """As in transformers, with one more argument.
+
+        Args:
+            embedding_dtype: what the word table is stored in, see ``set_embedding_dtype``; the model itself stays as
+                it is. By default as in the model.
+
+        Raises:
+            ValueError: the dtype is unknown, or it is given together with a state_dict.
+        """
+        if embedding_dtype is None:
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("state_dict") is not None:
+            raise ValueError("embedding_dtype converts the model's own word table; leave out state_dict")
+        table, own_dtype = self.get_input_embeddings(), self.config.embedding_dtype
+        try:
+            self.set_embedding_dtype(embedding_dtype)
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.config.embedding_dtype = own_dtype
+            self.set_input_embeddings(table)
+
     def resize_token_embeddings(self, *args, **kwargs):
+        if self.config.embedding_dtype == "int8":
+            raise ValueError('the word table is int8; load the model with embedding_dtype="float32" to resize it')
         if self.config.num_fixed_embeddings:
             raise ValueError(
                 f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
@@ -326,6 +425,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return_dict = config.return_dict if return_dict is None else return_dict
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
+        if config.embedding_dtype != "float32":
+            hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
         tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)

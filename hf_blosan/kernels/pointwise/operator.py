@@ -285,8 +285,8 @@ class _HeadsLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        x, *parameters, y = ctx.saved_tensors
-        if torch.is_grad_enabled() or _is_batched(grad, *ctx.saved_tensors):
+        x, *parameters, y = saved = ctx.saved_tensors
+        if torch.is_grad_enabled() or _is_batched(grad, *saved):
             return _by_torch(_of_heads, ctx, grad, ctx.elu, ctx.num_heads, x, *parameters)
         weights, biases = parameters[: ctx.num_heads], parameters[ctx.num_heads :]
         need_x, need_bias = ctx.needs_input_grad[2], any(ctx.needs_input_grad[3 + ctx.num_heads :])
@@ -325,10 +325,10 @@ class _HeadsFusionGate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, *_):
-        mask, v, attended, *parameters, scores = ctx.saved_tensors
+        mask, v, attended, *parameters, scores = saved = ctx.saved_tensors
         if grad is None:
             return (None,) * (3 + len(parameters))
-        if torch.is_grad_enabled() or _is_batched(grad, *ctx.saved_tensors):
+        if torch.is_grad_enabled() or _is_batched(grad, *saved):
             return _by_torch(_gated_heads, ctx, grad, mask, v, attended, *parameters)
         to_v, to_attended, to_weight, to_bias = OPERATORS.heads_fusion_gate_backward.default(
             grad, v, attended, *_halves(parameters), mask, scores
