@@ -9,7 +9,7 @@ The fast forms are the package ``hf_blosan.kernels``. Where it is not installed 
 checkpoint), the equations are computed for a slice of queries at a time, so that memory stays O(N D).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -33,7 +33,7 @@ from .masks import (
 )
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 1
+INTERFACE = 2
 try:
     from hf_blosan import kernels
 
@@ -52,7 +52,7 @@ def to_onnx() -> bool:
     return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
-def can_use_kernel(implementation: str, *tensors: Tensor, maps: Sequence[nn.Module] = ()) -> bool:
+def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Module] = ()) -> bool:
     """Whether a step of a layer may run as one kernel, on these tensors and on the weights of these linear maps.
 
     Not if the layer is set to ``"eager"``, and not if a map is more than its weight and bias: adapters (LoRA) and
@@ -60,15 +60,35 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Sequence[nn.Modu
     """
     if kernels is None or implementation == "eager" or not all(map(is_plain, maps)):
         return False
-    return kernels.can_use_kernel(*tensors, *(x for map_ in maps for x in map_.parameters()))
+    return kernels.can_use_kernel(*tensors, *_parameters(maps))
 
 
 def is_plain(map_: nn.Module) -> bool:
-    """Whether a linear map is exactly its weight and bias: not a subclass, without hooks, with its own forward."""
-    known = type(map_) is nn.Linear or vars(type(map_)).get("is_linear_map", False)
-    hooks = map_._forward_hooks or map_._forward_pre_hooks or map_._backward_hooks or map_._backward_pre_hooks
+    """Whether a linear map, or that of every head, is exactly its weight and bias, which are ordinary tensors.
+
+    It is no subclass and has no hooks, no forward of its own, and no quantised, sharded or sparse parameters.
+    """
+    own = vars(map_)
+    if type(map_) is not nn.Linear and not vars(type(map_)).get("is_linear_map", False):
+        return False
+    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return False
     # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
-    return known and not hooks and not hasattr(map_, "_hf_hook") and "forward" not in vars(map_)
+    if "_hf_hook" in own or "forward" in own:
+        return False
+    for x in own["_parameters"].values():
+        if x is not None and not (type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided):
+            return False
+    return all(map(is_plain, own["_modules"].values()))
+
+
+def _parameters(maps: Iterable[nn.Module]) -> Iterator[Tensor]:
+    """Of the maps and their heads, in less time than ``parameters()`` takes."""
+    for map_ in maps:
+        for x in map_._parameters.values():
+            if x is not None:
+                yield x
+        yield from _parameters(map_._modules.values())
 
 
 @full_precision

@@ -1,23 +1,22 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
+import copy
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.utils import ModelOutput
 
-from .configuration_base import SentenceEncoderConfig
+from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
+from .conversion import conversions_from_earlier_forms, has_int8_table
+from .embeddings import WordEmbeddings
 from .equations import IMPLEMENTATIONS
-from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadLinear, Layer, with_maps
+from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, Layer, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
 from .saving import CarriesCode
-
-EARLIER_NAMES = {r"embeddings\.fixed_embeddings": "embeddings.word_embeddings.fixed_weight"}
-"""Names of tensors in checkpoints of versions up to 0.1 -> their names now."""
 
 
 @dataclass
@@ -42,59 +41,6 @@ class SentenceEncoderOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
     gates: tuple[Tensor, ...] | None = None
     pooler_attentions: Tensor | None = None
-
-
-class WordEmbeddings(nn.Embedding):
-    """Word vectors, (B, N) ids -> (B, N, embedding_size), in the papers' layout.
-
-    With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
-    of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors. ``weight`` has
-    the rows that can be trained, ``fixed_weight`` those that follow them; it is ``None`` if there are none.
-    """
-
-    def __init__(self, config: SentenceEncoderConfig):
-        num_trained = config.vocab_size - config.num_fixed_embeddings
-        padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
-        super().__init__(num_trained, config.embedding_size, padding_idx=padding_idx)
-        self.frozen = config.embedding_trainable == "none"
-        self.freeze()
-        # A buffer (saved with the model), because from_pretrained makes every parameter trainable.
-        num_fixed = config.num_fixed_embeddings
-        self.register_buffer("fixed_weight", torch.zeros(num_fixed, config.embedding_size) if num_fixed else None)
-        special = (config.pad_token_id, config.unk_token_id)
-        self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
-
-    def freeze(self) -> None:
-        """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
-        if self.frozen:
-            self.weight.requires_grad_(False)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        if self.fixed_weight is None:
-            vectors_BNE = super().forward(input_ids)
-        else:
-            num_trained = self.num_embeddings
-            fixed_BNE = F.embedding((input_ids - num_trained).clamp(min=0), self.fixed_weight)
-            vectors_BNE = super().forward(input_ids.clamp(max=num_trained - 1))
-            vectors_BNE = torch.where((input_ids >= num_trained)[..., None], fixed_BNE, vectors_BNE)
-        for token_id in self.zero_ids:
-            vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
-        return vectors_BNE
-
-    @torch.no_grad()
-    def load_vectors(self, matrix) -> None:
-        """Set the whole table, fixed rows included, from an array of shape (vocab_size, embedding_size).
-
-        Raises:
-            ValueError: the array has another shape.
-        """
-        tables = [self.weight] if self.fixed_weight is None else [self.weight, self.fixed_weight]
-        matrix = torch.as_tensor(matrix, dtype=self.weight.dtype)
-        expected = (sum(map(len, tables)), self.embedding_dim)
-        if tuple(matrix.shape) != expected:
-            raise ValueError(f"word vectors of shape {tuple(matrix.shape)} for a table of shape {expected}")
-        for table, rows in zip(tables, matrix.split([len(table) for table in tables]), strict=True):
-            table.copy_(rows)
 
 
 class ContextFusion(Layer):
@@ -191,12 +137,6 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 init.zeros_(module.bias)
-        elif isinstance(module, HeadLinear):
-            # Each head is a separate matrix: the limit comes from the fans of one head, not of the stacked tensor.
-            bound = (6 / (module.weight.shape[1] + module.weight.shape[2])) ** 0.5
-            init.uniform_(module.weight, -bound, bound)
-            if module.bias is not None:
-                init.zeros_(module.bias)
         elif isinstance(module, (FeatureAttention, FusionGate)):
             init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
@@ -204,6 +144,10 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
+            if getattr(module, "is_int8", False):
+                if not getattr(module.weight, "_is_hf_initialized", False):
+                    module.load_vectors(torch.empty_like(module.vectors()).uniform_(-bound, bound))
+                return
             init.uniform_(module.weight, -bound, bound)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 module.weight[module.padding_idx].zero_()
@@ -212,17 +156,42 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; weights are then copied to aligned memory. Reads the names of earlier versions too.
+        """As in transformers, with one more argument. Reads checkpoints of earlier versions too.
 
-        As mapped from the file they may be unaligned, and matrix products would differ in the last bit.
+        Args:
+            embedding_dtype: what the word table is kept in, whatever the checkpoint has: ``"float32"`` (the dtype of
+                the layers), ``"float16"``, ``"bfloat16"`` or ``"int8"``; by default as in the checkpoint.
+
+        Weights are copied to aligned memory: as mapped from the file they may be unaligned, and matrix products would
+        differ in the last bit.
         """
-        kwargs["key_mapping"] = EARLIER_NAMES | (kwargs.get("key_mapping") or {})
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if model.get_input_embeddings().is_int8 != (model.config.embedding_dtype == "int8"):
+            model.set_embedding_dtype(model.config.embedding_dtype)
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
         model.get_input_embeddings().freeze()  # loading makes every parameter trainable
+        return loaded
+
+    @staticmethod
+    def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
+        """As in transformers; also from checkpoints of earlier versions."""
+        stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
+        if model.get_input_embeddings().is_int8 != stored_as_int8:
+            # Read as it is stored; from_pretrained converts it.
+            config = copy.deepcopy(model.config)
+            config.embedding_dtype = "int8" if stored_as_int8 else "float32"
+            with torch.device(model.get_input_embeddings().weight.device):
+                model.set_input_embeddings(WordEmbeddings(config))
+        conversions = conversions_from_earlier_forms(model)
+        load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or ()), *conversions])
+        loaded = PreTrainedModel._load_pretrained_model(
+            model, state_dict, checkpoint_files, load_config, *args, **kwargs
+        )
+        # transformers would undo them when it saves the model.
+        model._weight_conversions = [x for x in model._weight_conversions if x not in conversions]
         return loaded
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
@@ -259,7 +228,54 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
         self.get_input_embeddings().load_vectors(matrix)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
+        table = self.get_input_embeddings().weight
+        layers = (x.dtype for x in self.parameters() if x is not table and x.is_floating_point())
+        return next(layers, super().dtype)
+
+    def set_embedding_dtype(self, embedding_dtype: str) -> None:
+        """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.
+
+        Raises:
+            ValueError: the name is unknown.
+        """
+        if embedding_dtype not in EMBEDDING_DTYPES:
+            raise ValueError(f"embedding_dtype is {embedding_dtype!r}; choose one of {', '.join(EMBEDDING_DTYPES)}")
+        table, dtype = self.get_input_embeddings(), self.dtype
+        self.config.embedding_dtype = embedding_dtype
+        converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
+        if embedding_dtype in ("float32", "int8"):
+            converted = converted.to(dtype)
+        converted.load_vectors(table.vectors())
+        self.set_input_embeddings(converted)
+
+    def save_pretrained(self, save_directory, *args, embedding_dtype: str | None = None, **kwargs):
+        """As in transformers, with one more argument.
+
+        Args:
+            embedding_dtype: what the word table is stored in, see ``set_embedding_dtype``; the model itself stays as
+                it is. By default as in the model.
+
+        Raises:
+            ValueError: the dtype is unknown, or it is given together with a state_dict.
+        """
+        if embedding_dtype is None:
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("state_dict") is not None:
+            raise ValueError("embedding_dtype converts the model's own word table; leave out state_dict")
+        table, own_dtype = self.get_input_embeddings(), self.config.embedding_dtype
+        try:
+            self.set_embedding_dtype(embedding_dtype)
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.config.embedding_dtype = own_dtype
+            self.set_input_embeddings(table)
+
     def resize_token_embeddings(self, *args, **kwargs):
+        if self.config.embedding_dtype == "int8":
+            raise ValueError('the word table is int8; load the model with embedding_dtype="float32" to resize it')
         if self.config.num_fixed_embeddings:
             raise ValueError(
                 f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
@@ -324,6 +340,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return_dict = config.return_dict if return_dict is None else return_dict
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
+        if config.embedding_dtype != "float32":
+            hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
         tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
