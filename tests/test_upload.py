@@ -10,7 +10,7 @@ from loopback_hub import TOKEN, LoopbackHub, problems
 from small_data import TINY, options, pair_rows, question_rows, write_splits
 
 from hf_blosan.errors import InputError
-from hf_blosan.models.saving import code_in
+from hf_blosan.models.pretrained import code_in
 from hf_blosan.training import main, train
 
 CODE = 11

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from ..models.saving import code_in
+from ..models.pretrained import code_in
 from .files import plain, write_json
 
 if TYPE_CHECKING:
