@@ -77,7 +77,7 @@ def prepared(task_name: str, folder: Path, data_dir: Path) -> tuple[Preparation,
     )
     task = find_task(arguments)
     encoder, config = find_encoder(arguments)
-    arguments = arguments.resolved(task.recipe(encoder))
+    arguments = arguments.resolved(task, encoder)
     preparation = prepare(arguments, task, encoder, config)
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, Accelerator(cpu=True), task_metrics(task))
     return preparation, evaluator
