@@ -27,7 +27,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from .auto import AutoModelForPairRegression
 from .errors import InputError
-from .models.layers import HeadLinear
+from .models.layers_heads import HeadLinear
 from .overrides import check_field_names, parse_config_overrides
 from .tf_variable_names import CONTEXTS, model_rules
 

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.models.layers import HeadLinear
+from hf_blosan.models.layers_heads import HeadLinear
 
 SMALL = {"vocab_size": 20, "embedding_size": 12, "hidden_size": 24, "classifier_size": 6, "num_sentences": 2}
 HEADS = (AutoModel, AutoModelForSequenceClassification, AutoModelForPairRegression)

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from hf_blosan import functional as F
-from hf_blosan.models.layers import DirectionalSelfAttention, HeadLinear, Layer
+from hf_blosan.models.layers import DirectionalSelfAttention, Layer
+from hf_blosan.models.layers_heads import HeadLinear
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 
 

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan.models import attention
-from hf_blosan.models.layers import HeadLinear
+from hf_blosan.models.layers_heads import HeadLinear
 
 SMALL = {"vocab_size": 40, "embedding_size": 12, "hidden_size": 24, "classifier_size": 8}
 FIELDS = {

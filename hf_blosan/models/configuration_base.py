@@ -78,6 +78,10 @@ class SentenceEncoderConfig(PreTrainedConfig):
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
 
+    def __post_init__(self, **kwargs):
+        self.architectures = self.architectures or []
+        super().__post_init__(**kwargs)
+
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property
     def output_attentions(self):

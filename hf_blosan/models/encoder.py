@@ -1,21 +1,17 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
-import copy
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers import initialization as init
 from transformers.utils import ModelOutput
 
-from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
-from .conversion import conversions_from_earlier_forms, has_int8_table
+from .configuration_base import SentenceEncoderConfig
 from .embeddings import WordEmbeddings
-from .equations import IMPLEMENTATIONS
-from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, Layer, with_maps
+from .layers import POOLERS, AttentionMaps, Layer, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
+from .pretrained import SentenceEncoderPreTrainedModel
 
 
 @dataclass
@@ -116,171 +112,6 @@ def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attenti
     else:
         tokens, maps = [module(hidden_BNE, mask_BN, False, *others)[0] for module in modules], None
     return torch.cat(tokens, dim=-1), maps
-
-
-class SentenceEncoderPreTrainedModel(PreTrainedModel):
-    """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
-
-    config: SentenceEncoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
-    accepts_loss_kwargs = False
-    _can_compile_fullgraph = True
-    # Versions up to 0.1 saved a table of fixed word vectors even if it had no rows.
-    _keys_to_ignore_on_load_unexpected = ["fixed_weight$"]
-
-    @torch.no_grad()
-    def _init_weights(self, module):
-        if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, (FeatureAttention, FusionGate)):
-            init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            bound = self.config.initializer_range
-            if getattr(module, "is_int8", False):
-                if not getattr(module.weight, "_is_hf_initialized", False):
-                    module.load_vectors(torch.empty_like(module.vectors()).uniform_(-bound, bound))
-                return
-            init.uniform_(module.weight, -bound, bound)
-            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
-                module.weight[module.padding_idx].zero_()
-            if getattr(module, "fixed_weight", None) is not None:
-                init.zeros_(module.fixed_weight)
-
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        """As in transformers, with one more argument. Reads checkpoints of earlier versions too.
-
-        Args:
-            embedding_dtype: what the word table is kept in, whatever the checkpoint has: ``"float32"`` (the dtype of
-                the layers), ``"float16"``, ``"bfloat16"`` or ``"int8"``; by default as in the checkpoint.
-
-        Weights are copied to aligned memory: they are mapped from the file, where they may start at any multiple of 4
-        bytes. Matrix products sum unaligned data in another order, so a loaded model would differ from the saved one
-        in the last bit.
-        """
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        if model.get_input_embeddings().is_int8 != (model.config.embedding_dtype == "int8"):
-            model.set_embedding_dtype(model.config.embedding_dtype)
-        for tensor in (*model.parameters(), *model.buffers()):
-            if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
-                tensor.data = tensor.data.clone()
-        model.get_input_embeddings().freeze()  # loading makes every parameter trainable
-        return loaded
-
-    @staticmethod
-    def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
-        """As in transformers; also from checkpoints of earlier versions."""
-        stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
-        if model.get_input_embeddings().is_int8 != stored_as_int8:
-            # Read as it is stored; from_pretrained converts it.
-            config = copy.deepcopy(model.config)
-            config.embedding_dtype = "int8" if stored_as_int8 else "float32"
-            with torch.device(model.get_input_embeddings().weight.device):
-                model.set_input_embeddings(WordEmbeddings(config))
-        conversions = conversions_from_earlier_forms(model)
-        load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or ()), *conversions])
-        loaded = PreTrainedModel._load_pretrained_model(
-            model, state_dict, checkpoint_files, load_config, *args, **kwargs
-        )
-        # transformers would undo them when it saves the model.
-        model._weight_conversions = [x for x in model._weight_conversions if x not in conversions]
-        return loaded
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"attn_implementation is {requested_attention!r}; choose one of {', '.join(IMPLEMENTATIONS)}"
-            )
-        return requested_attention or "auto"
-
-    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False):
-        """Choose how attention is computed: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
-
-        They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
-        dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
-
-        Raises:
-            ValueError: the name is unknown.
-        """
-        super().set_attn_implementation(attn_implementation, allow_all_kernels)
-        self.spread_attn_implementation()
-
-    def spread_attn_implementation(self) -> None:
-        """Pass the configuration's choice to the layers, which do not know the configuration."""
-        for module in self.modules():
-            if hasattr(module, "implementation"):
-                module.implementation = self.config._attn_implementation
-
-    def post_init(self):
-        self.spread_attn_implementation()
-        super().post_init()
-
-    def load_word_vectors(self, matrix) -> None:
-        """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
-        self.get_input_embeddings().load_vectors(matrix)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
-        table = self.get_input_embeddings()
-        layers = (x.dtype for x in self.parameters() if x is not table.weight and x.is_floating_point())
-        return next(layers, (table.scale if table.is_int8 else table.weight).dtype)
-
-    def set_embedding_dtype(self, embedding_dtype: str) -> None:
-        """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.
-
-        Raises:
-            ValueError: the name is unknown.
-        """
-        if embedding_dtype not in EMBEDDING_DTYPES:
-            raise ValueError(f"embedding_dtype is {embedding_dtype!r}; choose one of {', '.join(EMBEDDING_DTYPES)}")
-        table, dtype = self.get_input_embeddings(), self.dtype
-        self.config.embedding_dtype = embedding_dtype
-        converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
-        if embedding_dtype in ("float32", "int8"):
-            converted = converted.to(dtype)
-        converted.load_vectors(table.vectors())
-        self.set_input_embeddings(converted)
-
-    def save_pretrained(self, save_directory, *args, embedding_dtype: str | None = None, **kwargs):
-        """As in transformers, with one more argument.
-
-        Args:
-            embedding_dtype: what the word table is stored in, see ``set_embedding_dtype``; the model itself stays as
-                it is. By default as in the model.
-
-        Raises:
-            ValueError: the dtype is unknown, or it is given together with a state_dict.
-        """
-        if embedding_dtype is None:
-            return super().save_pretrained(save_directory, *args, **kwargs)
-        if kwargs.get("state_dict") is not None:
-            raise ValueError("embedding_dtype converts the model's own word table; leave out state_dict")
-        table, own_dtype = self.get_input_embeddings(), self.config.embedding_dtype
-        try:
-            self.set_embedding_dtype(embedding_dtype)
-            return super().save_pretrained(save_directory, *args, **kwargs)
-        finally:
-            self.config.embedding_dtype = own_dtype
-            self.set_input_embeddings(table)
-
-    def resize_token_embeddings(self, *args, **kwargs):
-        if self.config.embedding_dtype == "int8":
-            raise ValueError('the word table is int8; load the model with embedding_dtype="float32" to resize it')
-        if self.config.num_fixed_embeddings:
-            raise ValueError(
-                f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
-                'rows can be added after them; train with embedding_trainable="all" to resize the vocabulary'
-            )
-        return super().resize_token_embeddings(*args, **kwargs)
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
@@ -393,6 +224,9 @@ def fill_empty(token_mask: Tensor | None) -> Tensor | None:
 
 def real_tokens_first(mask_BN: Tensor) -> Tensor:
     """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
+    if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
+        N = mask_BN.shape[1]
+        return (torch.arange(N, device=mask_BN.device) + N * ~mask_BN).argsort(dim=1)
     return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
 
 
@@ -425,7 +259,7 @@ def split_pairs(
     Returns inputs, mask and token mask (2B, N', N') or ``None``.
 
     The tokens of a sentence are moved to the start of its row, so that word order and blocks count from its first
-    word. N' is the length of the longest sentence, or N under ``torch.compile``, whose shapes cannot depend on values.
+    word. N' is the length of the longest sentence, or N in a graph, whose shapes cannot depend on values.
 
     Raises:
         ValueError: there are no token_type_ids, or the token mask has another shape.
@@ -439,7 +273,7 @@ def split_pairs(
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
-    if not torch.compiler.is_compiling():
+    if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(mask_2BN.shape[0], device=inputs.device)[:, None] % inputs.shape[0]

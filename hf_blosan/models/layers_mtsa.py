@@ -3,9 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from .attention import kernels, tensorized_attention
-from .equations import tensorized_attention_weights, weighted_sum
-from .layers import ACTIVATIONS, AttentionMaps, HeadLinear, Layer, mix
+from .attention import kernels
+from .attention_mtsa import tensorized_attention
+from .equations import weighted_sum
+from .equations_mtsa import tensorized_attention_weights
+from .layers import ACTIVATIONS, AttentionMaps, Layer, mix
+from .layers_heads import HeadLinear
 
 
 class TensorizedSelfAttention(Layer):

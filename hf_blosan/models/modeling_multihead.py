@@ -11,7 +11,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_multihead import MultiHeadConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import AttentionMaps, HeadLinear, Layer
+from .layers import AttentionMaps, Layer
+from .layers_heads import HeadLinear
 
 
 def sinusoidal_positions(length: int, size: int, *, formulation="released", device=None) -> Tensor:
