@@ -87,13 +87,15 @@ def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> lis
     """A row for each form of a model."""
     preparation, evaluator = prepared(task_name, folder, arguments.data_dir)
     (split,) = (split for split in evaluator.splits if split.name == "test")
-    models, rows = {}, []
+    models, rows, expected = {}, [], None
     for name, (make, options) in FORMS.items():
         models[name] = model = make(folder, type(preparation.model), **options)
-        figures, _ = evaluator.measure(model)
+        figures, predictions = evaluator.measure(model)
+        expected = predictions if name == "float32" else expected
         figures = {name: round(value, 4) for name, value in figures.items() if name.startswith("test_")}
         row = {"task": task_name, "encoder": preparation.encoder, "form": name, "megabytes": megabytes(model)}
         rows.append(row | {"figures": figures})
+        rows[-1]["changed_predictions"] = round(float((abs(predictions - expected) > 1e-3).mean()), 4)
 
     def predict(model: nn.Module) -> Callable[[], Any]:
         return lambda: evaluator.predict(model, split)
@@ -109,11 +111,16 @@ def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> lis
 
 def markdown(report: dict[str, Any]) -> str:
     lines = ["# Models in fewer bits", "", *surroundings_lines(report["header"]), ""]
-    lines += ["MB: the file with the weights. Speed: rows of the test split a second, in units of float32.", ""]
-    lines += ["| task | form | MB | test figures | speed |", "| --- | --- | ---: | --- | ---: |"]
+    lines += [
+        "MB: the file with the weights. Changed: predictions on the test split that differ from those of float32 (of"
+    ]
+    lines += ["scores, by more than 0.001). Speed: rows of the test split a second, in units of float32.", ""]
+    lines += ["| task | form | MB | test figures | changed | speed |", "| --- | --- | ---: | --- | ---: | ---: |"]
     for row in report["rows"]:
         figures = ", ".join(f"{name.removeprefix('test_')} {value:.4f}" for name, value in row["figures"].items())
-        lines.append(f"| {row['task']} | {row['form']} | {row['megabytes']} | {figures} | {row['speed']:.2f} |")
+        changed = f"{100 * row['changed_predictions']:.1f} %"
+        cells = (row["task"], row["form"], row["megabytes"], figures, changed, f"{row['speed']:.2f}")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 
