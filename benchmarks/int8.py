@@ -70,10 +70,10 @@ def megabytes(model: nn.Module) -> float:
         return round(sum(path.stat().st_size for path in files) / 1e6, 2)
 
 
-def prepared(task_name: str, folder: Path, data_dir: Path) -> tuple[Preparation, Evaluator]:
+def prepared(task_name: str, folder: Path, data_dir: str | None) -> tuple[Preparation, Evaluator]:
     """The trained model of a run, and its task's test split."""
     arguments = RunArguments(
-        task_name=task_name, model_name_or_path=str(folder), data_dir=str(data_dir), output_dir=str(folder), cpu=True
+        task_name=task_name, model_name_or_path=str(folder), data_dir=data_dir, output_dir=str(folder), cpu=True
     )
     task = find_task(arguments)
     encoder, config = find_encoder(arguments)
@@ -130,7 +130,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--run", action="append", required=True, metavar="TASK=DIR", help="a trained model; repeatable"
     )
-    parser.add_argument("--data_dir", type=Path, required=True, help="folder with DIR/<task>/<split>.jsonl.gz")
+    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
     parser.add_argument("--repeats", type=int, default=5, help="samples of each time; default: 5")
     parser.add_argument("--commit", help="to record where git cannot tell it")
