@@ -246,9 +246,9 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
-        table = self.get_input_embeddings().weight
-        layers = (x.dtype for x in self.parameters() if x is not table and x.is_floating_point())
-        return next(layers, super().dtype)
+        table = self.get_input_embeddings()
+        layers = (x.dtype for x in self.parameters() if x is not table.weight and x.is_floating_point())
+        return next(layers, (table.scale if table.is_int8 else table.weight).dtype)
 
     def set_embedding_dtype(self, embedding_dtype: str) -> None:
         """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.
