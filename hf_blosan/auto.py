@@ -3,12 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTextEncoding
+from transformers.models import auto as auto_classes
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from .families import FAMILIES, load, register_configs
-from .families import MODULES as MODULES
 
 
 class LazyClasses(Sequence, tuple):
@@ -58,11 +58,14 @@ def register() -> None:
 
     Configs, which are the keys of the mappings, are imported; models are not.
     """
+    # Where transformers looks for the Auto classes to which a checkpoint with code may refer.
+    auto_classes.AutoModelForPairRegression = AutoModelForPairRegression
     register_configs()
     for stem in FAMILIES.values():
         config = load(f"{stem}Config")
         classifier, regressor = f"{stem}ForSequenceClassification", f"{stem}ForPairRegression"
         AutoModel.register(config, LazyClasses(f"{stem}Model"), exist_ok=True)
+        AutoModelForTextEncoding.register(config, LazyClasses(f"{stem}Model"), exist_ok=True)
         # Of several classes for a config, the Auto class picks the one named in config.architectures, so pipelines and
         # AutoModelForSequenceClassification also load a saved pair regression.
         AutoModelForSequenceClassification.register(config, LazyClasses(classifier, regressor), exist_ok=True)

@@ -13,6 +13,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -26,6 +27,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from .auto import AutoModelForPairRegression
 from .errors import InputError
+from .models.layers_heads import HeadLinear
 from .overrides import check_field_names, parse_config_overrides
 from .tf_variable_names import CONTEXTS, model_rules
 
@@ -54,7 +56,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
         if BOOKKEEPING.search(name):
             continue
         target, leaf = _target_of(name, rules)
-        if target is None or target not in targets:
+        if target is None or not (target in targets or _names_of_heads(target, targets)):
             surplus.append(name)
         else:
             sources[target][leaf] = array
@@ -63,10 +65,25 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
             f"{len(surplus)} variable(s) do not belong to this model: {', '.join(sorted(surplus))}; "
             "check the model type and the configuration"
         )
-    missing = sorted(set(targets) - set(sources))
+    state = {}
+    for target, leaves in sources.items():
+        if target in targets:
+            state[target] = _assemble(target, leaves, targets[target].shape)
+        else:
+            names = _names_of_heads(target, targets)
+            shape = torch.Size([len(names), *reversed(targets[names[0]].shape)])
+            state |= zip(names, HeadLinear.split(_assemble(target, leaves, shape)), strict=True)
+    missing = sorted(set(targets) - set(state))
     if missing:
         raise InputError(f"variables are missing for {', '.join(missing)}; the file holds only part of the model")
-    return {target: _assemble(target, leaves, targets[target].shape) for target, leaves in sources.items()}
+    return state
+
+
+def _names_of_heads(target: str, targets: dict[str, Tensor]) -> list[str]:
+    """The names of each head's parameter, where every head has one."""
+    module, _, part = target.rpartition(".")
+    names = (f"{module}.{h}.{part}" for h in count())
+    return list(takewhile(targets.__contains__, names))
 
 
 def _separate_products(variables: dict[str, Tensor]) -> dict[str, Tensor]:

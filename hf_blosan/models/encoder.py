@@ -5,18 +5,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers import PreTrainedModel
-from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
-from .equations import IMPLEMENTATIONS
-from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadLinear, Layer, with_maps
+from .embeddings import WordEmbeddings
+from .layers import POOLERS, AttentionMaps, Layer, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
-
-EARLIER_NAMES = {r"embeddings\.fixed_embeddings": "embeddings.word_embeddings.fixed_weight"}
-"""Names of tensors in checkpoints of versions up to 0.1 -> their names now."""
+from .pretrained import SentenceEncoderPreTrainedModel
 
 
 @dataclass
@@ -41,59 +36,6 @@ class SentenceEncoderOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
     gates: tuple[Tensor, ...] | None = None
     pooler_attentions: Tensor | None = None
-
-
-class WordEmbeddings(nn.Embedding):
-    """Word vectors, (B, N) ids -> (B, N, embedding_size), in the papers' layout.
-
-    With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
-    of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors. ``weight`` has
-    the rows that can be trained, ``fixed_weight`` those that follow them; it is ``None`` if there are none.
-    """
-
-    def __init__(self, config: SentenceEncoderConfig):
-        num_trained = config.vocab_size - config.num_fixed_embeddings
-        padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
-        super().__init__(num_trained, config.embedding_size, padding_idx=padding_idx)
-        self.frozen = config.embedding_trainable == "none"
-        self.freeze()
-        # A buffer (saved with the model), because from_pretrained makes every parameter trainable.
-        num_fixed = config.num_fixed_embeddings
-        self.register_buffer("fixed_weight", torch.zeros(num_fixed, config.embedding_size) if num_fixed else None)
-        special = (config.pad_token_id, config.unk_token_id)
-        self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
-
-    def freeze(self) -> None:
-        """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
-        if self.frozen:
-            self.weight.requires_grad_(False)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        if self.fixed_weight is None:
-            vectors_BNE = super().forward(input_ids)
-        else:
-            num_trained = self.num_embeddings
-            fixed_BNE = F.embedding((input_ids - num_trained).clamp(min=0), self.fixed_weight)
-            vectors_BNE = super().forward(input_ids.clamp(max=num_trained - 1))
-            vectors_BNE = torch.where((input_ids >= num_trained)[..., None], fixed_BNE, vectors_BNE)
-        for token_id in self.zero_ids:
-            vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
-        return vectors_BNE
-
-    @torch.no_grad()
-    def load_vectors(self, matrix) -> None:
-        """Set the whole table, fixed rows included, from an array of shape (vocab_size, embedding_size).
-
-        Raises:
-            ValueError: the array has another shape.
-        """
-        tables = [self.weight] if self.fixed_weight is None else [self.weight, self.fixed_weight]
-        matrix = torch.as_tensor(matrix, dtype=self.weight.dtype)
-        expected = (sum(map(len, tables)), self.embedding_dim)
-        if tuple(matrix.shape) != expected:
-            raise ValueError(f"word vectors of shape {tuple(matrix.shape)} for a table of shape {expected}")
-        for table, rows in zip(tables, matrix.split([len(table) for table in tables]), strict=True):
-            table.copy_(rows)
 
 
 class ContextFusion(Layer):
@@ -172,101 +114,6 @@ def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attenti
     return torch.cat(tokens, dim=-1), maps
 
 
-class SentenceEncoderPreTrainedModel(PreTrainedModel):
-    """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
-
-    config: SentenceEncoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
-    accepts_loss_kwargs = False
-    _can_compile_fullgraph = True
-    # Versions up to 0.1 saved a table of fixed word vectors even if it had no rows.
-    _keys_to_ignore_on_load_unexpected = ["fixed_weight$"]
-
-    @torch.no_grad()
-    def _init_weights(self, module):
-        if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, HeadLinear):
-            # Each head is a separate matrix: the limit comes from the fans of one head, not of the stacked tensor.
-            bound = (6 / (module.weight.shape[1] + module.weight.shape[2])) ** 0.5
-            init.uniform_(module.weight, -bound, bound)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, (FeatureAttention, FusionGate)):
-            init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            bound = self.config.initializer_range
-            init.uniform_(module.weight, -bound, bound)
-            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
-                module.weight[module.padding_idx].zero_()
-            if getattr(module, "fixed_weight", None) is not None:
-                init.zeros_(module.fixed_weight)
-
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; weights are then copied to aligned memory. Reads the names of earlier versions too.
-
-        They are mapped from the file, where they may start at any multiple of 4 bytes. Matrix products sum unaligned
-        data in another order, so a loaded model would differ from the saved one in the last bit.
-        """
-        kwargs["key_mapping"] = EARLIER_NAMES | (kwargs.get("key_mapping") or {})
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        for tensor in (*model.parameters(), *model.buffers()):
-            if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
-                tensor.data = tensor.data.clone()
-        model.get_input_embeddings().freeze()  # loading makes every parameter trainable
-        return loaded
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"attn_implementation is {requested_attention!r}; choose one of {', '.join(IMPLEMENTATIONS)}"
-            )
-        return requested_attention or "auto"
-
-    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False):
-        """Choose how attention is computed: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
-
-        They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
-        dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
-
-        Raises:
-            ValueError: the name is unknown.
-        """
-        super().set_attn_implementation(attn_implementation, allow_all_kernels)
-        self.spread_attn_implementation()
-
-    def spread_attn_implementation(self) -> None:
-        """Pass the configuration's choice to the layers, which do not know the configuration."""
-        for module in self.modules():
-            if hasattr(module, "implementation"):
-                module.implementation = self.config._attn_implementation
-
-    def post_init(self):
-        self.spread_attn_implementation()
-        super().post_init()
-
-    def load_word_vectors(self, matrix) -> None:
-        """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
-        self.get_input_embeddings().load_vectors(matrix)
-
-    def resize_token_embeddings(self, *args, **kwargs):
-        if self.config.num_fixed_embeddings:
-            raise ValueError(
-                f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
-                'rows can be added after them; train with embedding_trainable="all" to resize the vocabulary'
-            )
-        return super().resize_token_embeddings(*args, **kwargs)
-
-
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
 
@@ -323,6 +170,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return_dict = config.return_dict if return_dict is None else return_dict
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
+        if config.embedding_dtype != "float32":
+            hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
         tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
@@ -375,6 +224,9 @@ def fill_empty(token_mask: Tensor | None) -> Tensor | None:
 
 def real_tokens_first(mask_BN: Tensor) -> Tensor:
     """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
+    if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
+        N = mask_BN.shape[1]
+        return (torch.arange(N, device=mask_BN.device) + N * ~mask_BN).argsort(dim=1)
     return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
 
 
@@ -407,7 +259,7 @@ def split_pairs(
     Returns inputs, mask and token mask (2B, N', N') or ``None``.
 
     The tokens of a sentence are moved to the start of its row, so that word order and blocks count from its first
-    word. N' is the length of the longest sentence, or N under ``torch.compile``, whose shapes cannot depend on values.
+    word. N' is the length of the longest sentence, or N in a graph, whose shapes cannot depend on values.
 
     Raises:
         ValueError: there are no token_type_ids, or the token mask has another shape.
@@ -421,7 +273,7 @@ def split_pairs(
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
-    if not torch.compiler.is_compiling():
+    if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(mask_2BN.shape[0], device=inputs.device)[:, None] % inputs.shape[0]

@@ -152,10 +152,11 @@ class SentenceHeadMixin:
                 "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
                 "tokenize pairs as tokenizer(first, second)"
             )
+        B = inputs.shape[0]
         inputs, mask, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
         name = "input_ids" if inputs_embeds is None else "inputs_embeds"
         encoded = self.model(**{name: inputs}, attention_mask=mask, token_mask=token_mask, **options)
-        return list(encoded.pooler_output.chunk(2)), encoded
+        return list(encoded.pooler_output.unflatten(0, (2, B))), encoded
 
 
 class SequenceClassificationMixin(SentenceHeadMixin):

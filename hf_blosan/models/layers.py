@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from .attention import can_use_kernel, directional_attention, kernels, source2token_attention
 from .equations import directional_attention_weights, source2token_weights, weighted_sum
-from .masks import broadcast_blocks_to_tokens, in_blocks, zero_padding
+from .masks import broadcast_blocks_to_tokens, in_blocks, out_of_blocks, zero_padding
 
 ACTIVATIONS = {
     "elu": F.elu,
@@ -84,11 +84,11 @@ class Layer(nn.Module):
         self.activation, self.dropout = activation, dropout
 
     def drop(self, x: Tensor, map_: nn.Module | None = None) -> Tensor:
-        """dropout(x) for the input of a linear map, with separate elements for each head of a :class:`HeadLinear`."""
+        """dropout(x) for the input of a linear map, with separate elements for each head of a ``HeadLinear``."""
         if not (self.training and self.dropout):
             return x
-        if isinstance(map_, HeadLinear) and x.dim() == 3:
-            x = x[:, None].expand(-1, map_.weight.shape[0], -1, -1)
+        if hasattr(map_, "of_each_head"):
+            x = map_.of_each_head(x)
         return F.dropout(x, self.dropout)
 
     def linear(self, map_: nn.Module, x: Tensor) -> Tensor:
@@ -97,33 +97,16 @@ class Layer(nn.Module):
 
     def dense(self, map_: nn.Module, x: Tensor) -> Tensor:
         """act(W dropout(x) + b): the authors' dense layers apply dropout to their input."""
-        if self.activation == "elu" and self.can_use_kernel(x, maps=[map_]) and map_.bias is not None:
-            if isinstance(map_, HeadLinear):
-                return kernels.heads_linear(self.drop(x, map_), map_.weight, map_.bias, elu=True)
-            return kernels.linear_elu(self.drop(x), map_.weight, map_.bias)
+        if self.activation == "elu" and self.can_use_kernel(x, maps=[map_]):
+            if hasattr(map_, "of_each_head"):
+                return map_.elu(self.drop(x, map_))
+            if map_.bias is not None:
+                return kernels.linear_elu(self.drop(x), map_.weight, map_.bias)
         return ACTIVATIONS[self.activation](self.linear(map_, x))
 
     def can_use_kernel(self, *tensors: Tensor, maps=()) -> bool:
         """Whether a step of this layer may run as one kernel; see attention.py."""
         return can_use_kernel(self.implementation, *tensors, maps=maps)
-
-
-class HeadLinear(nn.Module):
-    """W x + b for every head, (B, N, in) or (B, H, N, in) -> (B, H, N, out)."""
-
-    is_linear_map = True
-    implementation = "auto"
-
-    def __init__(self, num_heads, in_features, out_features, *, bias=True):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_heads, in_features, out_features))
-        self.bias = nn.Parameter(torch.empty(num_heads, out_features)) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if can_use_kernel(self.implementation, x, self.weight):
-            return kernels.heads_linear(x, self.weight, self.bias)
-        y = (x[:, None] if x.dim() == 3 else x) @ self.weight
-        return y if self.bias is None else y + self.bias[:, None].to(y.dtype)
 
 
 class Highway(Layer):
@@ -348,19 +331,24 @@ class MaskedBlockSelfAttention(Layer):
         R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
         local_BND = zero_padding(self.block_attention(mapped_BND, mask_BN, block_length=R), mask_BN)
         if self.fuse_global:
-            options = {"mask": mask_BN, "block_length": R, "implementation": self.implementation}
-            blocks_BMD = source2token_attention(self.pooling_scores(local_BND), local_BND, **options)
-            blocks_BMD, _ = self.global_attention(blocks_BMD, self.block_mask(mask_BN))
+            tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
+            if torch.compiler.is_compiling() and self.mask_padding_blocks:
+                # A block of padding more: torch specialises sizes of 1, here rows of a single block.
+                tensors = (F.pad(x, (0, 0) * (x.dim() - 2) + (0, R)) for x in tensors)
+            scores, values, mask = tensors
+            options = {"mask": mask, "block_length": R, "implementation": self.implementation}
+            blocks_BMD = source2token_attention(scores, values, **options)
+            blocks_BMD, _ = self.global_attention(blocks_BMD, self.block_mask(mask))
         return self.fuse(mapped_BND, local_BND, blocks_BMD), None
 
     def steps(self, tokens_BNE: Tensor, mask_BN: Tensor):
         """The layer with its maps; see :func:`with_maps`."""
         R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
-        (B, N, D), by_block = mapped_BND.shape, {"block_length": R, "output_weights": True}
+        (B, N), by_block = mask_BN.shape, {"block_length": R, "output_weights": True}
         weights_BMRRD = yield "attentions", self.block_attention(mapped_BND, mask_BN, **by_block)
         values_BMRD = in_blocks(mapped_BND, R).unflatten(0, (B, -1))
-        local_BND = weighted_sum(weights_BMRRD, values_BMRD[:, :, None]).reshape(B, -1, D)[:, :N]
-        local_BND = zero_padding(local_BND, mask_BN)
+        local_BMRD = weighted_sum(weights_BMRRD, values_BMRD[:, :, None])
+        local_BND = zero_padding(out_of_blocks(local_BMRD.flatten(0, 1), B, N), mask_BN)
         if self.fuse_global:
             tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
             scores, values, mask = (in_blocks(x, R).unflatten(0, (B, -1)) for x in tensors)

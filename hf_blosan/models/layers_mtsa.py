@@ -3,9 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from .attention import kernels, tensorized_attention
-from .equations import tensorized_attention_weights, weighted_sum
-from .layers import ACTIVATIONS, AttentionMaps, HeadLinear, Layer, mix
+from .attention import kernels
+from .attention_mtsa import tensorized_attention
+from .equations import weighted_sum
+from .equations_mtsa import tensorized_attention_weights
+from .layers import ACTIVATIONS, AttentionMaps, Layer, mix
+from .layers_heads import HeadLinear
 
 
 class TensorizedSelfAttention(Layer):
@@ -108,8 +111,8 @@ class TensorizedSelfAttention(Layer):
         """F v + (1 - F) attended with F = sigmoid(W [v; attended] + b), heads concatenated; and F if requested."""
         undropped = not (self.training and self.dropout) and not output_gate
         if self.gate is not None and undropped and self.can_use_kernel(v_BHND, attended_BHND, maps=[self.gate]):
-            weights = (self.gate.weight, self.gate.bias)
-            return kernels.heads_fusion_gate(v_BHND, attended_BHND, *weights, mask_BN.bool()), None
+            parameters = (self.gate.weights, self.gate.biases)
+            return kernels.heads_fusion_gate(v_BHND, attended_BHND, *parameters, mask_BN.bool()), None
         gate_BHND = None
         if self.gate is not None:
             gate_BHND = torch.sigmoid(self.linear(self.gate, torch.cat([v_BHND, attended_BHND], dim=-1)))

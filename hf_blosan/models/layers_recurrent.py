@@ -3,12 +3,77 @@
 State and output before the first token are 0. Shape suffixes: see equations.py; G is all gates, concatenated.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .attention import is_plain, linear_recurrence
+from .attention import check_implementation, is_plain, kernels, precision, to_onnx
+from .equations import full_precision, scan, upcast
 from .layers import mix
+
+
+@full_precision
+def recurrence(forget: Tensor, values: Tensor) -> Tensor:
+    """The states of a simple recurrent unit (arXiv 1709.02755): c_t = f_t * c_(t-1) + (1 - f_t) * x_t, c_0 = 0.
+
+    Args:
+        forget: gates f between 0 and 1, shape (B, N, D).
+        values: x, shape (B, N, D).
+
+    Returns:
+        c, shape (B, N, D), in the dtype of ``values``.
+    """
+    if not values.shape[1]:
+        return torch.zeros_like(values)
+    forget_NBD, values_NBD = (x.transpose(0, 1) for x in upcast(forget, values))
+
+    def step(state_BD, forget_BD, value_BD):
+        state_BD = forget_BD * state_BD + (1 - forget_BD) * value_BD
+        return state_BD, state_BD
+
+    return for_each_token(step, torch.zeros_like(values_NBD[0]), forget_NBD, values_NBD).to(values.dtype)
+
+
+def for_each_token(step: Callable, state, *tensors: Tensor) -> Tensor:
+    """``step(state, *slices) -> (state, output)`` from the first slice of tensors (N, ...) to the last.
+
+    Returns the outputs, stacked in dimension 1. The loop is one operator in a graph, which so serves every N.
+    """
+    if torch.compiler.is_compiling():
+        return scan(lambda state, slices: step(state, *slices), state, tensors).transpose(0, 1)
+    outputs = []
+    for slices in zip(*(x.unbind() for x in tensors), strict=True):
+        state, output = step(state, *slices)
+        outputs.append(output)
+    return torch.stack(outputs, dim=1)
+
+
+def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "auto") -> Tensor:
+    """The states of a simple recurrent unit (arXiv 1709.02755): c_t = f_t * c_(t-1) + (1 - f_t) * x_t, c_0 = 0.
+
+    Args:
+        forget: gates f between 0 and 1, shape (B, N, D).
+        values: x, shape (B, N, D).
+        implementation: ``"eager"`` computes token by token, all others compute all tokens in one operation. Only
+            ``"eager"`` has second derivatives.
+
+    Returns:
+        c, shape (B, N, D), in the dtype of ``values``.
+
+    Raises:
+        ValueError: the implementation is unknown, or the tensors are not both of one shape (B, N, D).
+    """
+    check_implementation(implementation)
+    if forget.shape != values.shape or values.dim() != 3:
+        raise ValueError(
+            f"gates have shape {tuple(forget.shape)}, values {tuple(values.shape)}; give both the shape (B, N, D)"
+        )
+    if implementation == "eager" or kernels is None or to_onnx():
+        return recurrence(forget, values)
+    dtype = precision(values)
+    return kernels.linear_recurrence(forget.to(dtype), values.to(dtype)).to(values.dtype)
 
 
 class GateMap(nn.Module):
@@ -48,11 +113,12 @@ class LSTM(nn.Module):
     def forward(self, tokens_BNE: Tensor) -> Tensor:
         tokens_BNE = F.dropout(tokens_BNE, self.dropout, self.training)
         plain = is_plain(self.gates.from_input) and is_plain(self.gates.from_state)
-        if self.implementation == "eager" or not plain:
+        # torch.compile would unroll torch's LSTM, one graph for each length.
+        if self.implementation == "eager" or not plain or torch.compiler.is_compiling():
             return self.token_by_token(tokens_BNE)
         bias = self.gates.bias
         tokens_BNE = tokens_BNE.to(bias.dtype)
-        start_1BD = tokens_BNE.new_zeros(1, len(tokens_BNE), self.size)
+        start_1BD = tokens_BNE.new_zeros(1, tokens_BNE.shape[0], self.size)
         # torch adds a second bias, which holds the 1 of the forget gates.
         opened = F.pad(bias.new_ones(self.size), (self.size, 2 * self.size))
         weights = [self.gates.from_input.weight, self.gates.from_state.weight, bias, opened]
@@ -62,15 +128,17 @@ class LSTM(nn.Module):
             return torch.lstm(tokens_BNE, [start_1BD, start_1BD], weights, has_biases=True, num_layers=1, **options)[0]
 
     def token_by_token(self, tokens_BNE: Tensor) -> Tensor:
-        inputs_BNG = self.gates(tokens_BNE)
-        output_BD = memory_BD = inputs_BNG.new_zeros(len(inputs_BNG), self.size)
-        outputs = []
-        for input_BG in inputs_BNG.unbind(1):
+        inputs_NBG = self.gates(tokens_BNE).transpose(0, 1)
+        start_BD = inputs_NBG.new_zeros(inputs_NBG.shape[1], self.size)
+
+        def step(state, input_BG):
+            output_BD, memory_BD = state
             i_BD, f_BD, g_BD, o_BD = (input_BG + self.gates.from_state(output_BD)).chunk(4, dim=-1)
             memory_BD = (f_BD + 1).sigmoid() * memory_BD + i_BD.sigmoid() * g_BD.tanh()
             output_BD = o_BD.sigmoid() * memory_BD.tanh()
-            outputs.append(output_BD)
-        return torch.stack(outputs, dim=1)
+            return (output_BD, memory_BD), output_BD
+
+        return for_each_token(step, (start_BD, start_BD.clone()), inputs_NBG)
 
 
 class GRU(nn.Module):
@@ -92,15 +160,16 @@ class GRU(nn.Module):
         # Tokens first, so that the rows of one step are contiguous.
         tokens_NBE = F.dropout(tokens_BNE, self.dropout, self.training).transpose(0, 1)
         gates_NBG, candidates_NBD = self.gates(tokens_NBE), self.candidate(tokens_NBE)
-        state_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
-        states = []
-        for gates_BG, candidate_BD in zip(gates_NBG.unbind(), candidates_NBD.unbind(), strict=True):
+
+        def step(state_BD, gates_BG, candidate_BD):
             gates_BG = (gates_BG + self.gates.from_state(state_BD)).sigmoid()
             reset_BD, update_BD = gates_BG.chunk(2, dim=-1)
             candidate_BD = (candidate_BD + self.candidate.from_state(reset_BD * state_BD)).tanh()
             state_BD = mix(state_BD, candidate_BD, update_BD)
-            states.append(state_BD)
-        return torch.stack(states, dim=1)
+            return state_BD, state_BD
+
+        start_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
+        return for_each_token(step, start_BD, gates_NBG, candidates_NBD)
 
 
 class FrozenNorm(nn.Module):

@@ -8,6 +8,7 @@ from numbers import Integral
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 DIRECTIONS = ("forward", "backward", "diagonal", "full")
 
@@ -184,18 +185,26 @@ def in_blocks(x: Tensor, block_length: int) -> Tensor:
     """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence padded with zeros."""
     B, N = x.shape[:2]
     num_blocks = (N + block_length - 1) // block_length
-    padding = x.new_zeros(B, num_blocks * block_length - N, *x.shape[2:])
-    return torch.cat([x, padding], dim=1).reshape(B * num_blocks, block_length, *x.shape[2:])
+    # In this form, unlike with cat and reshape, a graph holds for every N.
+    x = F.pad(x, (0, 0) * (x.dim() - 2) + (0, num_blocks * block_length - N))
+    return x.flatten(0, 1).unflatten(0, (B * num_blocks, block_length))
+
+
+def out_of_blocks(rows: Tensor, batch: int, length: int) -> Tensor:
+    """(B M, R, ...) -> (B, N, ...): undoes :func:`in_blocks`."""
+    R = rows.shape[1]
+    tokens = rows.flatten(0, 1).unflatten(0, (batch, (length + R - 1) // R * R))
+    if torch.compiler.is_compiling():  # the strides of a slice would fix N
+        return tokens.index_select(1, torch.arange(length, device=rows.device))
+    return tokens[:, :length]
 
 
 def broadcast_blocks_to_tokens(blocks: Tensor, block_length: int, length: int) -> Tensor:
     """(B, M, ...) -> (B, N, ...): each token gets the vector of its block."""
-    return blocks.repeat_interleave(block_length, dim=1)[:, :length]
+    return blocks.index_select(1, torch.arange(length, device=blocks.device) // block_length)
 
 
 def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], key_mask: Tensor | None) -> Tensor:
-    """``operator(*tensors, key_mask=...)`` with each block as a separate row, (B, N, D) each -> (B, M, ...)."""
-    B, N, _ = tensors[0].shape
-    mask_BN = tensors[0].new_ones(B, N, dtype=torch.bool) if key_mask is None else key_mask.bool()
-    rows = operator(*(in_blocks(x, block_length) for x in tensors), key_mask=in_blocks(mask_BN, block_length))
-    return rows.reshape(B, (N + block_length - 1) // block_length, *rows.shape[1:])
+    """``operator(*tensors, key_mask=...)`` with each block as a separate row, (B, N, D) each -> (B M, ...)."""
+    mask_BN = tensors[0].new_ones(tensors[0].shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool()
+    return operator(*(in_blocks(x, block_length) for x in tensors), key_mask=in_blocks(mask_BN, block_length))

@@ -130,6 +130,7 @@ class RunArguments:
     report_to: str = option("Trackers to report to, by their names in accelerate, or `all` installed ones.", "all")
     push_to_hub: bool = option("Upload the output folder to the Hub after every epoch and at the end.", False)
     hub_model_id: str | None = option("Repository to upload to. Default: the name of the output folder.")
+    hub_private_repo: bool = option("Make a new repository on the Hub private.", False)
     hub_token: str | None = option("Token for the Hub. Default: the stored login.")
 
     def __post_init__(self) -> None:

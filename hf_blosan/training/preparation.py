@@ -23,7 +23,7 @@ from ..data import (
     load_task,
     sentence_lengths,
 )
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..functional import optimal_block_length
 from ..overrides import check_field_names, parse_config_overrides
 from ..tasks import Task, get_task
@@ -304,10 +304,6 @@ def load_model(
 def row_lengths(encoded: Dataset) -> np.ndarray:
     """Cost of each row in tokens: the sentences of a pair are encoded in one batch, padded to the longer."""
     return sentence_lengths(encoded).max(axis=1)
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 def last_line(error: BaseException) -> str:

@@ -11,10 +11,9 @@ from torch.autograd.function import once_differentiable
 
 from ..library import LIBRARY, NAMESPACE, OPERATORS, distinct, has_cpu_kernels, is_recorded
 
-LIBRARY.define("linear_recurrence(Tensor forget, Tensor values) -> Tensor")
-LIBRARY.define(
-    "linear_recurrence_backward(Tensor grad, Tensor forget, Tensor values, Tensor states) -> (Tensor, Tensor)"
-)
+for name in ("linear_recurrence", "linear_recurrence_in_torch"):
+    LIBRARY.define(f"{name}(Tensor forget, Tensor values) -> Tensor")
+    LIBRARY.define(f"{name}_backward(Tensor grad, Tensor forget, Tensor values, Tensor states) -> (Tensor, Tensor)")
 
 
 def linear_recurrence(forget: Tensor, values: Tensor) -> Tensor:
@@ -27,9 +26,11 @@ def linear_recurrence(forget: Tensor, values: Tensor) -> Tensor:
     Returns:
         c, (B, N, D). Differentiable once.
     """
+    has_kernel = values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64) and has_cpu_kernels()
+    name = "linear_recurrence" if has_kernel else "linear_recurrence_in_torch"
     if is_recorded(forget, values):
-        return _LinearRecurrence.apply(*distinct(forget, values))
-    return _forward(forget, values)
+        return _LinearRecurrence.apply(name, *distinct(forget, values))
+    return getattr(OPERATORS, name).default(forget, values)
 
 
 def scan(decay: Tensor, increments: Tensor) -> Tensor:
@@ -43,37 +44,34 @@ def scan(decay: Tensor, increments: Tensor) -> Tensor:
     return increments
 
 
-def _has_kernel(values: Tensor) -> bool:
-    return values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64) and has_cpu_kernels()
-
-
-def _forward(forget: Tensor, values: Tensor) -> Tensor:
-    if _has_kernel(values):
-        return OPERATORS.linear_recurrence.default(forget, values)
+def _forward_in_torch(forget: Tensor, values: Tensor) -> Tensor:
     return scan(forget, (1 - forget) * values)
+
+
+def _backward_in_torch(grad: Tensor, forget: Tensor, values: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+    # The same recurrence from the last token to the first, with gates shifted by one token.
+    total = scan(forget.flip(1).roll(1, dims=1), grad.flip(1)).flip(1)
+    before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
+    return total * (before - values), (1 - forget) * total
 
 
 class _LinearRecurrence(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(forget, values):
-        return _forward(forget, values)
+    def forward(name, forget, values):
+        return getattr(OPERATORS, name).default(forget, values)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs, output)
+        ctx.name, *tensors = inputs
+        ctx.save_for_backward(*tensors, output)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        forget, values, states = ctx.saved_tensors
-        if _has_kernel(values):
-            return OPERATORS.linear_recurrence_backward.default(grad, forget, values, states)
-        # The same recurrence from the last token to the first, with gates shifted by one token.
-        total = scan(forget.flip(1).roll(1, dims=1), grad.flip(1)).flip(1)
-        before = torch.cat([torch.zeros_like(states[:, :1]), states[:, :-1]], dim=1)
-        return total * (before - values), (1 - forget) * total
+        operator = getattr(OPERATORS, f"{ctx.name}_backward").default
+        return None, *operator(grad, *ctx.saved_tensors)
 
 
 def _fake_forward(forget, values):
@@ -84,5 +82,8 @@ def _fake_backward(grad, forget, values, states):
     return values.new_empty(values.shape), values.new_empty(values.shape)
 
 
-torch.library.register_fake(f"{NAMESPACE}::linear_recurrence", _fake_forward, lib=LIBRARY)
-torch.library.register_fake(f"{NAMESPACE}::linear_recurrence_backward", _fake_backward, lib=LIBRARY)
+LIBRARY.impl("linear_recurrence_in_torch", _forward_in_torch, "CompositeExplicitAutograd")
+LIBRARY.impl("linear_recurrence_in_torch_backward", _backward_in_torch, "CompositeExplicitAutograd")
+for name in ("linear_recurrence", "linear_recurrence_in_torch"):
+    torch.library.register_fake(f"{NAMESPACE}::{name}", _fake_forward, lib=LIBRARY)
+    torch.library.register_fake(f"{NAMESPACE}::{name}_backward", _fake_backward, lib=LIBRARY)

@@ -1,0 +1,197 @@
+"""Writes a model as an ONNX graph, which runs without torch: in onnxruntime, in a browser, in other languages.
+
+    python -m hf_blosan.export --model out/disan --output disan.onnx
+
+One graph serves every batch size and length. Its inputs are named as the tokenizer names them, so that
+``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
+``last_hidden_state`` and ``pooler_output`` of an encoder, ``logits`` of a head. If the output is a folder, the graph
+is its ``model.onnx``, beside the configuration and the tokenizer, as in repositories of ``optimum``.
+"""
+
+import os
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoTokenizer, HfArgumentParser, PreTrainedTokenizerBase
+
+from .errors import InputError
+from .families import FAMILIES, MODULES, load
+
+OPSET = 18
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+TOLERANCE = 1e-4
+"""How far the graph may be from the model on random sentences, relative to the largest output."""
+
+
+class Outputs(nn.Module):
+    """A model whose inputs and outputs are tensors in a fixed order."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]):
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, **inputs: Tensor) -> tuple[Tensor, ...]:
+        output = self.model(**inputs, return_dict=True)
+        return tuple(output[name] for name in self.names)
+
+
+def output_names(model: nn.Module) -> tuple[str, ...]:
+    """The outputs of a model's graph."""
+    return ("logits",) if hasattr(model, "classifier") else ("last_hidden_state", "pooler_output")
+
+
+def input_names(model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> tuple[str, ...]:
+    """The inputs of a model's graph: what the tokenizer returns, if there is one."""
+    if tokenizer is None:
+        needed = ("input_ids", "attention_mask")
+        return (*needed, "token_type_ids") if model.config.num_sentences == 2 else needed
+    return tuple(tokenizer.model_input_names)
+
+
+def random_inputs(model: nn.Module, names: tuple[str, ...], batch: int, length: int) -> dict[str, Tensor]:
+    """Sentences or pairs of different lengths, the longest of which have no padding."""
+    generator = torch.Generator().manual_seed(batch * length)
+    lengths_B1 = torch.randint(1, length + 1, (batch, 1), generator=generator)
+    lengths_B1[0] = length
+    positions_N = torch.arange(length)
+    ids_BN = torch.randint(model.config.vocab_size, (batch, length), generator=generator)
+    inputs = {
+        "input_ids": ids_BN,
+        "attention_mask": (positions_N < lengths_B1).long(),
+        "token_type_ids": (positions_N >= (lengths_B1 + 1) // 2).long(),
+    }
+    return {name: inputs[name] for name in names}
+
+
+def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> float:
+    """Write a model as an ONNX graph with inputs (batch, length), and compare the two in onnxruntime.
+
+    Args:
+        model: an encoder of this package, or one with a head.
+        path: the file. Weights of more than 2 GB lie beside it, in a file with ``.data`` added to the name.
+        tokenizer: names the inputs; without one they are ``input_ids``, ``attention_mask`` and, for pairs,
+            ``token_type_ids``.
+
+    Returns:
+        The largest difference between the outputs of the graph and of the model on random sentences.
+
+    Raises:
+        InputError: the packages of the extra ``export`` are missing.
+        RuntimeError: the graph does not compute what the model computes.
+    """
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise InputError(f"export needs {', '.join(missing)}: pip install hf_blosan[export]")
+    path = Path(path)
+    model = model.eval().cpu()
+    names = input_names(model, tokenizer)
+    dynamic = {name: {0: "batch", 1: "length"} for name in names}
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about itself
+        program = torch.onnx.export(
+            Outputs(model, output_names(model)),
+            kwargs=random_inputs(model, names, 3, 23),
+            dynamic_shapes={"inputs": dynamic},
+            input_names=names,
+            output_names=output_names(model),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written in a folder of its own: the name of a file with external data is part of the graph.
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        temporary = Path(folder, path.name)
+        program.save(temporary)
+        difference = largest_difference(model, temporary, names)
+        for file in sorted(Path(folder).iterdir(), reverse=True):  # the graph after its data
+            os.replace(file, path.with_name(file.name))
+    return difference
+
+
+@torch.no_grad()
+def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> float:
+    """The largest difference between the outputs of a graph in onnxruntime and those of its model.
+
+    Raises:
+        RuntimeError: it is too large.
+    """
+    from onnxruntime import InferenceSession
+
+    session = InferenceSession(path, providers=["CPUExecutionProvider"])
+    largest = 0.0
+    for shape in ((2, 9), (5, 40), (1, 1)):
+        inputs = random_inputs(model, names, *shape)
+        found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
+        output = model(**inputs, return_dict=True)
+        for name, value in zip(output_names(model), found, strict=True):
+            difference = float((torch.from_numpy(value) - output[name]).abs().max())
+            if not difference <= TOLERANCE * max(1.0, float(output[name].abs().max())):
+                raise RuntimeError(f"{name} of the graph differs by {difference} from the model's; please report it")
+            largest = max(largest, difference)
+    return largest
+
+
+def load_model(name: str) -> nn.Module:
+    """A saved model in the class that it was saved from, with its head.
+
+    Raises:
+        InputError: there is no model, or it is not one of this package.
+    """
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise InputError(f"no saved model at {name!r}: {str(error).splitlines()[0]}") from error
+    if config.model_type not in FAMILIES:
+        raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {', '.join(FAMILIES)}")
+    architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]
+    if architecture not in MODULES:
+        raise InputError(f"the model at {name!r} is a {architecture}; choose one of {', '.join(MODULES)}")
+    return load(architecture).from_pretrained(name)
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase | None:
+    """The tokenizer saved with a model, if there is one."""
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError):
+        return None
+
+
+@dataclass
+class ExportArguments:
+    """Write a model as an ONNX graph."""
+
+    model: str = field(metadata={"help": "Folder of a saved model, or its name on the Hub."})
+    output: str = field(
+        metadata={"help": "File to write, model.onnx; or a folder for it, the configuration and the tokenizer."}
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    (arguments,) = HfArgumentParser(ExportArguments).parse_args_into_dataclasses(argv)
+    output = Path(arguments.output)
+    to_folder = output.is_dir() or not output.suffix
+    path = output / "model.onnx" if to_folder else output
+    try:
+        model, tokenizer = load_model(arguments.model), load_tokenizer(arguments.model)
+        difference = export_onnx(model, path, tokenizer)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if to_folder:
+        model.config.save_pretrained(output)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(output)
+    print(f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
