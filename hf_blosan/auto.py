@@ -1,4 +1,4 @@
-"""The registration of the encoders with transformers' Auto classes, on import, and the Auto class transformers lacks."""
+"""Registers the encoders with transformers' Auto classes, on import; and the Auto class that transformers lacks."""
 
 from collections import OrderedDict
 from collections.abc import Sequence

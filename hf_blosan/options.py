@@ -1,9 +1,9 @@
 """Options of a command line as fields of a dataclass, read by argparse of the standard library.
 
 The fields mean what they mean to ``transformers.HfArgumentParser``, whose import takes longer than a user wants to
-wait for ``--help``: ``bool`` fields are flags (``--name``, ``--name false``, and ``--no_name`` if the default is true),
-a ``Literal`` is a choice, a ``list`` takes several words, a field without default is required, ``-`` and ``_`` in names
-are the same.
+wait for ``--help``: ``bool`` fields are flags (``--name``, ``--name false``, and ``--no_name`` if the default is
+true), a ``Literal`` is a choice, a ``list`` takes several words, a field without default is required, ``-`` and ``_``
+in names are the same.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str, **settings: Any):
         super().__init__(prog, **({"max_help_position": 30} | settings))
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        flag = action.const is True  # which may be followed by true or false, but rarely is
+        return action.option_strings[0] if flag else super()._format_action_invocation(action)
+
     def _get_help_string(self, action: argparse.Action) -> str | None:
         shown = action.option_strings and not isinstance(action.default, bool | None)
         if not shown or action.default == argparse.SUPPRESS or "Default:" in action.help:
@@ -77,7 +81,10 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Add the fields of a dataclass to a parser, in groups."""
     types_of, target, shown = get_type_hints(options), parser, [parser.prog]
     for entry in fields(options):
-        settings, kind = {"help": entry.metadata.get("help", "").replace("%", "%%")}, _without_none(types_of[entry.name])
+        settings, kind = (
+            {"help": entry.metadata.get("help", "").replace("%", "%%")},
+            _without_none(types_of[entry.name]),
+        )
         several = get_origin(kind) is list
         if several:
             (kind,), settings["nargs"] = get_args(kind), "+"
@@ -100,12 +107,10 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         if "choices" not in settings:
             settings["metavar"] = entry.name.rpartition("_")[2].upper()
         if kind is bool:
-            settings |= {"nargs": "?", "const": True, "metavar": "true|false"}
+            settings |= {"nargs": "?", "const": True}
             target.add_argument(f"--{entry.name}", type=_boolean, **settings)
             if default is True:
-                target.add_argument(
-                    f"--no_{entry.name}", dest=entry.name, action="store_false", help="The opposite."
-                )
+                target.add_argument(f"--no_{entry.name}", dest=entry.name, action="store_false", help="The opposite.")
         else:
             target.add_argument(f"--{entry.name}", type=kind, **settings)
     parser.usage = " ".join([*shown, "[options]"])

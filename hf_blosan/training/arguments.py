@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import InputError
-from ..options import Parser, add_options, option, read_options
+from ..options import Parser, add_options, option, positional, read_options, same_as
 
 if TYPE_CHECKING:
     from ..tasks import Task
@@ -81,9 +81,7 @@ class RunArguments:
         "protocol has no such split; none for your own files."
     )
 
-    encoder: str | None = option(
-        "Encoder to train from scratch, for instance disan, biblosan or mtsa.", group="model"
-    )
+    encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.", group="model")
     model_name_or_path: str | None = option("Saved model to continue from, with its tokenizer and configuration.")
     tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")
     config_overrides: str | None = option('Configuration fields to change: "dropout=0.3,hidden_size=480".')
@@ -205,6 +203,45 @@ class RunArguments:
     def public(self) -> dict[str, Any]:
         """All options as a dictionary, without the secret ones."""
         return {name: value for name, value in asdict(self).items() if name not in SECRETS}
+
+
+@dataclass
+class EvaluateArguments:
+    """Options of ``hf-blosan evaluate``."""
+
+    encoder: ClassVar[None] = None
+    ignore_mismatched_sizes: ClassVar[bool] = False
+
+    model_name_or_path: str = positional("Folder of a saved model, or its name on the Hub.")
+    task_name: str | None = option("Task to evaluate on. Default: the one the model was trained on.", group="data")
+    test_file: str | None = option("Your own rows instead (csv, tsv, json, jsonl or parquet).")
+    dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, instead.")
+    dataset_config_name: str | None = same_as(RunArguments, "dataset_config_name")
+    split: str = option("Split of --dataset_name.", "test")
+    text_column_name: str | None = option("Column of the (first) text of your own rows. Default: see the log.")
+    text_pair_column_name: str | None = same_as(RunArguments, "text_pair_column_name")
+    label_column_name: str | None = same_as(RunArguments, "label_column_name")
+    data_dir: str | None = same_as(RunArguments, "data_dir")
+    max_length: int | None = option("Truncate rows to this many tokens. Default: the tokenizer's limit.")
+    max_eval_samples: int | None = same_as(RunArguments, "max_eval_samples")
+    fold: int = same_as(RunArguments, "fold")
+    num_folds: int | None = same_as(RunArguments, "num_folds")
+    validation_fraction: float | None = same_as(RunArguments, "validation_fraction")
+    seed: int = option("Seed of the held-out splits, as in training.", 42)
+    per_device_eval_batch_size: int = option("Rows per batch and process.", 64, group="computation")
+    cpu: bool = same_as(RunArguments, "cpu")
+    trust_remote_code: bool = same_as(RunArguments, "trust_remote_code")
+    output_file: str | None = option("JSON file for the figures.", group="output")
+    predictions_file: str | None = option("File for the predictions on the test rows, in run_glue's format.")
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("task_name", "test_file", "dataset_name") if getattr(self, name)]
+        if len(given) > 1:
+            raise InputError(f"--{given[0]} and --{given[1]} exclude each other; leave one of them out.")
+        if self.text_pair_column_name and not self.text_column_name:
+            raise InputError(
+                "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
+            )
 
 
 def parse_arguments(argv: list[str] | None = None) -> RunArguments:
