@@ -70,9 +70,8 @@ def make_parser() -> Parser:
     subparsers = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
         description = command.summary[0].upper() + command.summary[1:] + "."
-        subparser = subparsers.add_parser(
-            name, prog=f"hf-blosan {name}", help=command.summary, description=description, epilog=command.epilog
-        )
+        texts = {"help": command.summary, "description": description, "epilog": command.epilog}
+        subparser = subparsers.add_parser(name, prog=f"hf-blosan {name}", **texts)
         add_options(subparser, command.options)
     return parser
 

@@ -91,7 +91,7 @@ def command_line(argv: list[str] | None = None) -> str:
     shown, hide = [], False
     for word in words:
         name, separator, _ = word.removeprefix("--").partition("=")
-        secret = word.startswith("--") and name in SECRETS
+        secret = word.startswith("--") and name.replace("-", "_") in SECRETS
         shown.append("***" if hide else f"--{name}=***" if secret and separator else word)
         hide = secret and not separator
     folder, file = os.path.split(os.path.abspath(program))
