@@ -1,40 +1,14 @@
-"""The table of encoders, their registration with transformers' Auto classes, and the Auto class transformers lacks."""
+"""Registers the encoders with transformers' Auto classes, on import; and the Auto class that transformers lacks."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from importlib import import_module
 
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoModelForTextEncoding
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTextEncoding
 from transformers.models import auto as auto_classes
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-# Model type and the stem of the class names: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
-FAMILIES = {
-    "disan": "DiSAN",
-    "biblosan": "BiBloSAN",
-    "mtsa": "MTSA",
-    "birnn": "BiRNN",
-    "textcnn": "TextCNN",
-    "wordbag": "WordBag",
-    "multihead": "MultiHead",
-}
-MODULES = {
-    stem + suffix: f".models.{kind}_{model_type}"
-    for model_type, stem in FAMILIES.items()
-    for suffix, kind in (
-        ("Config", "configuration"),
-        ("Model", "modeling"),
-        ("ForSequenceClassification", "modeling"),
-        ("ForPairRegression", "modeling"),
-    )
-}
-"""Where each class is defined."""
-
-
-def load(name: str) -> type:
-    """One of the classes in ``MODULES``; its module is imported on first use."""
-    return getattr(import_module(MODULES[name], __package__), name)
+from .families import FAMILIES, load, register_configs
 
 
 class LazyClasses(Sequence, tuple):
@@ -80,19 +54,22 @@ class AutoModelForPairRegression(_BaseAutoModelClass):
 
 
 def register() -> None:
-    """Register every encoder with ``AutoConfig`` and the Auto classes of models; runs on ``import hf_blosan``.
+    """Register every encoder with ``AutoConfig`` and the Auto classes of models; runs when these are imported.
 
     Configs, which are the keys of the mappings, are imported; models are not.
     """
     # Where transformers looks for the Auto classes to which a checkpoint with code may refer.
     auto_classes.AutoModelForPairRegression = AutoModelForPairRegression
-    for model_type, stem in FAMILIES.items():
+    register_configs()
+    for stem in FAMILIES.values():
         config = load(f"{stem}Config")
         classifier, regressor = f"{stem}ForSequenceClassification", f"{stem}ForPairRegression"
-        AutoConfig.register(model_type, config, exist_ok=True)
         AutoModel.register(config, LazyClasses(f"{stem}Model"), exist_ok=True)
         AutoModelForTextEncoding.register(config, LazyClasses(f"{stem}Model"), exist_ok=True)
         # Of several classes for a config, the Auto class picks the one named in config.architectures, so pipelines and
         # AutoModelForSequenceClassification also load a saved pair regression.
         AutoModelForSequenceClassification.register(config, LazyClasses(classifier, regressor), exist_ok=True)
         AutoModelForPairRegression.register(config, LazyClasses(regressor), exist_ok=True)
+
+
+register()

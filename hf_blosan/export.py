@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, HfArgumentParser, PreTrainedTokenizerBase
 
-from .auto import FAMILIES, MODULES, load
 from .errors import InputError
+from .families import FAMILIES, MODULES, load
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

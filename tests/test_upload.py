@@ -152,7 +152,7 @@ class TestBeforeTraining:
         assert not hub.repos
 
     def test_the_hub_cannot_be_reached(self, hub, tmp_path, questions, monkeypatch):
-        remedy = "; check the connection and HF_HUB_OFFLINE, or leave out --push_to_hub"
+        remedy = "; check the connection and HF_HUB_OFFLINE, or do not push"
         for with_status, said in ((503, "the server has a bad day"), (None, "")):
             hub.fail("POST /api/repos/create", with_status=with_status)
             message = self.refused(tmp_path, questions)

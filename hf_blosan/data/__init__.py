@@ -1,9 +1,20 @@
-"""Data: loading tasks from files or the Hub, the generated demo corpus, batches of similar length."""
+"""Data: loading tasks from files or the Hub, the generated demo corpus, batches of similar length.
 
-from .batching import LengthBucketBatchSampler, PaddingCollator, encode_dataset, length_statistics, sentence_lengths
-from .custom import custom_task
-from .demo_corpus import make_demo_corpus
-from .loading import load_task
+Everything is imported on first use; what loads whole data sets needs the extra `train`.
+"""
+
+from importlib import import_module
+
+_LAZY = {
+    "LengthBucketBatchSampler": "batching",
+    "PaddingCollator": "batching",
+    "custom_task": "custom",
+    "encode_dataset": "batching",
+    "length_statistics": "batching",
+    "load_task": "loading",
+    "make_demo_corpus": "demo_corpus",
+    "sentence_lengths": "batching",
+}
 
 __all__ = [
     "LengthBucketBatchSampler",
@@ -15,3 +26,9 @@ __all__ = [
     "make_demo_corpus",
     "sentence_lengths",
 ]
+
+
+def __getattr__(name: str):
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)

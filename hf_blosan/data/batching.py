@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, DatasetDict
 from torch.utils.data import Sampler
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +100,9 @@ def encode_dataset(
     Raises:
         InputError: ``max_length`` is below 1.
     """
-    if isinstance(dataset, DatasetDict):
-        return DatasetDict({s: _encode(rows, tokenizer, max_length, f"{s}: ") for s, rows in dataset.items()})
+    if isinstance(dataset, dict):
+        encoded = {split: _encode(rows, tokenizer, max_length, f"{split}: ") for split, rows in dataset.items()}
+        return type(dataset)(encoded)
     return _encode(dataset, tokenizer, max_length, "")
 
 

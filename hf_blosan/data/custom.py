@@ -10,13 +10,12 @@ from datasets import ClassLabel, Dataset
 
 from ..errors import InputError
 from ..tasks import Source, Task
+from .columns import LABEL_COLUMNS, is_number, text_columns
 from .loading import load_splits
 from .tables import read_table
 
 logger = logging.getLogger(__name__)
 
-LABEL_COLUMNS = ("label", "labels", "score")
-IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
 SPLITS = {
     "train": ("train",),
     "validation": ("validation", "dev", "validation_matched", "val"),
@@ -72,24 +71,13 @@ def custom_task(
     tables |= {split: read_table(path) for split, path in files.items()}
 
     train = tables["train"]
-    label_column = label_column_name or next((name for name in LABEL_COLUMNS if name in train.column_names), None)
-    if label_column is None:
-        raise InputError(
-            f"{where['train']} has no column 'label', 'labels' or 'score'; it has {', '.join(train.column_names)}; "
-            "name the column with --label_column_name"
-        )
-    text_columns = (text_column_name, text_pair_column_name)[: 1 if text_pair_column_name is None else 2]
-    if text_column_name is None:
-        text_columns = _text_columns(train, label_column, where["train"])
-    logger.info("%s: texts from %s, labels from %s", where["train"], " and ".join(text_columns), label_column)
+    names_of_columns = (text_column_name, text_pair_column_name, label_column_name)
+    texts, label_column = choose_columns(train, where["train"], *names_of_columns)
     for split in [split for split in names if split != "train" and not _has_labels(tables[split], label_column)]:
         logger.info("%s has no gold labels and is not used", where[split])
         del tables[split], names[split]
-    labels = {split: _column(table, label_column, where[split]) for split, table in tables.items()}
-    for split, table in tables.items():
-        for column in text_columns:
-            _column(table, column, where[split], may_be_empty=True)
-    columns = {"text_columns": text_columns, "label_column": label_column}
+    labels = {split: read_columns(table, texts, label_column, where[split]) for split, table in tables.items()}
+    columns = {"text_columns": texts, "label_column": label_column}
     hub = None
     if dataset_name is not None:
         hub = Source(location=dataset_name, config=dataset_config_name, splits=names, **columns)
@@ -97,41 +85,55 @@ def custom_task(
     common = {
         "name": name,
         "title": f"{name} ({Path(train_file).name})" if dataset_name is None else name,
-        "num_sentences": len(text_columns),
+        "num_sentences": len(texts),
         "local": Source(location="", splits={}, **columns),
         "hub": hub,
         "files": files,
     }
     values, feature = labels["train"], train.features[label_column]
-    numbers = not isinstance(feature, ClassLabel) and all(map(_is_number, values))
+    numbers = not isinstance(feature, ClassLabel) and all(map(is_number, values))
     if label_column == "score" or numbers and any("." in str(label) for label in values):
-        return Task(**common, **_regression(sum(labels.values(), []), where["train"]))
+        return Task(**common, **regression_fields(sum(labels.values(), []), where["train"]))
     classes = feature.names if isinstance(feature, ClassLabel) else None
-    return Task(**common, **_classification(values, classes, len(text_columns), where["train"]))
+    return Task(**common, **classification_fields(values, classes, len(texts), where["train"]))
+
+
+def choose_columns(
+    table: Dataset,
+    where: str,
+    text_column_name: str | None = None,
+    text_pair_column_name: str | None = None,
+    label_column_name: str | None = None,
+) -> tuple[tuple[str, ...], str]:
+    """The text columns of a table and its label column, as named or by the rules of :func:`custom_task`.
+
+    Raises:
+        InputError: there is no label column or no text column.
+    """
+    label_column = label_column_name or next((name for name in LABEL_COLUMNS if name in table.column_names), None)
+    if label_column is None:
+        raise InputError(
+            f"{where} has no column 'label', 'labels' or 'score'; it has {', '.join(table.column_names)}; "
+            "name the column with --label_column_name"
+        )
+    texts = (text_column_name, text_pair_column_name)[: 1 if text_pair_column_name is None else 2]
+    if text_column_name is None:
+        texts = text_columns(table[:100], where, label_column=label_column)
+    logger.info("%s: texts from %s, labels from %s", where, " and ".join(texts), label_column)
+    return texts, label_column
+
+
+def read_columns(table: Dataset, texts: tuple[str, ...], label_column: str, where: str) -> list:
+    """The labels of a table; raises InputError if a column is missing, or a label or a text is."""
+    for column in texts:
+        _column(table, column, where, may_be_empty=True)
+    return _column(table, label_column, where)
 
 
 def _has_labels(table: Dataset, column: str) -> bool:
     return column in table.column_names and any(
         label is not None and str(label) not in _NO_GOLD_LABEL for label in table[column]
     )
-
-
-def _text_columns(table: Dataset, label_column: str, path: str | Path) -> tuple[str, ...]:
-    if {"sentence1", "sentence2"} <= set(table.column_names):
-        return ("sentence1", "sentence2")
-    named = [column for column in ("sentence1", "text", "sentence") if column in table.column_names]
-    others = [] if named else [c for c in table.column_names if c not in (label_column, *LABEL_COLUMNS, *IDENTIFIERS)]
-    texts = [column for column in others if _is_text(table[:100][column])]
-    if not named and not texts:
-        raise InputError(
-            f"{path} has no text column besides {label_column!r}; name it 'text', or 'sentence1' and 'sentence2', or "
-            "give --text_column_name"
-        )
-    return tuple(named[:1] or texts[:2])
-
-
-def _is_text(values: list) -> bool:
-    return all(isinstance(value, str | None) for value in values) and not all(map(_is_number, values))
 
 
 def _column(table: Dataset, column: str, path: str, *, may_be_empty: bool = False) -> list:
@@ -145,16 +147,10 @@ def _column(table: Dataset, column: str, path: str, *, may_be_empty: bool = Fals
     return values
 
 
-def _is_number(label) -> bool:
-    try:
-        return math.isfinite(float(label))
-    except (TypeError, ValueError):
-        return False
-
-
-def _regression(scores: list, path: str | Path) -> dict:
+def regression_fields(scores: list, path: str | Path) -> dict:
+    """Fields of a regression task with the range of these scores; raises InputError if they define none."""
     for score in scores:
-        if not _is_number(score):
+        if not is_number(score):
             raise InputError(f"{path} or its companions: score {score!r} is not a number; correct or remove that row")
     low, high = math.floor(min(map(float, scores))), math.ceil(max(map(float, scores)))
     if low == high:
@@ -171,8 +167,12 @@ def _regression(scores: list, path: str | Path) -> dict:
     }
 
 
-def _classification(values: list, names: list[str] | None, num_sentences: int, path: str | Path) -> dict:
-    """``names`` are those of a ``ClassLabel``; without them the values are."""
+def classification_fields(values: list, names: list[str] | None, num_sentences: int, path: str | Path) -> dict:
+    """Fields of a classification task with the classes ``names`` or, without them, those that occur in ``values``.
+
+    Raises:
+        InputError: there is only one class, or far too many.
+    """
     if names is None:
         found = {str(value).strip() for value in values}
         integers = all(name.lstrip("-").isdigit() for name in found)

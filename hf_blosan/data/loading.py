@@ -24,7 +24,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from ..errors import InputError
 from ..tasks import Source, Task, get_task
 from .demo_corpus import make_demo_corpus
-from .tables import TABLE_SUFFIXES, read_table
+from .rows import TABLE_SUFFIXES
+from .tables import read_table
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
 from ..errors import InputError
-
-TABLE_SUFFIXES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
-_READABLE = TABLE_SUFFIXES + (".json.gz", ".csv.gz", ".tsv.gz")
+from .rows import READABLE_TABLES, csv_layout
 
 
 def read_table(path: str | Path) -> Dataset:
@@ -33,9 +31,9 @@ def read_table(path: str | Path) -> Dataset:
         raise InputError(
             f"data file {path} does not exist; give the path of a .jsonl, .json, .csv, .tsv or .parquet file"
         )
-    suffix = next((suffix for suffix in _READABLE if path.name.endswith(suffix)), None)
+    suffix = next((suffix for suffix in READABLE_TABLES if path.name.endswith(suffix)), None)
     if suffix is None:
-        raise InputError(f"data file {path} is of an unknown type; use one that ends in {', '.join(_READABLE)}")
+        raise InputError(f"data file {path} is of an unknown type; use one that ends in {', '.join(READABLE_TABLES)}")
     try:
         kind, options = (suffix.split(".")[1].removesuffix("l"), {})
         if kind != "parquet" and _is_empty(path, header=kind != "json"):
@@ -63,7 +61,7 @@ def _is_empty(path: Path, header: bool) -> bool:
 
 
 def _csv_options(path: Path, suffix: str) -> dict:
-    layout = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if suffix.startswith(".tsv") else {"delimiter": ","}
+    layout = csv_layout(suffix)
     with _open_text(path) as file:
         columns = next(csv.reader(file, **layout), [])
     # Declared as text because pandas would turn empty cells into NaN and "007" into 7.

@@ -53,7 +53,7 @@ class Uploads:
                 sentence = f"the Hub rejects the repository {name!r} ({reason(error)})"
                 raise InputError(f"{sentence}; check --hub_model_id and --hub_token") from error
             sentence = f"the Hub at {self.api.endpoint} cannot be reached ({reason(error)})"
-            remedy = "check the connection and HF_HUB_OFFLINE, or leave out --push_to_hub"
+            remedy = "check the connection and HF_HUB_OFFLINE, or do not push"
             raise InputError(f"{sentence}; {remedy}") from error
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")

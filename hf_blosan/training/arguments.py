@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+import sys
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import InputError
+from ..options import Parser, add_options, option, positional, read_options, same_as
 
 if TYPE_CHECKING:
     from ..tasks import Task
@@ -49,17 +50,11 @@ MAY_BE_ZERO = ("early_stopping_patience", "num_warmup_steps", "fold", "num_folds
 """Numbers that are 0 or more; all others are more than 0."""
 
 
-def option(text: str, default: Any = None) -> Any:
-    """A dataclass field with help text for `transformers.HfArgumentParser`."""
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass
 class RunArguments:
     """All options of a run. Options left at None are filled from the task's recipe for the encoder (the paper's)."""
 
-    # Data
-    task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.")
+    task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.", group="data")
     train_file: str | None = option(
         "Training data (csv, tsv, json, jsonl or parquet). With --task_name it replaces the task's training split; "
         "without, it defines a custom task."
@@ -86,8 +81,7 @@ class RunArguments:
         "protocol has no such split; none for your own files."
     )
 
-    # Model
-    encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.")
+    encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.", group="model")
     model_name_or_path: str | None = option("Saved model to continue from, with its tokenizer and configuration.")
     tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")
     config_overrides: str | None = option('Configuration fields to change: "dropout=0.3,hidden_size=480".')
@@ -103,8 +97,9 @@ class RunArguments:
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)
 
-    # Optimisation
-    optimizer: Literal["adadelta", "adam", "adamw"] | None = option("Optimiser. Default: the recipe's.")
+    optimizer: Literal["adadelta", "adam", "adamw"] | None = option(
+        "Optimiser. Default: the recipe's.", group="optimisation"
+    )
     learning_rate: float | None = option("Learning rate. Default: the recipe's; 0.5 or 1e-3 for another optimiser.")
     weight_decay: float = option("Weight decay inside the optimiser (decoupled with adamw).", 0.0)
     l2: float | None = option("Factor of the L2 term in the loss, over the matrices that the papers regularise.")
@@ -124,8 +119,7 @@ class RunArguments:
     seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
 
-    # Output
-    output_dir: str | None = option("Folder for the best model, its card, the log and the figures.")
+    output_dir: str | None = option("Folder for the best model, its card, the log and the figures.", group="output")
     results_file: str | None = option("JSON file for the record (command, versions, data, figures) of the run.")
     checkpointing_steps: str | None = option("Updates between checkpoints, or `epoch` for one after each.")
     resume_from_checkpoint: str | None = option("Checkpoint to resume from, with exactly the same result.")
@@ -211,20 +205,53 @@ class RunArguments:
         return {name: value for name, value in asdict(self).items() if name not in SECRETS}
 
 
+@dataclass
+class EvaluateArguments:
+    """Options of ``hf-blosan evaluate``."""
+
+    encoder: ClassVar[None] = None
+    ignore_mismatched_sizes: ClassVar[bool] = False
+
+    model_name_or_path: str = positional("Folder of a saved model, or its name on the Hub.")
+    task_name: str | None = option("Task to evaluate on. Default: the one the model was trained on.", group="data")
+    test_file: str | None = option("Your own rows instead (csv, tsv, json, jsonl or parquet).")
+    dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, instead.")
+    dataset_config_name: str | None = same_as(RunArguments, "dataset_config_name")
+    split: str = option("Split of --dataset_name.", "test")
+    text_column_name: str | None = option("Column of the (first) text of your own rows. Default: see the log.")
+    text_pair_column_name: str | None = same_as(RunArguments, "text_pair_column_name")
+    label_column_name: str | None = same_as(RunArguments, "label_column_name")
+    data_dir: str | None = same_as(RunArguments, "data_dir")
+    max_length: int | None = option("Truncate rows to this many tokens. Default: the tokenizer's limit.")
+    max_eval_samples: int | None = same_as(RunArguments, "max_eval_samples")
+    fold: int = same_as(RunArguments, "fold")
+    num_folds: int | None = same_as(RunArguments, "num_folds")
+    validation_fraction: float | None = same_as(RunArguments, "validation_fraction")
+    seed: int = option("Seed of the held-out splits, as in training.", 42)
+    per_device_eval_batch_size: int = option("Rows per batch and process.", 64, group="computation")
+    cpu: bool = same_as(RunArguments, "cpu")
+    trust_remote_code: bool = same_as(RunArguments, "trust_remote_code")
+    output_file: str | None = option("JSON file for the figures.", group="output")
+    predictions_file: str | None = option("File for the predictions on the test rows, in run_glue's format.")
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("task_name", "test_file", "dataset_name") if getattr(self, name)]
+        if len(given) > 1:
+            raise InputError(f"--{given[0]} and --{given[1]} exclude each other; leave one of them out.")
+        if self.text_pair_column_name and not self.text_column_name:
+            raise InputError(
+                "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
+            )
+
+
 def parse_arguments(argv: list[str] | None = None) -> RunArguments:
     """Read the options of a command line (default: `sys.argv`).
 
     Raises:
         InputError: an option is unknown or has a value of the wrong type or range, or two options exclude each other.
     """
-    from transformers import HfArgumentParser
-
-    description = "Train a sentence encoder on a task and evaluate it."
-    parser = HfArgumentParser(RunArguments, description=description, exit_on_error=False)
-    try:
-        arguments, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
-    except argparse.ArgumentError as error:
-        raise InputError(f"{error}; run_glue_style.py --help describes every option") from error
-    if unknown:
-        raise InputError(f"unknown option {unknown[0]!r}; run_glue_style.py --help lists them all")
-    return arguments
+    parser = Parser(prog="run_glue_style.py", description="Train a sentence encoder on a task and evaluate it.")
+    add_options(parser, RunArguments)
+    namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+    parser.refuse(unknown, RunArguments)
+    return read_options(namespace, RunArguments)

@@ -1,4 +1,4 @@
-"""JSON files that are never half written. Knows nothing of training, so every module here may import it."""
+"""Files that are never half written. Knows nothing of training, so every module here may import it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ def plain(content: Any) -> Any:
     return content if isinstance(content, (str, int, float, bool, type(None))) else str(content)
 
 
-def write_json(path: str | Path, content: Any) -> None:
-    """Write `content` as indented JSON, atomically."""
+def write_text(path: str | Path, content: str) -> None:
+    """Write a text file, atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.write_text(content, encoding="utf-8")
     os.replace(temporary, path)
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write `content` as indented JSON, atomically."""
+    write_text(path, json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n")

@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig
 
 from ..hub.model_card import figure_table
 from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
-from .files import plain
+from .files import plain, write_text
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -64,10 +64,8 @@ class RunLog:
 
 def write_predictions(path: str | Path, predictions: np.ndarray, labels: tuple[str, ...] = ()) -> None:
     """Write predictions in run_glue's format: a header, then row number and label or score."""
-    with Path(path).open("w", encoding="utf-8") as file:
-        file.write("index\tprediction\n")
-        for row, prediction in enumerate(predictions):
-            file.write(f"{row}\t{labels[int(prediction)] if labels else f'{prediction:.4f}'}\n")
+    shown = (labels[int(prediction)] if labels else f"{prediction:.4f}" for prediction in predictions)
+    write_text(path, "".join(["index\tprediction\n", *(f"{row}\t{text}\n" for row, text in enumerate(shown))]))
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
@@ -93,12 +91,15 @@ def command_line(argv: list[str] | None = None) -> str:
     shown, hide = [], False
     for word in words:
         name, separator, _ = word.removeprefix("--").partition("=")
-        secret = word.startswith("--") and name in SECRETS
+        secret = word.startswith("--") and name.replace("-", "_") in SECRETS
         shown.append("***" if hide else f"--{name}=***" if secret and separator else word)
         hide = secret and not separator
     folder, file = os.path.split(os.path.abspath(program))
     if file == "__main__.py":
-        return shlex.join(["python", "-m", f"hf_blosan.{os.path.basename(folder)}", *shown])
+        package = os.path.basename(folder)
+        return shlex.join(["python", "-m", package if package == "hf_blosan" else f"hf_blosan.{package}", *shown])
+    if file.removesuffix(".exe") == "hf-blosan":
+        return shlex.join(["hf-blosan", *shown])
     relative = os.path.relpath(program)
     return shlex.join(["python", file if relative.startswith(os.pardir) else relative, *shown])
 
@@ -218,21 +219,25 @@ def record(
     )
 
 
-def summary(run: dict[str, Any], output_dir: str) -> str:
-    """Summary for the terminal: a table of the figures, and where the files are."""
-    table = figure_table(run)
+def figure_lines(table: dict[str, dict[str, float]]) -> list[str]:
+    """Figures by split and metric as a table for the terminal."""
     metrics = list(dict.fromkeys(metric for row in table.values() for metric in row))
     width = max(map(len, table))
     lines = [" " * width + "".join(f"  {metric:>12}" for metric in metrics)]
     for split, row in table.items():
         cells = (f"{row[metric]:.4f}" if metric in row else "" for metric in metrics)
         lines.append(f"{split:<{width}}" + "".join(f"  {cell:>12}" for cell in cells))
+    return lines
+
+
+def summary(run: dict[str, Any], output_dir: str) -> str:
+    """Summary for the terminal: a table of the figures, and where the files are."""
     training = run["training"]
     return "\n".join(
         [
             f"{run['encoder']} on {run['task']['title']}: best model after {training['best_step']} of "
             f"{training['steps']} updates, {training['seconds']:.0f} s of training",
-            *lines,
+            *figure_lines(figure_table(run)),
             f"Model, tokenizer and card (README.md), log.jsonl and all_results.json are in {output_dir}",
         ]
     )

@@ -1,0 +1,112 @@
+"""The command ``hf-blosan``: one table of commands, each a thin layer over a function of the package.
+
+Nothing heavy is imported before the arguments are parsed, so that ``--help`` and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+from ..errors import InputError
+from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
+from ..options import Parser, add_options, read_options
+from ..training.arguments import EvaluateArguments, RunArguments
+from ..version import __version__
+from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
+from .lists import encoder_list, task_list
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        summary: one line for ``hf-blosan --help``.
+        options: dataclass of its options, in a module that imports nothing heavy.
+        function: ``"module:function"``, which takes the options and returns the exit status.
+        epilog: the end of its help.
+    """
+
+    summary: str
+    options: type
+    function: str
+    epilog: str = ""
+
+
+COMMANDS = {
+    "train": Command(
+        "train an encoder on a task or your own data",
+        RunArguments,
+        "hf_blosan.cli.adapters:train",
+        f"tasks:\n{task_list()}\n\nencoders:\n{encoder_list()}",
+    ),
+    "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.cli.adapters:evaluate"),
+    "predict": Command(
+        "labels or scores for a file of any size", PredictArguments, "hf_blosan.inference.stream:predict"
+    ),
+    "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
+    "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),
+    "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.cli.adapters:export"),
+    "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.cli.adapters:card"),
+    "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.cli.adapters:push"),
+    "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.lists:tasks"),
+    "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.lists:encoders"),
+}
+"""Every command. A new one is one entry."""
+
+
+def make_parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(
+        prog="hf-blosan",
+        usage="%(prog)s COMMAND [options]",
+        description="Sentence encoders by self-attention: DiSAN, Bi-BloSAN, MTSA.",
+        epilog="hf-blosan COMMAND --help describes a command.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    subparsers = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        description = command.summary[0].upper() + command.summary[1:] + "."
+        texts = {"help": command.summary, "description": description, "epilog": command.epilog}
+        subparser = subparsers.add_parser(name, prog=f"hf-blosan {name}", **texts)
+        add_options(subparser, command.options)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status: 2 after an error in the input, 130 after an interruption."""
+    try:
+        parser = make_parser()
+        namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+        if namespace.command is None:
+            parser.refuse(unknown, NoArguments)
+            parser.print_help()
+            return 0
+        command = COMMANDS[namespace.command]
+        parser.refuse(unknown, command.options)
+        options = read_options(namespace, command.options)
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+        logging.getLogger("hf_blosan").setLevel(logging.INFO)
+        return load(command.function)(options)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"\n{error or 'interrupted'}", file=sys.stderr)
+        return 130
+
+
+def load(function: str):
+    """The function of a command.
+
+    Raises:
+        InputError: a package that it needs is not installed.
+    """
+    module, _, name = function.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        raise InputError(f"this command needs more packages ({error}); pip install hf_blosan[train]") from error

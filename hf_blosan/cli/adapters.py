@@ -1,0 +1,55 @@
+"""The commands that hand their options to functions of other parts of the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import InputError
+from ..training.arguments import EvaluateArguments, RunArguments
+from .arguments import CardArguments, ExportArguments, PushArguments
+
+
+def train(options: RunArguments) -> int:
+    """As `run_glue_style.py`."""
+    from ..training import main
+
+    return main(options.to_argv())
+
+
+def evaluate(options: EvaluateArguments) -> int:
+    """Figures of a saved model."""
+    from ..training import evaluate as function
+
+    function(options)
+    return 0
+
+
+def export(options: ExportArguments) -> int:
+    """As `python -m hf_blosan.export`."""
+    from ..export import main
+
+    return main(["--model", options.model, "--output", options.output])
+
+
+def card(options: CardArguments) -> int:
+    """As `python -m hf_blosan.hub.model_card`."""
+    from ..hub.model_card import main
+
+    return main([*options.results, "--output_dir", options.output_dir])
+
+
+def push(options: PushArguments) -> int:
+    """Upload a folder; the repository is made if there is none.
+
+    Raises:
+        InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.
+    """
+    from ..hub import Uploads
+
+    folder = Path(options.folder)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"no saved model in {options.folder}; give the folder of one, with its config.json")
+    uploads = Uploads(folder, options.hub_model_id, options.hub_token, private=options.hub_private_repo)
+    uploads.finish(options.commit_message)
+    print(f"{uploads.api.endpoint}/{uploads.repo_id}")
+    return 0

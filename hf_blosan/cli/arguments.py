@@ -1,0 +1,40 @@
+"""Options of the commands whose functions have a command line of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..options import option, positional, same_as
+from ..training.arguments import RunArguments
+
+
+@dataclass
+class ExportArguments:
+    """Options of ``hf-blosan export``."""
+
+    model: str = positional("Folder of a saved model, or its name on the Hub.")
+    output: str = positional("File to write, model.onnx; or a folder for it, the configuration and the tokenizer.")
+
+
+@dataclass
+class CardArguments:
+    """Options of ``hf-blosan card``."""
+
+    results: list[str] = positional("JSON files written by `train --results_file`.")
+    output_dir: str = option("Folder for the cards, one NAME.md for every file.", ".", group="output")
+
+
+@dataclass
+class PushArguments:
+    """Options of ``hf-blosan push``."""
+
+    folder: str = positional("Folder of a saved model.")
+    hub_model_id: str | None = option("Repository to upload to. Default: the name of the folder.", group="Hub")
+    hub_private_repo: bool = same_as(RunArguments, "hub_private_repo")
+    hub_token: str | None = same_as(RunArguments, "hub_token")
+    commit_message: str = option("Message of the commit.", "Upload model")
+
+
+@dataclass
+class NoArguments:
+    """A command without options."""

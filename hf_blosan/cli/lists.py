@@ -1,0 +1,34 @@
+"""Tasks and encoders, one line each."""
+
+from __future__ import annotations
+
+from ..families import DESCRIPTIONS, FAMILIES
+from ..tasks import TASKS
+from .arguments import NoArguments
+
+
+def task_list() -> str:
+    """Name, title, and what a row is."""
+    lines = []
+    for task in TASKS.values():
+        rows = "pairs" if task.num_sentences == 2 else "texts"
+        kind = "scores" if task.problem == "regression" else f"{len(task.labels)} classes"
+        lines.append(f"  {task.name:<18}{task.title} ({rows}, {kind})")
+    return "\n".join(lines)
+
+
+def encoder_list() -> str:
+    """Model type and description."""
+    return "\n".join(f"  {name:<18}{DESCRIPTIONS.get(name, FAMILIES[name])}" for name in FAMILIES)
+
+
+def tasks(options: NoArguments) -> int:
+    """Print the tasks; return the exit status."""
+    print(task_list())
+    return 0
+
+
+def encoders(options: NoArguments) -> int:
+    """Print the encoders; return the exit status."""
+    print(encoder_list())
+    return 0

@@ -1,0 +1,144 @@
+"""Rows of a file or of standard input, one after the other: a file of any size takes no more memory than a small one.
+
+Needs nothing but Python, and pyarrow for Parquet.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from ..errors import InputError, first_line
+
+TABLE_SUFFIXES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
+READABLE_TABLES = TABLE_SUFFIXES + (".json.gz", ".csv.gz", ".tsv.gz")
+READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
+_ROWS_AT_ONCE = 1024  # of Parquet
+
+
+class Rows:
+    """The rows of a file as dictionaries; used in a ``with`` statement.
+
+    CSV, TSV and JSON are read as by :func:`hf_blosan.data.tables.read_table`; only a list of objects in one JSON
+    document is read as a whole. A text file has one text per line, whose column is ``text``.
+
+    Args:
+        path: the file, or ``-`` for standard input with one JSON object or one text per line.
+
+    Attributes:
+        name: what the rows are called in messages.
+        total, unit: what :attr:`position` counts to: ``B`` of the file, or ``rows`` of a Parquet file; ``None`` for
+            standard input.
+
+    Raises:
+        InputError: the file does not exist, has another type, or cannot be parsed at some row, which is named.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path, self.name, self.total, self.unit = Path(path), str(path), None, "rows"
+        self._number, self._file = 0, None
+        if self.name == "-":
+            self.name = "standard input"
+            self._rows = _lines_or_json(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig"))
+            return
+        if not self.path.is_file():
+            raise InputError(f"data file {path} does not exist; give a file, or - for standard input")
+        suffix = next((suffix for suffix in READABLE_ROWS if self.path.name.endswith(suffix)), None)
+        if suffix is None:
+            raise InputError(
+                f"data file {path} is of an unknown type; use one that ends in {', '.join(READABLE_ROWS)}"
+            )
+        self._file: BinaryIO | None = self.path.open("rb")
+        if suffix == ".parquet":
+            self._rows = self._parquet()
+            return
+        self.total, self.unit = self.path.stat().st_size, "B"
+        binary = gzip.GzipFile(fileobj=self._file) if suffix.endswith(".gz") else self._file
+        text = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
+        read = {"txt": _lines, "csv": _csv, "tsv": _csv}.get(suffix.split(".")[1], _json)
+        self._rows = read(text, **csv_layout(suffix))
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            for row in self._rows:
+                self._number += 1
+                if not isinstance(row, dict):
+                    raise InputError(f"{self.name}, row {self._number} is no JSON object; write one per line")
+                yield row
+        except InputError:
+            raise
+        except (ValueError, OSError, EOFError, csv.Error) as error:
+            raise InputError(
+                f"{self.name} cannot be read after row {self._number} ({first_line(error)}); correct the file"
+            ) from error
+
+    @property
+    def position(self) -> int:
+        """How far the file has been read."""
+        return self._file.tell() if self.unit == "B" else self._number
+
+    def _parquet(self) -> Iterator[dict[str, Any]]:
+        try:
+            from pyarrow.parquet import ParquetFile
+        except ImportError as error:
+            raise InputError(f"reading {self.path} needs pyarrow: pip install pyarrow") from error
+        table = ParquetFile(self._file)
+        self.total = table.metadata.num_rows
+        for batch in table.iter_batches(_ROWS_AT_ONCE):
+            yield from batch.to_pylist()
+
+
+def csv_layout(suffix: str) -> dict[str, Any]:
+    """How a file with that suffix separates its cells: TSV without quoting, like GLUE's files."""
+    if suffix.startswith(".tsv"):
+        return {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    return {"delimiter": ","} if suffix.startswith(".csv") else {}
+
+
+def _csv(file: TextIO, **layout: Any) -> Iterator[dict[str, str]]:
+    csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is for cells, not for texts
+    rows = csv.reader(file, **layout)
+    columns = next(rows, [])
+    for row in filter(None, rows):
+        if len(row) != len(columns):
+            raise ValueError(f"the header has {len(columns)} cells, the next row has {len(row)}")
+        yield dict(zip(columns, row, strict=True))
+
+
+def _json(file: TextIO) -> Iterator[Any]:
+    for line in filter(str.strip, file):
+        if line.lstrip().startswith("["):
+            yield from json.loads(line + file.read())
+        else:
+            yield json.loads(line)
+
+
+def _lines(file: Iterator[str]) -> Iterator[dict[str, str]]:
+    for line in file:
+        yield {"text": line.rstrip("\r\n")}
+
+
+def _lines_or_json(file: TextIO) -> Iterator[Any]:
+    first = next(file, None)
+    if first is None:
+        return
+    lines = chain([first], file)
+    try:
+        is_json = isinstance(json.loads(first), dict)
+    except ValueError:
+        is_json = False
+    yield from map(json.loads, filter(str.strip, lines)) if is_json else _lines(lines)

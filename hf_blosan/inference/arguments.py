@@ -1,0 +1,85 @@
+"""Options of the commands that use a saved model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InputError
+from ..options import option, positional
+
+MODEL = "Folder of a saved model, or its name on the Hub."
+INPUT = (
+    "Rows: .jsonl, .csv, .tsv, .parquet, or .txt with one text per line (all but Parquet also .gz); - is standard "
+    "input, one JSON object or one text per line."
+)
+
+
+@dataclass
+class StreamArguments:
+    """What reading, computing and writing row by row needs."""
+
+    model: str = positional(MODEL)
+    input: str = positional(INPUT, "-")
+    output: str = positional("Set by the commands.", "-")
+    text_column_name: str | None = option(
+        "Column of the (first) text. Default: as in training, see the log.", group="data"
+    )
+    text_pair_column_name: str | None = option("Column of the second text of pairs. Default: as in training.")
+    max_length: int | None = option("Truncate rows to this many tokens. Default: the tokenizer's limit.")
+    batch_size: int = option("Rows per batch.", 64, group="computation")
+    cpu: bool = option("Use the CPU even if an accelerator is available.", False)
+    trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
+    resume: bool = option("Continue where the same command was interrupted.", False, group="output")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "max_length"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name} is {value}; it must be more than 0.")
+        if self.text_pair_column_name and not self.text_column_name:
+            raise InputError(
+                "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
+            )
+        if self.resume and "-" in (self.input, self.output):
+            raise InputError("--resume needs files; standard input and output cannot be continued.")
+
+
+@dataclass
+class PredictArguments(StreamArguments):
+    """Options of ``hf-blosan predict``."""
+
+    output: str = positional(
+        "Predictions in the order of the input: .jsonl, .csv or .parquet; - is JSON on standard output.", "-"
+    )
+    probabilities: bool = option("Also write the probability of every class.", False)
+
+
+@dataclass
+class EncodeArguments(StreamArguments):
+    """Options of ``hf-blosan encode``."""
+
+    output: str = positional(
+        "Sentence vectors in the order of the input: .npy (float32, one row each; np.load(..., mmap_mode='r') opens "
+        "it without reading it), .jsonl or .parquet; - is JSON on standard output.",
+        "-",
+    )
+
+
+@dataclass
+class BenchArguments:
+    """Options of ``hf-blosan bench``."""
+
+    model: str = positional(MODEL)
+    batch_sizes: list[int] = option("Rows per batch.", [1, 32], group="measurement")
+    lengths: list[int] = option("Tokens per sentence.", [16, 64, 256])
+    seconds: float = option("Time each cell at least this long.", 1.0)
+    cpu: bool = option("Use the CPU even if an accelerator is available.", False)
+    trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
+    output_file: str | None = option("JSON file for the figures.", group="output")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_sizes", "lengths", "seconds"):
+            value = getattr(self, name)
+            for number in value if isinstance(value, list) else [value]:
+                if not number > 0:
+                    raise InputError(f"--{name} has {number}; it must be more than 0.")

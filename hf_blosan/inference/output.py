@@ -1,0 +1,221 @@
+"""Output files that are written row by row, can be continued, and have their name only when they are complete."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..training.files import write_json
+
+logger = logging.getLogger(__name__)
+
+Columns = Mapping[str, Any]
+"""Columns of equal length: lists of strings, arrays of numbers (rows,) or of vectors (rows, width)."""
+
+_ROWS_AT_ONCE = 8192  # when a file is converted to Parquet
+
+
+@dataclass(frozen=True)
+class Format:
+    """How rows become bytes that can be appended, and these a file.
+
+    Attributes:
+        encode: columns -> bytes to append.
+        header: columns -> bytes before the first row.
+        complete: (partial file, number of rows) -> the file to which the name is given.
+    """
+
+    encode: Callable[[Columns], bytes]
+    header: Callable[[Columns], bytes] = lambda columns: b""
+    complete: Callable[[Path, int], Path] = lambda path, rows: path
+
+
+class Output:
+    """The output of a command.
+
+    The rows are appended to ``.NAME.partial``. After every append ``.NAME.partial.json`` says how much of it is valid,
+    and what it was made from, so that whatever stops the process leaves a file that can be continued.
+
+    Args:
+        path: the file; ``-`` for standard output.
+        formats: suffix -> format.
+        made_from: what the content depends on, by name.
+        resume: continue a partial file; begins anew if there is none.
+
+    Attributes:
+        rows: number of rows that are written.
+
+    Raises:
+        InputError: the suffix is unknown, the partial file was made from something else, or is damaged.
+    """
+
+    def __init__(
+        self, path: str, formats: Mapping[str, Format], made_from: Mapping[str, Any], *, resume: bool = False
+    ):
+        self.path, self.rows, self.bytes = Path(path), 0, 0
+        self.made_from = json.loads(json.dumps(made_from))
+        suffix = ".jsonl" if path == "-" else self.path.suffix
+        if suffix not in formats:
+            raise InputError(f"output file {path} is of an unknown type; use one that ends in {', '.join(formats)}")
+        self.format = formats[suffix]
+        if path == "-":
+            self.partial, self.file = None, sys.stdout.buffer
+            return
+        self.partial = self.path.with_name(f".{self.path.name}.partial")
+        self.state = self.path.with_name(f".{self.path.name}.partial.json")
+        if resume and self.state.exists():
+            self._check(json.loads(self.state.read_text(encoding="utf-8")))
+        elif self.state.exists():
+            logger.info("the unfinished %s is begun anew; --resume would continue it", path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.rows:
+                self.state.unlink(missing_ok=True)
+            self.file = self.partial.open("r+b" if self.rows else "wb")
+        except OSError as error:
+            raise InputError(f"output file {path} cannot be written ({error.strerror}); give another path") from error
+        self.file.truncate(self.bytes)
+        self.file.seek(self.bytes)
+
+    def _check(self, state: dict[str, Any]) -> None:
+        for name, value in self.made_from.items():
+            if state["made_from"].get(name) != value:
+                raise InputError(
+                    f"{self.path} was begun with another {name}; repeat that command, or leave out --resume"
+                )
+        if not self.partial.exists() or self.partial.stat().st_size < state["bytes"]:
+            raise InputError(f"{self.partial} is incomplete or missing; begin anew without --resume")
+        self.rows, self.bytes = state["rows"], state["bytes"]
+
+    def append(self, columns: Columns) -> None:
+        """Write rows; they survive whatever happens afterwards."""
+        content = self.format.encode(columns)
+        if not self.rows:
+            content = self.format.header(columns) + content
+        self.file.write(content)
+        self.file.flush()
+        self.bytes += len(content)
+        self.rows += len(next(iter(columns.values())))
+        if self.partial:
+            write_json(self.state, {"rows": self.rows, "bytes": self.bytes, "made_from": self.made_from})
+
+    def complete(self) -> None:
+        """Give the file its name."""
+        if self.partial:
+            self.file.close()
+            os.replace(self.format.complete(self.partial, self.rows), self.path)
+            self.partial.unlink(missing_ok=True)
+            self.state.unlink()
+
+    def close(self, *, discard: bool = False) -> None:
+        """Keep what is written so far, to be continued, unless it is of no use."""
+        if self.partial:
+            self.file.close()
+            if discard or not self.rows:
+                self.partial.unlink(missing_ok=True)
+                self.state.unlink(missing_ok=True)
+
+
+def _by_row(columns: Columns) -> Iterator[tuple]:
+    plain = (column.tolist() if isinstance(column, np.ndarray) else column for column in columns.values())
+    return zip(*plain, strict=True)
+
+
+def _json_lines(columns: Columns) -> bytes:
+    rows = (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in _by_row(columns))
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def _csv_lines(rows) -> bytes:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue().encode()
+
+
+def _npy_header(shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def _array(columns: Columns) -> np.ndarray:
+    """Vectors (rows, width), or (rows, sentences, width) for several columns."""
+    arrays = [np.asarray(column, dtype="<f4") for column in columns.values()]
+    return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
+
+
+def _complete_npy(path: Path, rows: int) -> Path:
+    """The number of rows in the header; NumPy leaves room there for it to grow."""
+    with path.open("r+b") as file:
+        np.lib.format.read_magic(file)
+        shape, *_ = np.lib.format.read_array_header_1_0(file)
+        length = file.tell()
+        header = _npy_header((rows, *shape[1:]))
+        if len(header) != length:
+            raise RuntimeError(f"the header of {path} has no room for {rows} rows; please report it")
+        file.seek(0)
+        file.write(header)
+    return path
+
+
+def _predictions_to_parquet(path: Path, rows: int) -> Path:
+    import pyarrow
+
+    def tables() -> Iterator[pyarrow.Table]:
+        with path.open(encoding="utf-8") as file:
+            while lines := list(islice(file, _ROWS_AT_ONCE)):
+                yield pyarrow.Table.from_pylist(list(map(json.loads, lines)))
+
+    return _write_parquet(path, tables())
+
+
+def _vectors_to_parquet(path: Path, rows: int) -> Path:
+    import pyarrow
+
+    vectors = np.load(_complete_npy(path, rows), mmap_mode="r")
+    vectors = vectors if vectors.ndim == 3 else vectors[:, None]
+
+    def tables() -> Iterator[pyarrow.Table]:
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            parts = np.array(vectors[start : start + _ROWS_AT_ONCE]).swapaxes(0, 1)
+            arrays = [pyarrow.FixedSizeListArray.from_arrays(part.ravel(), part.shape[1]) for part in parts]
+            yield pyarrow.table(dict(zip(VECTOR_COLUMNS, arrays, strict=False)))
+
+    return _write_parquet(path, tables())
+
+
+def _write_parquet(path: Path, tables: Iterator[Any]) -> Path:
+    from pyarrow.parquet import ParquetWriter
+
+    first, converted = next(tables), path.with_name(f"{path.name}.parquet")
+    with ParquetWriter(converted, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
+    return converted
+
+
+VECTOR_COLUMNS = ("vector", "vector_pair")
+_JSON_LINES = Format(_json_lines)
+_NPY = Format(
+    lambda columns: _array(columns).tobytes(),
+    lambda columns: _npy_header((0, *_array(columns).shape[1:])),
+    _complete_npy,
+)
+PREDICTIONS = {
+    ".jsonl": _JSON_LINES,
+    ".csv": Format(lambda columns: _csv_lines(_by_row(columns)), lambda columns: _csv_lines([tuple(columns)])),
+    ".parquet": Format(_json_lines, complete=_predictions_to_parquet),
+}
+VECTORS = {".npy": _NPY, ".jsonl": _JSON_LINES, ".parquet": Format(_NPY.encode, _NPY.header, _vectors_to_parquet)}

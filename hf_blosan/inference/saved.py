@@ -1,0 +1,74 @@
+"""A saved model, loaded for use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from ..errors import InputError, first_line
+
+
+def load(
+    name: str, auto_class: type | None, *, cpu: bool = False, trust_remote_code: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model in eval mode on the best device, and its tokenizer.
+
+    Args:
+        name: folder, or name on the Hub.
+        auto_class: the Auto class that loads it; ``None`` is that of its head, if it was saved with one.
+        cpu: leave it on the CPU.
+        trust_remote_code: as in transformers.
+
+    Raises:
+        InputError: there is none, or it has no weights for what the class adds to the encoder.
+    """
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    options = {"trust_remote_code": trust_remote_code}
+    try:
+        if auto_class is None:
+            saved = AutoConfig.from_pretrained(name, **options).architectures or ()
+            auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        model, report = auto_class.from_pretrained(name, output_loading_info=True, **options)
+    except (OSError, ValueError) as error:
+        raise InputError(f"no saved model at {name!r} ({first_line(error)}); give its folder or Hub name") from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
+    if report["missing_keys"]:
+        missing = ", ".join(sorted(report["missing_keys"])[:3])
+        raise InputError(
+            f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
+        )
+    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    return model.eval().to(accelerator or "cpu"), tokenizer
+
+
+def identity(name: str, model: PreTrainedModel) -> list[Any]:
+    """What tells the saved model from another one of this name: its files, or its commit on the Hub."""
+    folder = Path(name)
+    if not folder.is_dir():
+        return [name, model.config._commit_hash]
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin"))
+    read = [path for path in files if path.name.startswith(("config", "model", "pytorch_model", "tokenizer"))]
+    return [str(folder.resolve()), *([path.name, *file_state(path)] for path in read)]
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    """Size and time of the last change of a file."""
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns

@@ -1,0 +1,243 @@
+"""Predictions and sentence vectors of every row of a file, in constant memory: ``predict`` and ``encode``.
+
+Rows are read into a buffer, tokenized, sorted by length, computed in batches, and written in the order of the input.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.batching import PaddingCollator
+from ..data.columns import text_columns
+from ..data.rows import Rows
+from ..errors import InputError
+from .arguments import EncodeArguments, PredictArguments, StreamArguments
+from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output
+from .saved import file_state, identity, load
+
+logger = logging.getLogger(__name__)
+
+BUFFER_BATCHES = 64
+"""Batches that are read ahead and sorted by length."""
+
+
+def predict(arguments: PredictArguments) -> int:
+    """Write the label and its probability, or the score, of every row; return the exit status.
+
+    Raises:
+        InputError: the model, the rows or the output cannot be used.
+    """
+    options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
+    model, tokenizer = load(arguments.model, AutoModelForSequenceClassification, **options)
+    batches = Batches(model, tokenizer, arguments, lambda output: output.logits)
+    settings = {"--probabilities": arguments.probabilities}
+
+    def compute(texts: list[tuple[str, ...]]) -> Columns:
+        return prediction_columns(model.config, batches(texts), arguments.probabilities)
+
+    num_texts = getattr(model.config, "num_sentences", None)
+    stream(arguments, compute, PREDICTIONS, num_texts=num_texts, made_by=(identity(arguments.model, model), settings))
+    batches.report()
+    return 0
+
+
+def encode(arguments: EncodeArguments) -> int:
+    """Write the sentence vector of every row, or of both texts of every row; return the exit status.
+
+    Raises:
+        InputError: the model, the rows or the output cannot be used.
+    """
+    options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
+    model, tokenizer = load(arguments.model, AutoModel, **options)
+    batches = Batches(model, tokenizer, arguments, lambda output: output.pooler_output)
+
+    def compute(texts: list[tuple[str, ...]]) -> Columns:
+        vectors = batches([(text,) for row in texts for text in row])
+        vectors = vectors.reshape(len(texts), len(texts[0]), -1)
+        return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(texts[0])])}
+
+    num_texts = 2 if arguments.text_pair_column_name else 1
+    stream(arguments, compute, VECTORS, num_texts=num_texts, made_by=(identity(arguments.model, model), {}))
+    batches.report()
+    return 0
+
+
+def prediction_columns(config: Any, logits: np.ndarray, probabilities: bool) -> Columns:
+    """Columns of predictions from logits (rows, labels), as in transformers' text-classification pipeline."""
+    if config.problem_type == "regression":
+        return {"score": logits[:, 0]}
+    logits = torch.from_numpy(logits)
+    several = config.problem_type == "multi_label_classification" or config.num_labels == 1
+    probability = (logits.sigmoid() if several else logits.softmax(-1)).numpy()
+    names, best = [config.id2label[i] for i in range(config.num_labels)], probability.argmax(axis=1)
+    columns = {"label": [names[i] for i in best], "score": probability.max(axis=1)}
+    return columns | (
+        {f"probability_{name}": probability[:, i] for i, name in enumerate(names)} if probabilities else {}
+    )
+
+
+class Batches:
+    """Computes rows in batches of similar length.
+
+    Args:
+        model, tokenizer: from :func:`load`.
+        arguments: batch size and length limit.
+        take: output of the model -> the tensor wanted, (batch, ...).
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        arguments: StreamArguments,
+        take: Callable[[Any], torch.Tensor],
+    ):
+        self.model, self.tokenizer, self.take, self.size = model, tokenizer, take, arguments.batch_size
+        self.limit = arguments.max_length or tokenizer.model_max_length
+        self.collate = PaddingCollator(tokenizer)
+        self.truncated = self.longest = 0
+
+    @torch.inference_mode()
+    def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:
+        """(rows, ...) in float32, in the order of the texts."""
+        rows = self.tokenize(texts)
+        lengths = [len(row["input_ids"]) for row in rows]
+        # Longest rows first, so that running out of memory shows in the first batch.
+        order = sorted(range(len(rows)), key=lambda row: -lengths[row])
+        parts = []
+        for start in range(0, len(order), self.size):
+            batch = self.collate([rows[row] for row in order[start : start + self.size]])
+            parts.append(self.take(self.model(**batch.to(self.model.device))).float().cpu())
+        by_length = torch.cat(parts).numpy()
+        result = np.empty_like(by_length)
+        result[order] = by_length
+        return result
+
+    def tokenize(self, texts: list[tuple[str, ...]]) -> list[dict[str, list[int]]]:
+        """Rows of token ids; counts those that are truncated."""
+        columns = [list(column) for column in zip(*texts, strict=True)]
+        encoding = self.tokenizer(*columns, verbose=False)
+        too_long = [len(ids) for ids in encoding["input_ids"] if len(ids) > self.limit]
+        if too_long:
+            self.truncated, self.longest = self.truncated + len(too_long), max(self.longest, *too_long)
+            encoding = self.tokenizer(*columns, truncation=True, max_length=self.limit, verbose=False)
+        return [dict(zip(encoding, row, strict=True)) for row in zip(*encoding.values(), strict=True)]
+
+    def report(self) -> None:
+        """Warn of texts that were truncated."""
+        if self.truncated:
+            logger.warning(
+                "%d texts have more than %d tokens (the longest %d) and were truncated; increase --max_length",
+                *(self.truncated, self.limit, self.longest),
+            )
+
+
+def stream(
+    arguments: StreamArguments,
+    compute: Callable[[list[tuple[str, ...]]], Columns],
+    formats: Mapping[str, Format],
+    *,
+    num_texts: int | None,
+    made_by: tuple[list[Any], dict[str, Any]],
+) -> None:
+    """Read rows, compute columns of them, and write these.
+
+    Args:
+        arguments: options of the command.
+        compute: rows of texts -> columns.
+        formats: suffix of the output -> format.
+        num_texts: how many texts a row must have.
+        made_by: identity of the model, and options in addition to the common ones, which must be the same to resume.
+
+    Raises:
+        InputError: the rows or the output cannot be used.
+        KeyboardInterrupt: the command was interrupted; the message says how far it came.
+    """
+    # A person who types is answered line by line.
+    typed = arguments.input == "-" and sys.stdin.isatty()
+    size = 1 if typed else BUFFER_BATCHES * arguments.batch_size
+    model, options = made_by
+    with Rows(arguments.input) as rows:
+        names, texts = choose_texts(rows, arguments, num_texts, size)
+        made_from = {
+            "input": [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)],
+            "model": model,
+            "--batch_size": [arguments.batch_size, BUFFER_BATCHES],
+            "--max_length": arguments.max_length,
+            "--text_column_name or --text_pair_column_name": names,
+            **options,
+        }
+        output = Output(arguments.output, formats, made_from, resume=arguments.resume)
+        bar = tqdm(total=rows.total, unit=rows.unit, unit_scale=True, disable=typed)
+        useful = True
+        try:
+            if output.rows:
+                logger.info("%s: %d rows are there already", arguments.output, output.rows)
+                next(islice(texts, output.rows - 1, None), None)
+            while block := list(islice(texts, size)):
+                output.append(compute(block))
+                bar.set_postfix(rows=output.rows, refresh=False)
+                bar.update((output.rows if rows.unit == "rows" else rows.position) - bar.n)
+            output.complete()
+        except InputError:
+            useful = False  # the input has to change, so that there is nothing to continue
+            raise
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(interruption(arguments, output)) from error
+        finally:
+            bar.close()
+            output.close(discard=not useful)
+
+
+def interruption(arguments: StreamArguments, output: Output) -> str:
+    """The sentence for a user who has interrupted the command."""
+    if "-" in (arguments.input, arguments.output) or not output.rows:
+        return f"interrupted after {output.rows:,} rows"
+    return f"interrupted after {output.rows:,} rows; the same command with --resume continues there"
+
+
+def choose_texts(
+    rows: Iterable[dict[str, Any]], arguments: StreamArguments, num_texts: int | None, read_ahead: int
+) -> tuple[tuple[str, ...], Iterator[tuple[str, ...]]]:
+    """The names of the text columns, and the texts of every row.
+
+    Raises:
+        InputError: a column is missing or null in a row, there are no rows, or not as many texts as the model takes.
+    """
+    where = rows.name
+    rows = iter(rows)
+    head = list(islice(rows, min(read_ahead, 100)))
+    if not head:
+        raise InputError(f"{where} has no rows; give a file with at least one")
+    if arguments.text_column_name:
+        names = tuple(filter(None, (arguments.text_column_name, arguments.text_pair_column_name)))
+    else:
+        names = text_columns({name: [row.get(name) for row in head] for name in head[0]}, where)
+        logger.info("%s: texts from %s", where, " and ".join(names))
+    if num_texts and len(names) != num_texts:
+        given, taken = (" and ".join(names), "one text") if len(names) == 2 else (names[0], "pairs of texts")
+        raise InputError(
+            f"the model takes {taken} a row, but {where} has {given}; name the columns with --text_column_name and, "
+            "for pairs, --text_pair_column_name"
+        )
+    for name in names:
+        if name not in head[0]:
+            raise InputError(f"{where} has no column {name!r}; it has {', '.join(head[0])}")
+
+    def texts() -> Iterator[tuple[str, ...]]:
+        for number, row in enumerate(chain(head, rows), 1):
+            for name in names:
+                if row.get(name) is None:
+                    raise InputError(f"{where}, row {number}: {name} is null; fill it in or remove the row")
+            yield tuple(str(row[name]) for name in names)
+
+    return names, texts()

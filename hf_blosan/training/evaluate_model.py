@@ -1,0 +1,120 @@
+"""Figures of a saved model on a task or on a user's own rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from accelerate import Accelerator
+from datasets import Dataset, DatasetDict
+
+from ..data import PaddingCollator, encode_dataset, load_task
+from ..data.custom import choose_columns, classification_fields, read_columns, regression_fields
+from ..data.loading import load_splits, normalise
+from ..data.tables import read_table
+from ..errors import InputError
+from ..hub.model_card import figure_table
+from ..metrics import task_metrics
+from ..tasks import TASKS, Source, Task, get_task
+from .arguments import EvaluateArguments
+from .evaluation import Evaluator
+from .files import write_json
+from .preparation import DATA_OPTIONS, SCORE_FIELDS, Preparation, find_encoder, load_model, load_tokenizer, model_class
+from .reporting import figure_lines, write_predictions
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+
+def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
+    """Print the figures of a saved model, and write them where the options say so.
+
+    Returns:
+        ``test_<metric>``, and ``validation_<metric>`` where a task has validation rows.
+
+    Raises:
+        InputError: the model, the task or the rows cannot be used, or do not fit each other.
+    """
+    accelerator = Accelerator(cpu=arguments.cpu)
+    encoder, config = find_encoder(arguments)
+    own_rows = arguments.test_file or arguments.dataset_name
+    with accelerator.main_process_first():
+        task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
+        check_fits(arguments.model_name_or_path, config, task)
+        tokenizer = load_tokenizer(arguments.model_name_or_path, arguments.trust_remote_code)
+        encoded = encode_dataset(data, tokenizer, max_length=arguments.max_length)
+    model = load_model(arguments, task, config, {})
+    preparation = Preparation(task, encoder, tokenizer, model, encoded, PaddingCollator(tokenizer))
+    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
+    figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))
+    if accelerator.is_main_process:
+        counts = ", ".join(f"{split} {len(rows):,}" for split, rows in encoded.items())
+        print("\n".join([f"{arguments.model_name_or_path} on {task.title}; rows: {counts}"]))
+        print("\n".join(figure_lines(figure_table({"figures": figures}))))
+        if arguments.output_file:
+            write_json(arguments.output_file, figures)
+        if arguments.predictions_file and predictions is not None:
+            write_predictions(arguments.predictions_file, predictions, task.labels)
+    return figures
+
+
+def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
+    """A task of the table, by default that of the model, and its rows except the training rows."""
+    name = arguments.task_name or config.finetuning_task
+    if not arguments.task_name and name not in TASKS:
+        raise InputError(
+            f"the model at {arguments.model_name_or_path!r} does not name a task of this package; give --task_name, "
+            "--test_file or --dataset_name"
+        )
+    task = get_task(name)
+    options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
+    data = load_task(task, **options)
+    del data["train"]
+    return task, data
+
+
+def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
+    """The user's rows, and the task that the model was trained on in terms of their columns."""
+    table, where = read_rows(arguments)
+    texts, label_column = choose_columns(
+        table, where, arguments.text_column_name, arguments.text_pair_column_name, arguments.label_column_name
+    )
+    read_columns(table, texts, label_column, where)
+    if config.problem_type == "regression":
+        scores = {name: getattr(config, name) for name in SCORE_FIELDS}
+        head = regression_fields([config.score_min, config.score_max], where) | scores
+    else:
+        labels = [config.id2label[i] for i in range(config.num_labels)]
+        head = classification_fields([], labels, len(texts), where)
+    source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
+    common = {"name": config.finetuning_task or "custom", "title": where, "num_sentences": len(texts), "local": source}
+    task = Task(**common, **head, evaluation_splits=("test",))
+    return task, DatasetDict(test=normalise(table, source, task, where))
+
+
+def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
+    """The rows of a file or of a split of a data set, and what to call them."""
+    if arguments.test_file:
+        return read_table(arguments.test_file), Path(arguments.test_file).name
+    name = arguments.dataset_name
+    remedy = "check --dataset_name and --dataset_config_name"
+    splits = load_splits(name, arguments.dataset_config_name, remedy=remedy)
+    if arguments.split not in splits:
+        raise InputError(f"{name} has no split {arguments.split!r}; it has {', '.join(splits)}; choose by --split")
+    return splits[arguments.split], f"{name} {arguments.split}"
+
+
+def check_fits(name: str, config: PreTrainedConfig, task: Task) -> None:
+    """Raise InputError if the saved head does not predict what the task asks for."""
+    wanted = model_class(task, config.model_type).__name__
+    if config.architectures and wanted not in config.architectures:
+        raise InputError(
+            f"the model at {name!r} is a {', '.join(config.architectures)}, {task.title} needs a {wanted}; choose "
+            "another model or other rows"
+        )
+    saved = [config.id2label[i] for i in range(config.num_labels)]
+    if task.labels and {label.lower() for label in task.labels} != {label.lower() for label in saved}:
+        raise InputError(
+            f"the model at {name!r} predicts {', '.join(saved)}, {task.title} has {', '.join(task.labels)}; choose "
+            "another model or other rows"
+        )
