@@ -4,8 +4,8 @@
 
 One graph serves every batch size and length. Its inputs are named as the tokenizer names them, so that
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
-``last_hidden_state`` and ``pooler_output`` of an encoder, ``logits`` of a head. If the output is a folder, the graph is
-its ``model.onnx``, beside the configuration and the tokenizer, as in repositories of ``optimum``.
+``last_hidden_state`` and ``pooler_output`` of an encoder, ``logits`` of a head. If the output is a folder, the graph
+is its ``model.onnx``, beside the configuration and the tokenizer, as in repositories of ``optimum``.
 """
 
 import os
@@ -30,14 +30,16 @@ TOLERANCE = 1e-4
 
 
 class Outputs(nn.Module):
-    """A model whose inputs and outputs are tensors in a fixed order."""
+    """A model that returns a plain tuple."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]):
         super().__init__()
         self.model, self.names = model, names
 
-    def forward(self, **inputs: Tensor) -> tuple[Tensor, ...]:
-        output = self.model(**inputs, return_dict=True)
+    def forward(self, input_ids=None, token_type_ids=None, attention_mask=None) -> tuple[Tensor, ...]:
+        # So that the graph knows that their shapes are one.
+        others = (x if x is None else x.view(input_ids.shape) for x in (attention_mask, token_type_ids))
+        output = self.model(input_ids, *others, return_dict=True)
         return tuple(output[name] for name in self.names)
 
 
@@ -91,14 +93,12 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
     path = Path(path)
     model = model.eval().cpu()
     names = input_names(model, tokenizer)
-    dynamic = {name: {0: "batch", 1: "length"} for name in names}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         program = torch.onnx.export(
             Outputs(model, output_names(model)),
             kwargs=random_inputs(model, names, 3, 23),
-            dynamic_shapes={"inputs": dynamic},
-            input_names=names,
+            dynamic_shapes={name: {0: "batch", 1: "length"} for name in names},
             output_names=output_names(model),
             opset_version=OPSET,
             dynamo=True,

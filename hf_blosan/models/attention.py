@@ -14,6 +14,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .equations import IMPLEMENTATIONS, SCORE_FUNCTIONS, for_each_head, full_precision, scan
@@ -277,9 +278,10 @@ def _some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> 
     """An equation in O(N D) memory: its queries in slices, each of which is recomputed for its gradient."""
     N = tensors[0].shape[-2]
     if to_onnx() and not (isinstance(N, int) and N <= EXPORTED_QUERIES):
-        # The last slice repeats the last query.
+        # The last slice is filled up with the first query.
         R = EXPORTED_QUERIES
-        rows_MR = torch.arange((N + R - 1) // R * R, device=tensors[0].device).clamp(max=N - 1).unflatten(0, (-1, R))
+        rows_N = torch.arange(N, device=tensors[0].device)
+        rows_MR = F.pad(rows_N, (0, (N + R - 1) // R * R - N)).unflatten(0, (-1, R))
 
         def step(state, rows_R):
             return state, equation(*tensors, rows=rows_R, **options)
