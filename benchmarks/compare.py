@@ -43,7 +43,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--shapes", default="targets", help="targets, or batch x length: 64x16,8x384")
     parser.add_argument("--passes", default=",".join(PASSES), help=f"default: {','.join(PASSES)}")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of processes for each shape; default: 3")
-    parser.add_argument("--repeats", type=int, default=7, help="samples of each time in a process; default: 7")
+    parser.add_argument("--repeats", type=int, default=5, help="samples of each time in a process; default: 5")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
     parser.add_argument("--seed", type=int, default=42, help="of weights and inputs; default: 42")
     arguments = parser.parse_args(argv)
@@ -111,6 +111,13 @@ def cell(old_ms: list[float], new_ms: list[float]) -> dict[str, Any]:
     }
 
 
+def make_report(head: dict[str, Any], samples: dict[tuple, tuple[list[float], list[float]]]) -> dict[str, Any]:
+    """The report from the samples of both versions by operator, pass, batch and length."""
+    names = ("operator", "pass", "batch", "length")
+    rows = [dict(zip(names, key, strict=True)) | cell(*pairs) for key, pairs in samples.items()]
+    return {"header": head, "rows": rows, "targets": verdicts(rows)}
+
+
 def verdicts(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The targets, what was measured, and whether they are met."""
     mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows))
@@ -156,7 +163,7 @@ def commit_of(checkout: Path) -> str | None:
 
 
 def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure and write the report.
+    """Measure, and write the report after every round.
 
     Raises:
         InputError: an option that cannot be used.
@@ -166,7 +173,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     passes = choose("--passes", arguments.passes, PASSES)
     shapes = TARGETS if arguments.shapes == "targets" else parse_shapes(arguments.shapes)
     setting = asdict(Setting(threads=arguments.threads, seed=arguments.seed))
-    head = {**surroundings(), **setting, "rounds": arguments.rounds, "repeats": arguments.repeats}
+    head = {**surroundings(), **setting, "repeats": arguments.repeats}
     head |= {"old_commit": commit_of(arguments.old), "command": command_line(["-m", "benchmarks.compare", *argv])}
     found: dict[tuple, tuple[list[float], list[float]]] = {}
     for turn in range(arguments.rounds):
@@ -176,12 +183,10 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
                     pairs = sample_pairs(old, new, name, pass_, arguments.repeats)
                     for known, samples in zip(found.setdefault((name, pass_, *shape), ([], [])), pairs, strict=True):
                         known.extend(samples)
-        print(f"round {turn + 1} of {arguments.rounds}", file=sys.stderr)
-    names = ("operator", "pass", "batch", "length")
-    rows = [dict(zip(names, key, strict=True)) | cell(*samples) for key, samples in found.items()]
-    report = {"header": head, "rows": rows, "targets": verdicts(rows)}
-    write_json(arguments.output, report)
-    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+        report = make_report(head | {"rounds": turn + 1}, found)
+        write_json(arguments.output, report)
+        arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+        print(f"round {turn + 1} of {arguments.rounds} is in {arguments.output}", file=sys.stderr)
     print(*verdict_lines(report), sep="\n")
     return report
 

@@ -4,7 +4,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from importlib import import_module
 
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoModelForTextEncoding
+from transformers.models import auto as auto_classes
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -83,11 +84,14 @@ def register() -> None:
 
     Configs, which are the keys of the mappings, are imported; models are not.
     """
+    # Where transformers looks for the Auto classes to which a checkpoint with code may refer.
+    auto_classes.AutoModelForPairRegression = AutoModelForPairRegression
     for model_type, stem in FAMILIES.items():
         config = load(f"{stem}Config")
         classifier, regressor = f"{stem}ForSequenceClassification", f"{stem}ForPairRegression"
         AutoConfig.register(model_type, config, exist_ok=True)
         AutoModel.register(config, LazyClasses(f"{stem}Model"), exist_ok=True)
+        AutoModelForTextEncoding.register(config, LazyClasses(f"{stem}Model"), exist_ok=True)
         # Of several classes for a config, the Auto class picks the one named in config.architectures, so pipelines and
         # AutoModelForSequenceClassification also load a saved pair regression.
         AutoModelForSequenceClassification.register(config, LazyClasses(classifier, regressor), exist_ok=True)

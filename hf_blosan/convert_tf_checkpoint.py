@@ -13,33 +13,23 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, HfArgumentParser
 
 from .auto import AutoModelForPairRegression
 from .errors import InputError
+from .models.layers_heads import HeadLinear
 from .overrides import check_field_names, parse_config_overrides
-from .tf_variable_names import (
-    ADDITIVE,
-    CONTEXTS,
-    DISA,
-    MBLOSA,
-    MULTI_HEAD,
-    POOLER,
-    SOURCE2TOKEN,
-    TENSORIZED,
-    model_rules,
-)
-
-__all__ = ["convert_model", "convert_variables", "infer_config", "model_rules", "read_arrays"]
-__all__ += ["ADDITIVE", "CONTEXTS", "DISA", "MBLOSA", "MULTI_HEAD", "POOLER", "SOURCE2TOKEN", "TENSORIZED"]
+from .tf_variable_names import CONTEXTS, model_rules
 
 # Variables of optimisers and of TensorFlow itself.
 BOOKKEEPING = re.compile(r"(^|/)(global_step|beta[12]_power)$|/(Adadelta|Adam)(_\d+)?$|/ExponentialMovingAverage$")
@@ -66,7 +56,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
         if BOOKKEEPING.search(name):
             continue
         target, leaf = _target_of(name, rules)
-        if target is None or target not in targets:
+        if target is None or not (target in targets or _names_of_heads(target, targets)):
             surplus.append(name)
         else:
             sources[target][leaf] = array
@@ -75,10 +65,25 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
             f"{len(surplus)} variable(s) do not belong to this model: {', '.join(sorted(surplus))}; "
             "check the model type and the configuration"
         )
-    missing = sorted(set(targets) - set(sources))
+    state = {}
+    for target, leaves in sources.items():
+        if target in targets:
+            state[target] = _assemble(target, leaves, targets[target].shape)
+        else:
+            names = _names_of_heads(target, targets)
+            shape = torch.Size([len(names), *reversed(targets[names[0]].shape)])
+            state |= zip(names, HeadLinear.split(_assemble(target, leaves, shape)), strict=True)
+    missing = sorted(set(targets) - set(state))
     if missing:
         raise InputError(f"variables are missing for {', '.join(missing)}; the file holds only part of the model")
-    return {target: _assemble(target, leaves, targets[target].shape) for target, leaves in sources.items()}
+    return state
+
+
+def _names_of_heads(target: str, targets: dict[str, Tensor]) -> list[str]:
+    """The names of each head's parameter, where every head has one."""
+    module, _, part = target.rpartition(".")
+    names = (f"{module}.{h}.{part}" for h in count())
+    return list(takewhile(targets.__contains__, names))
 
 
 def _separate_products(variables: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -175,8 +180,7 @@ def read_arrays(path: str | Path) -> dict[str, Tensor]:
             with np.load(path) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as arrays:
-                return {name: arrays.get_tensor(name) for name in arrays.keys()}
+            return load_file(path)
     except (OSError, ValueError, BadZipFile, SafetensorError) as error:
         raise InputError(f"weights file {path} cannot be read ({error}); export it again") from error
     raise InputError(f"weights file {path} ends in {path.suffix!r}; give a .npz or .safetensors file of named arrays")
@@ -265,7 +269,7 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
 
     family = FAMILY_FIELDS.get(model_type, lambda shapes: {})(shapes)
     hidden_size = family.get("hidden_size") or size("model.pooler.hidden.weight", 0)
-    table, fixed = "model.embeddings.word_embeddings.weight", "model.embeddings.fixed_embeddings"
+    table, fixed = "model.embeddings.word_embeddings.weight", "model.embeddings.word_embeddings.fixed_weight"
     config = {"hidden_size": hidden_size, "embedding_size": size(table, 1), "embedding_trainable": "train_words"}
     config["num_fixed_embeddings"] = shapes[fixed][0][0] if fixed in shapes else 0
     config["vocab_size"] = 2 + size(table, 0) + config["num_fixed_embeddings"]
@@ -317,8 +321,6 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
     targets, rules = model.state_dict(), model_rules(model_type)
     if head is AutoModel:
         targets = {f"model.{name}": tensor for name, tensor in targets.items()}
-    if not config.num_fixed_embeddings:
-        targets.pop("model.embeddings.fixed_embeddings")
     state = convert_variables(variables, rules, targets)
     if head is AutoModel:
         state = {name.removeprefix("model."): tensor for name, tensor in state.items()}

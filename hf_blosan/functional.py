@@ -2,20 +2,19 @@
 
 from .models.attention import (
     directional_attention,
-    linear_recurrence,
     source2token_attention,
-    tensorized_attention,
 )
+from .models.attention_mtsa import tensorized_attention
+from .models.configuration_biblosan import optimal_block_length
 from .models.equations import (
     IMPLEMENTATIONS,
-    SCORE_FUNCTIONS,
     additive_attention,
     directional_attention_weights,
-    optimal_block_length,
     source2token_weights,
     spread_scores,
-    tensorized_attention_weights,
 )
+from .models.equations_mtsa import SCORE_FUNCTIONS, tensorized_attention_weights
+from .models.layers_recurrent import linear_recurrence
 from .models.masks import DIRECTIONS, mask_from_heads, order_mask
 
 __all__ = [

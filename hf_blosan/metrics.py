@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import datasets
 import evaluate
@@ -52,10 +53,7 @@ class F1(_OfflineMetric):
     """``f1``: harmonic mean of precision and recall of class 1; 0 if it is neither true nor predicted for any row."""
 
     key = "f1"
-
-    @staticmethod
-    def score(references, predictions) -> float:
-        return sklearn.metrics.f1_score(references, predictions, zero_division=0)
+    score = staticmethod(partial(sklearn.metrics.f1_score, zero_division=0))
 
 
 class MatthewsCorrelation(_OfflineMetric):

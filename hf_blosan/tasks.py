@@ -57,6 +57,9 @@ class Task:
         greater_is_better: whether a larger ``best_metric`` is better.
         evaluation_splits: development splits; the first one selects the checkpoint.
         unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.
+        num_folds: in how many folds the task is cross-validated; 0 if it is not.
+        validation_fraction: fraction of the training rows that select the checkpoint if the task has no rows for that;
+            ``None`` if it has.
         split_compounds: whether the papers split tokens at hyphens, slashes and the like.
         pretokenized: whether to split the text at whitespace only. False for all tasks: the package's tokenizer gives
             the same tokens for raw and for treebank-tokenised text, so a saved model accepts both.
@@ -80,6 +83,8 @@ class Task:
     greater_is_better: bool = True
     evaluation_splits: tuple[str, ...] = ("validation",)
     unlabelled: tuple[str, ...] = ()
+    num_folds: int = 0
+    validation_fraction: float | None = None
     split_compounds: bool = False
     pretokenized: bool = False
     settings: str = "sst"
@@ -89,24 +94,9 @@ class Task:
     files: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
-    def num_labels(self) -> int:
-        """Number of classes; 1 for regression, as in transformers."""
-        return len(self.labels) or 1
-
-    @property
     def text_columns(self) -> tuple[str, ...]:
         """Text columns after loading: ``sentence1`` and, for pairs, ``sentence2``."""
         return ("sentence1", "sentence2")[: self.num_sentences]
-
-    @property
-    def hub_id(self) -> str | None:
-        """Data set on the Hub, ``None`` if there is none."""
-        return self.hub.location if self.hub else None
-
-    @property
-    def hub_config(self) -> str | None:
-        """Configuration of the data set on the Hub, ``None`` if there is none."""
-        return self.hub.config if self.hub else None
 
     def recipe(self, encoder: str) -> Recipe:
         """The settings of an encoder on this task; raises InputError if there are none."""
@@ -174,6 +164,8 @@ def _regression(low: float, high: float, *metrics: str) -> dict[str, Any]:
 
 _RELATEDNESS = _regression(1.0, 5.0, "Pearson", "Spearman", "MeanSquaredError")
 _COMPOUNDS = {"split_compounds": True}
+_HELD_OUT = {"validation_fraction": 0.1}
+_FOLDS = {"num_folds": 10} | _HELD_OUT | _COMPOUNDS
 _NLI_OPTIONS = {"unlabelled": _NO_GOLD_LABEL} | _COMPOUNDS
 _BOTH = {"splits": _MATCHED, "evaluation_splits": ("validation", "validation_mismatched")}
 _F1 = {"metrics": ("Accuracy", "F1")}
@@ -187,7 +179,15 @@ _MR_HUB = _hub("cornell-movie-review-data/rotten_tomatoes", label_order=_POLARIT
 _STSB = Source(location="stsb", text_columns=_PAIR, label_column="score", splits=_ALL_SPLITS)
 
 _PAPERS = (
-    _single("trec", "TREC question type", tuple(_FINE_QUESTIONS), _TREC_HUB, splits=_TRAIN_TEST, settings="trec"),
+    _single(
+        "trec",
+        "TREC question type",
+        tuple(_FINE_QUESTIONS),
+        _TREC_HUB,
+        splits=_TRAIN_TEST,
+        settings="trec",
+        **_HELD_OUT,
+    ),
     _single(
         "trec_fine",
         "TREC question type, 50 classes",
@@ -195,6 +195,7 @@ _PAPERS = (
         replace(_TREC_HUB, label_column="fine_label"),
         local=_TREC_FINE,
         settings="trec",
+        **_HELD_OUT,
     ),
     _single(
         "cr",
@@ -202,7 +203,7 @@ _PAPERS = (
         _POLARITY,
         _hub("SetFit/SentEval-CR", splits=_TRAIN_TEST),
         settings="cr",
-        **_COMPOUNDS,
+        **_FOLDS,
     ),
     _single(
         "mpqa",
@@ -210,10 +211,10 @@ _PAPERS = (
         _POLARITY,
         _hub("jxm/mpqa", splits=_TRAIN_TEST),
         settings="mpqa",
-        **_COMPOUNDS,
+        **_FOLDS,
     ),
-    _single("subj", "subjective or objective", ("subjective", "objective"), _SUBJ_HUB, settings="subj", **_COMPOUNDS),
-    _single("mr", "movie-review polarity", _POLARITY, _MR_HUB, settings="cr", **_COMPOUNDS),
+    _single("subj", "subjective or objective", ("subjective", "objective"), _SUBJ_HUB, settings="subj", **_FOLDS),
+    _single("mr", "movie-review polarity", _POLARITY, _MR_HUB, settings="cr", **_FOLDS),
     _single("sst2", "Stanford sentiment, 2 classes", _POLARITY, _hub("SetFit/sst2"), splits=_ALL_SPLITS),
     _single(
         "sst5",

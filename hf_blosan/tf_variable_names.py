@@ -106,6 +106,6 @@ def model_rules(model_type: str) -> dict[str, str]:
     return {
         **{scope: f"model.{name}" for scope, name in encoder.items()},
         "(?:.*/)?emb_mat": "model.embeddings.word_embeddings.weight",
-        "(?:constant/)?glove_only_embedding": "model.embeddings.fixed_embeddings",
+        "(?:constant/)?glove_only_embedding": "model.embeddings.word_embeddings.fixed_weight",
         **_within(ANY_SCOPE, "classifier", CLASSIFIER),
     }

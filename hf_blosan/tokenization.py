@@ -14,26 +14,12 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .errors import InputError
-from .word_vectors import (
-    CoverageReport,
-    WordVectors,
-    embedding_matrix,
-    num_fixed_words,
-    num_training_words,
-    read_word_vectors,
-)
-
-__all__ = [
-    "CoverageReport",
-    "WordVectors",
-    "build_tokenizer",
-    "count_words",
-    "embedding_matrix",
-    "num_fixed_words",
-    "num_training_words",
-    "prepare_pretrained_tokenizer",
-    "read_word_vectors",
-]
+from .word_vectors import CoverageReport as CoverageReport
+from .word_vectors import WordVectors as WordVectors
+from .word_vectors import embedding_matrix as embedding_matrix
+from .word_vectors import num_fixed_words as num_fixed_words
+from .word_vectors import num_training_words as num_training_words
+from .word_vectors import read_word_vectors as read_word_vectors
 
 PAD_TOKEN, UNK_TOKEN = "[PAD]", "[UNK]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
@@ -107,12 +93,11 @@ def build_tokenizer(
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
     num_training = len(vocabulary) - len(special_tokens)
     if not num_training:
         raise InputError("the training texts contain no words; check the text columns")
-    words = dict.fromkeys([word for word, _ in vocabulary])
-    words.update(dict.fromkeys(extra_words))
+    words = dict.fromkeys([*vocabulary, *extra_words])
     tokenizer.model = models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=UNK_TOKEN)
     tokenizer.post_processor = processors.TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
     return PreTrainedTokenizerFast(

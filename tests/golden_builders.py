@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 import hf_blosan  # noqa: F401 (registers the encoders)
-from hf_blosan import convert_tf_checkpoint as tf
+from hf_blosan import tf_variable_names as tf
 from hf_blosan.functional import optimal_block_length
 from hf_blosan.models.layers import (
     ACTIVATIONS,

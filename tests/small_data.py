@@ -104,5 +104,5 @@ def prepared(arguments: RunArguments) -> tuple[RunArguments, Preparation]:
     """The preparation of a run."""
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
-    arguments = arguments.resolved(task.recipe(encoder))
+    arguments = arguments.resolved(task, encoder)
     return arguments, prepare(arguments, task, encoder, saved_config)

@@ -111,13 +111,14 @@ def test_samples_are_drawn_at_random(tmp_path):
 def test_regression_task(tmp_path):
     rows = [{"sentence1": "a", "sentence2": "b", "score": 1 + i % 5, "label": "neutral"} for i in range(50)]
     write(tmp_path / "sick" / "train.jsonl.gz", rows)
-    data = load_task("sick_relatedness", data_dir=tmp_path, seed=0)
+    held_out = {"num_folds": 10, "validation_fraction": 0.1}
+    data = load_task("sick_relatedness", data_dir=tmp_path, seed=0, **held_out)
     assert data["train"].column_names == ["sentence1", "sentence2", "label"]
     assert data["train"].features["label"].dtype == "float32"
     assert sorted(value for split in data.values() for value in split["label"]) == sorted(
         float(row["score"]) for row in rows
     )
-    assert load_task("sick_entailment", data_dir=tmp_path, seed=0)["test"]["label"][0] == 1
+    assert load_task("sick_entailment", data_dir=tmp_path, seed=0, **held_out)["test"]["label"][0] == 1
 
 
 def test_rows_without_gold_label_are_dropped_and_empty_texts_kept(tmp_path):
@@ -134,12 +135,8 @@ def test_mnli_has_both_development_splits(tmp_path):
     rows = [{"sentence1": str(i), "sentence2": "b", "label": TASKS["mnli"].labels[i % 3]} for i in range(60)]
     for split in ("train", "validation_matched", "validation_mismatched"):
         write(tmp_path / "mnli" / f"{split}.jsonl", rows)
-    assert list(load_task("mnli", data_dir=tmp_path, seed=0)) == [
-        "train",
-        "validation",
-        "validation_mismatched",
-        "test",
-    ]
+    # No test split: its protocol holds out none.
+    assert list(load_task("mnli", data_dir=tmp_path, seed=0)) == ["train", "validation", "validation_mismatched"]
 
 
 def test_files_replace_splits_of_a_task(tmp_path):
@@ -180,9 +177,7 @@ def test_unreachable_hub_is_one_sentence(monkeypatch):
         raise ConnectionError("Couldn't reach the Hub\nand more")
 
     monkeypatch.setattr(loading_module, "load_dataset", unreachable)
-    message = (
-        r"dataset CogComp/trec of task trec cannot be loaded from the Hub \(Couldn't reach the Hub\); give --data_dir"
-    )
+    message = r"data set 'CogComp/trec' cannot be loaded \(Couldn't reach the Hub\); give --data_dir"
     with pytest.raises(InputError, match=message):
         load_task("trec", seed=0)
 
@@ -224,7 +219,8 @@ def test_missing_places_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.parquet", b"x", "unknown type"),
+        ("a.xlsx", b"x", "unknown type"),
+        ("a.parquet", b"x", "cannot be read"),
         ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', "cannot be read"),
         ("a.jsonl.gz", b"not gzip", "cannot be read"),
         ("a.csv", b"text,label\n", "has no rows"),
@@ -268,14 +264,17 @@ def test_custom_pair_classification(tmp_path, suffix):
     assert (task.problem, task.num_sentences, task.labels) == ("classification", 2, ("Maybe", "no", "yes"))
     data = load_task(task, seed=0)
     assert data["validation"][0] == {"sentence1": "a 0", "sentence2": "b", "label": 2}
-    assert list(data) == ["train", "validation", "test"]
+    assert list(data) == ["train", "validation"] and len(data["train"]) == 30  # nothing is held out unasked
+    assert list(load_task(task, seed=0, num_folds=5)) == ["train", "validation", "test"]
 
 
 def test_custom_numbers_are_names_and_not_positions(tmp_path):
     train = write(tmp_path / "a.csv", [{"text": str(i), "label": 10 + i % 2} for i in range(40)])
     task = custom_task(train)
     assert (task.num_sentences, task.labels) == (1, ("10", "11"))
-    assert set(load_task(task, seed=0)["train"]["label"]) == {0, 1}
+    assert set(load_task(task, seed=0, validation_fraction=0.1)["train"]["label"]) == {0, 1}
+    with pytest.raises(InputError, match="custom has no validation rows, .* --validation_fraction 0.1"):
+        load_task(task, seed=0)
     other = write(tmp_path / "b.csv", [{"text": "a", "label": 0}])
     with pytest.raises(InputError, match="label '0' is not one of the labels of custom"):
         load_task(task, validation_file=other, seed=0)
@@ -292,7 +291,7 @@ def test_custom_regression(tmp_path, column):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"text": "a"}], "has no column 'label' or 'score'; it has text"),
+        ([{"text": "a"}], "has no column 'label', 'labels' or 'score'; it has text; name the column with --label_col"),
         ([{"number": 3, "label": 1}], "has no text column"),
         ([{"text": "a", "label": 1}], "every label is '1'"),
         ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], "row 2: label is empty"),
@@ -303,6 +302,66 @@ def test_custom_regression(tmp_path, column):
 def test_unusable_custom_files(tmp_path, rows, message):
     with pytest.raises(InputError, match=message):
         custom_task(write(tmp_path / "a.jsonl", rows))
+
+
+def test_custom_columns(tmp_path, caplog):
+    """Identifiers are not texts; columns can be named; the log says which were taken."""
+    rows = [{"id": f"{i}", "body": f"text {i}", "mood": "bad", "labels": ("no", "yes")[i % 2]} for i in range(20)]
+    rows[0]["mood"] = "good"
+    path = write(tmp_path / "a.csv", rows)
+    with caplog.at_level("INFO"):
+        task = custom_task(path)
+    assert task.local.text_columns == ("body", "mood") and task.local.label_column == "labels"
+    assert "a.csv: texts from body and mood, labels from labels" in caplog.text
+    task = custom_task(path, text_column_name="mood", text_pair_column_name="body", label_column_name="labels")
+    first = load_task(task, seed=0, validation_file=path)["train"][0]
+    assert first == {"sentence1": "good", "sentence2": "text 0", "label": 0}
+    task = custom_task(path, path, text_column_name="body", label_column_name="mood")
+    assert task.labels == ("bad", "good") and task.num_sentences == 1
+    for wrong in ({"text_column_name": "subject"}, {"label_column_name": "class"}):
+        with pytest.raises(InputError, match=f"has no column '{next(iter(wrong.values()))}'; it has id, body, mood"):
+            load_task(custom_task(path, path, **wrong), seed=0)
+
+
+def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
+    rows = [{"text": f"text {i}", "label": (-1, 0, 1)[i % 3]} for i in range(12)]
+    task = custom_task(write(tmp_path / "a.jsonl", rows), write(tmp_path / "b.jsonl", rows))
+    assert task.labels == ("0", "1")
+    with caplog.at_level("INFO"):
+        assert len(load_task(task, seed=0)["train"]) == 8
+    assert "4 of 12 rows have no gold label and are left out" in caplog.text
+    signs = [{"text": f"text {i}", "label": (-1, 1)[i % 2]} for i in range(12)]
+    assert custom_task(write(tmp_path / "signs.jsonl", signs)).labels == ("-1", "1")
+    path = write(tmp_path / "c.jsonl", [*rows[1:3], {"text": None, "label": 1}, {"text": "", "label": 0}])
+    with pytest.raises(InputError, match="c.jsonl, row 3: text is null; fill it in or remove the row"):
+        custom_task(path)
+
+
+@pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])
+def test_custom_data_set_of_the_hub_or_the_disk(tmp_path, monkeypatch, saved_as):
+    """Class names, validation and test come with it; a test split without labels is none."""
+    rows = hub_rows()
+    unlabelled = rows["test"].map(lambda row: {"label": -1})
+    named = DatasetDict(train=rows["train"], validation=rows["validation"], test=unlabelled)
+    if saved_as == "parquet":
+        rows["train"].to_parquet(tmp_path / "a.parquet")
+        task = custom_task(tmp_path / "a.parquet", tmp_path / "a.parquet")
+    elif saved_as == "hub":
+        monkeypatch.setattr(loading_module, "load_dataset", lambda *args, **options: named)
+        task = custom_task(dataset_name="me/pairs")
+        assert (task.name, task.hub.location) == ("pairs", "me/pairs")
+    elif saved_as == "folder":
+        named.save_to_disk(tmp_path / "pairs")
+        task = custom_task(dataset_name=str(tmp_path / "pairs"))
+    else:
+        rows["train"].save_to_disk(tmp_path / "pairs")
+        task = custom_task(dataset_name=str(tmp_path / "pairs"))
+        with pytest.raises(InputError, match="pairs has no validation rows"):
+            load_task(task, seed=0)
+    assert task.labels == ("neutral", "contradiction", "entailment")
+    data = load_task(task, seed=0, validation_fraction=0.34)
+    assert list(data) == ["train", "validation"] and data["train"].features["label"].names == list(task.labels)
+    assert data["train"][0]["sentence1"] == "p"
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ assert main(sys.argv[2:]) == 0
 trained = AutoModelForSequenceClassification.from_pretrained(folder / "out").eval()
 assert type(trained) is hf_blosan.ToyForSequenceClassification and trained.config.id2label == {0: "bad", 1: "good"}
 trained.save_pretrained(folder / "again")
+assert (folder / "out" / "modeling_toy.py").exists() and (folder / "again" / "modeling_toy.py").exists()
+assert trained.config.auto_map["AutoModel"] == "modeling_toy.ToyModel"
 again = AutoModelForSequenceClassification.from_pretrained(folder / "again").eval()
 assert torch.equal(trained(ids).logits, again(ids).logits)
 """

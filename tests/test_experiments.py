@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,17 +14,18 @@ from hf_blosan.errors import InputError
 from hf_blosan.experiments import command, runner
 from hf_blosan.experiments.runner import plan
 from hf_blosan.experiments.tables import TABLES, choose, slug
+from hf_blosan.metrics import METRICS
 from hf_blosan.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.tasks import TASKS
 from hf_blosan.training import RunArguments, parse_arguments, train
-from hf_blosan.training.preparation import CONFIG_CLASSES, RECIPE_FIELDS, head_fields, make_model
+from hf_blosan.training.preparation import CONFIG_CLASSES, head_fields, make_model
 from hf_blosan.training.reporting import count_parameters
 
 
 def config_fields(row, task) -> dict:
     """Configuration fields of a row on a task, except those that the data determine."""
-    recipe, known = TASKS[task].recipe(row.encoder), CONFIG_CLASSES[row.encoder].__dataclass_fields__
-    fields = {name: getattr(recipe, name) for name in RECIPE_FIELDS if name in known}
+    recipe, known = asdict(TASKS[task].recipe(row.encoder)), CONFIG_CLASSES[row.encoder].__dataclass_fields__
+    fields = {name: value for name, value in recipe.items() if name in known}
     return fields | {"vocab_size": 3, "num_sentences": TASKS[task].num_sentences} | dict(row.overrides)
 
 
@@ -41,6 +42,9 @@ class TestTables:
         for entries in (table.rows, table.columns):
             assert len({slug(entry.name) for entry in entries}) == len(entries)
         assert {name for row in table.rows for name in row.paper} <= {column.name for column in table.columns}
+        for column in table.columns:
+            metrics = {METRICS[name].key for name in TASKS[column.task].metrics}
+            assert column.figure == "parameters" or column.figure.removeprefix("test_") in metrics
 
     @pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].columns[0].name == "|θ|"])
     def test_models_have_as_many_parameters_as_the_paper_says(self, name):
@@ -159,12 +163,12 @@ def trained(monkeypatch) -> list[RunArguments]:
         return 0
 
     monkeypatch.setattr(runner, "_call", call)
-    monkeypatch.setattr(runner, "missing_data", lambda tasks, data_dir: {})
+    monkeypatch.setattr(command, "missing_data", lambda tasks, data_dir: {})
     return started
 
 
 def a_record(arguments: RunArguments) -> dict:
-    held_out = {"validation": "10% of the training rows", "test": f"fold {arguments.fold} of {arguments.num_folds}"}
+    held_out = {"validation": "10% of the training rows", "test": f"fold {arguments.fold} of 10"}
     vectors = arguments.word_vectors and {"file": Path(arguments.word_vectors).name, "width": 300}
     return {
         "task": {"name": arguments.task_name, "best_metric": "accuracy"},
@@ -257,7 +261,7 @@ class TestCommand:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(runner, "missing_data", interrupt)
+        monkeypatch.setattr(command, "missing_data", interrupt)
         code, lines, error = run(capsys, "disan_sst", "--output_dir", tmp_path)
         assert (code, lines, error) == (130, [], "interrupted; repeat the command to continue\n")
 
@@ -344,7 +348,7 @@ def test_leaving_early_ends_the_runs_in_progress(monkeypatch, tmp_path):
 
     monkeypatch.setattr(runner.subprocess, "Popen", start)
     table = replace(TABLES["disan_sst"], rows=TABLES["disan_sst"].rows[:2])
-    runs = plan(table, table.rows, table.columns, [1], None, tmp_path, [])
+    runs = plan(table, [1], None, tmp_path, [])
     ended = runner.train_all(runs, "disan_sst", jobs=2)
     assert next(ended).failure.startswith("exit code 0")
     ended.close()
@@ -354,6 +358,6 @@ def test_leaving_early_ends_the_runs_in_progress(monkeypatch, tmp_path):
 def test_a_terminated_run_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "_call", lambda argv, log, processes: log.write_text("half") and -15)
     table = TABLES["disan_sst"]
-    (run,) = plan(table, table.rows[:1], table.columns, [1], None, tmp_path, [])
+    (run,) = plan(replace(table, rows=table.rows[:1]), [1], None, tmp_path, [])
     list(runner.train_all([run], "disan_sst"))
     assert run.failure == "ended by SIGTERM" and not list(tmp_path.iterdir())

@@ -60,16 +60,31 @@ def under(tensors, prefix):
 # --- Intermediate values ----------------------------------------------------------------------------------------
 
 
-def record(module):
-    """Outputs of all submodules and results of the attention layers, by module name, filled when the module runs."""
-    seen = {}
-    for name, submodule in module.named_modules():
-        submodule.register_forward_hook(lambda _, inputs, output, name=name: seen.__setitem__(name, (inputs, output)))
-    return seen
+@torch.no_grad()
+def record(module, run):
+    """Inputs and outputs of all submodules, by name; and the maps of the layers, which run again to return them."""
+    seen, maps = {}, {}
+
+    def keep(name, inputs, output):
+        seen[name] = (inputs, output)
+
+    hooks = [
+        submodule.register_forward_hook(lambda _, inputs, output, name=name: keep(name, inputs, output))
+        for name, submodule in module.named_modules()
+    ]
+    run()
+    for hook in hooks:
+        hook.remove()
+    for name, layer in module.named_modules():
+        if isinstance(layer, LAYERS):
+            (tokens, mask, *_), (output, _) = seen[name]
+            with_maps, maps[name] = layer(tokens, mask, True)
+            close(with_maps, output, f"{name} with maps")
+    return seen, maps
 
 
-def quantities(layer, name, seen):
-    """What the authors' code calls the values in one of our layers."""
+def quantities(layer, name, seen, maps):
+    """What the authors' code calls the values in one of our layers, of which ``maps`` are the maps."""
 
     def out(child):
         return seen[f"{name}.{child}".lstrip(".")][1]
@@ -77,13 +92,12 @@ def quantities(layer, name, seen):
     def activated(child):
         return layers.ACTIVATIONS[layer.activation](out(child))
 
-    _, maps = seen[name][1]
     if isinstance(layer, DirectionalSelfAttention):
         return {
             "rep_map": activated("dense_map"),
             "dependent": out("attention.key_map"),
             "head": out("attention.query_map"),
-            "attn_result": out("attention")[0],
+            "attn_result": out("attention"),
             "attn_score": maps.attentions[0],
             "fusion_gate": maps.gates[0],
             "output@2": seen[name][1][0],
@@ -180,8 +194,9 @@ def where_comparable(layer, quantity, expected, actual, mask_BN):
     return expected, actual
 
 
-def check_intermediates(module, seen, tensors):
+def check_intermediates(module, run, tensors):
     """Compare every recorded value that exists in our code; returns how many there were."""
+    seen, maps = record(module, run)
     mask_BN = tensors["input/mask"].bool()
     compared = 0
     layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, LAYERS)]
@@ -190,7 +205,7 @@ def check_intermediates(module, seen, tensors):
         for name, layer in layers:
             if not matches(scope_of(layer, name), scope):
                 continue
-            found = quantities(layer, name, seen)
+            found = quantities(layer, name, seen, maps[name])
             if quantity not in found:
                 continue
             expected, actual = where_comparable(layer, quantity, expected, found[quantity], mask_BN)
@@ -244,14 +259,15 @@ def test_layer(name):
     module.load_state_dict(tf.convert_variables(weights, rules, targets), strict=False)
     module.eval()
 
-    seen = record(module)
-    if hasattr(module, "context"):
-        output = module(inputs_embeds=x, attention_mask=mask, output_attentions=True).pooler_output
-    else:
-        output = module(x, mask, True)[0]
+    def run():
+        if hasattr(module, "context"):
+            return module(inputs_embeds=x, attention_mask=mask).pooler_output
+        return module(x, mask)[0]
+
+    output = run()
     close(output, tensors["output"], "output")
     if any(isinstance(layer, LAYERS) for layer in module.modules()):
-        assert check_intermediates(module, seen, tensors) > 0
+        assert check_intermediates(module, run, tensors) > 0
 
     (output * tensors["grad/cotangent"]).sum().backward()
     close(x.grad, tensors["grad/input/x"], "gradient of x")
@@ -342,7 +358,7 @@ def test_task(name):
     (output.loss + l2).backward()
 
     rules = tf.model_rules(model_type)
-    targets = {key: value for key, value in model.state_dict().items() if not key.endswith("fixed_embeddings")}
+    targets = {key: value for key, value in model.state_dict().items() if not key.endswith("fixed_weight")}
     gradients = tf.convert_variables(under(tensors, "grad/weight/"), rules, targets)
     check_gradients(model, gradients)
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from hf_blosan import functional as F
-from hf_blosan.models.layers import DirectionalSelfAttention, HeadLinear, Layer
+from hf_blosan.models.layers import DirectionalSelfAttention, Layer
+from hf_blosan.models.layers_heads import HeadLinear
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 
 
@@ -21,8 +22,18 @@ def doubled_linear():
 
 
 def doubled_heads():
-    map_ = Doubled(2, 6, 4)
-    nn.init.normal_(map_.weight), nn.init.normal_(map_.bias)
+    return Doubled(2, 6, 4)
+
+
+def heads_of_which_one_is_doubled():
+    map_ = HeadLinear(2, 6, 4)
+    map_[1] = doubled_linear()
+    return map_
+
+
+def sparse_heads():
+    map_ = HeadLinear(2, 6, 4)
+    map_[0] = sparse_linear()
     return map_
 
 
@@ -32,13 +43,17 @@ def sparse_linear():
     return map_
 
 
+MAPS = [doubled_linear, doubled_heads, heads_of_which_one_is_doubled, sparse_linear, sparse_heads]
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
-@pytest.mark.parametrize("make_map", [doubled_linear, doubled_heads, sparse_linear])
+@pytest.mark.parametrize("make_map", MAPS)
 def test_a_map_that_is_more_than_its_weight_is_called(make_map):
     torch.manual_seed(0)
     map_, layer, x = make_map(), Layer(activation="elu"), torch.randn(2, 3, 6)
     with torch.no_grad():
-        torch.testing.assert_close(layer.dense(map_, x), nn.functional.elu(map_(x)))
+        expected = torch.stack([head(x) for head in map_], dim=1) if type(map_) is HeadLinear else map_(x)
+        torch.testing.assert_close(layer.dense(map_, x), nn.functional.elu(expected))
 
 
 def layers():

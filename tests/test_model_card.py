@@ -5,6 +5,7 @@ import json
 
 import pytest
 from huggingface_hub import ModelCard
+from loopback_hub import BAD_LICENSE, LoopbackHub
 
 from hf_blosan.errors import InputError
 from hf_blosan.hub import make_model_card, write_model_card
@@ -22,7 +23,7 @@ RUN = {
         "best_metric": "pearson",
     },
     "data": {
-        "source": "local files",
+        "source": "Hugging Face Hub",
         "hub_id": "RobZamp/sick",
         "hub_config": "default",
         "rows": {"train": 4439, "validation": 495, "test": 4906},
@@ -71,7 +72,8 @@ def test_metadata_is_a_model_index():
     card = ModelCard(make_model_card(RUN).content)  # read back from the text
     data = card.data.to_dict()
     assert data["pipeline_tag"] == "text-classification" and data["library_name"] == "transformers"
-    assert data["datasets"] == "RobZamp/sick" and "biblosan" in data["tags"]
+    assert data["license"] == "apache-2.0" and {"biblosan", "custom_code"} <= set(data["tags"])
+    assert data["datasets"] == "RobZamp/sick" and data["widget"][0].keys() == {"text", "text_pair"}
     assert data["metrics"] == ["pearsonr", "mse"]
     found = {(r.dataset_split, r.metric_type): r.metric_value for r in card.data.eval_results}
     assert found == {
@@ -91,9 +93,9 @@ def test_text_says_how_it_was_made():
         "(a score from 1.0 to 5.0)",
         "https://arxiv.org/abs/1804.00857",
         "| test | 4,906 | 0.8691 | 0.3300 |",
-        'pipeline("text-classification", model="me/sick")',
+        'pipeline("text-classification", model="me/sick", trust_remote_code=True)',
         '"text_pair"',
-        "local files; rows: train 4,439, validation 495, test 4,906.",
+        "`RobZamp/sick` from the Hugging Face Hub; rows: train 4,439, validation 495, test 4,906.",
         "`minilm.static.300d.txt.gz` (width 300), which covers 2,158 of the 2,160 training words",
         "published figures use GloVe 6B instead",
         "2,456,789 without word embeddings",
@@ -144,7 +146,56 @@ def test_incomplete_record_is_refused():
 def test_written_card_names_its_folder(tmp_path):
     path = write_model_card(tmp_path / "out", RUN)
     assert path == tmp_path / "out" / "README.md"
-    assert f'model="{tmp_path / "out"}"' in path.read_text()
+    assert 'model="out"' in path.read_text() and str(tmp_path) not in path.read_text()
+    assert 'model="me/sick"' in write_model_card(tmp_path / "out", RUN, location="me/sick").read_text()
+    assert [file.name for file in path.parent.iterdir()] == ["README.md"]
+
+
+def test_data_that_was_used_is_named():
+    """A data set on the Hub only if the rows came from it; a file where there was one."""
+    data = RUN["data"] | {"source": "local files", "held_out": {"validation": "10% of the training rows"}}
+    card = make_model_card(changed(data=data))
+    assert "datasets" not in card.data.to_dict() and "**Data**: local files; rows" in card.content
+    assert {(r.dataset_type, r.dataset_name) for r in card.data.eval_results} == {
+        ("sick_relatedness", "SICK relatedness")
+    }
+    card = make_model_card(changed(data=data | {"files": {"train": "mine.csv"}}))
+    found = {r.dataset_split: (r.dataset_type, r.dataset_name) for r in card.data.eval_results}
+    assert found == {"train": ("sick_relatedness", "mine.csv"), "test": ("sick_relatedness", "SICK relatedness")}
+    assert "**Data**: `mine.csv` (train), local files (test); rows" in card.content
+    data = RUN["data"] | {"files": {"validation": "dev.tsv"}}
+    card = make_model_card(changed(data=data))
+    found = {r.dataset_split: (r.dataset_type, r.dataset_name, r.dataset_config) for r in card.data.eval_results}
+    assert found["validation"] == ("sick_relatedness", "dev.tsv", None)
+    assert found["test"] == ("RobZamp/sick", "SICK relatedness", "default")
+    assert "`dev.tsv` (validation), `RobZamp/sick` from the Hugging Face Hub (train, test); rows" in card.content
+
+
+def test_no_local_path():
+    command = (
+        "python run_glue_style.py --train_file /home/ann/a.csv --word_vectors=~/glove.txt.gz --data_dir ../data "
+        "--output_dir out/sick"
+    )
+    text = make_model_card(changed(command=command)).content
+    expected = "--train_file a.csv --word_vectors=glove.txt.gz --data_dir data --output_dir out/sick"
+    assert expected in text and "/home" not in text
+
+
+def test_card_of_a_run_in_progress():
+    text = make_model_card(RUN, in_progress=True).content
+    assert "**Training goes on; this is the best model so far.**\nOne run with seed 7." in text
+    assert "\n\n\n" not in text and "goes on" not in make_model_card(RUN).content
+
+
+@pytest.mark.parametrize("num_sentences", [1, 2])
+def test_the_hub_accepts_the_metadata(num_sentences, monkeypatch, tmp_path):
+    with LoopbackHub() as hub:
+        hub.use_here(monkeypatch, tmp_path)
+        make_model_card(changed(task=RUN["task"] | {"num_sentences": num_sentences})).validate()
+        card = make_model_card(RUN)
+        card.data.license = "free"
+        with pytest.raises(ValueError, match=BAD_LICENSE):
+            card.validate()
 
 
 def test_command_renders_cards(tmp_path, capsys):

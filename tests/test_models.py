@@ -149,9 +149,11 @@ def test_maps_reproduce_the_attention(model_type):
         return
     modules = [d.attention if model_type == "disan" else d.block_attention for d in layer.directions]
     for position, module in enumerate(modules):
-        module.register_forward_hook(lambda m, i, o, position=position: seen.__setitem__(position, (i[0], o[0])))
+        module.register_forward_hook(lambda m, i, o, position=position: seen.__setitem__(position, (i[0], o)))
+    model(**sentences(7, 4))
+    results = dict(seen)
     maps = model(**sentences(7, 4), output_attentions=True).attentions[0]
-    for position, (values, attended) in seen.items():
+    for position, (values, attended) in results.items():
         weights = maps[:, position]
         if model_type == "biblosan":
             values, weights = in_blocks(values, layer.directions[position].block_length), weights.flatten(0, 1)

@@ -144,7 +144,7 @@ class TestPreparation:
         with pytest.raises(InputError, match=r"takes 1 sentence\(s\) a row"):
             prepared(options(tmp_path, pairs, **changes))
         two = [{"text": "a cat", "label": "yes"}, {"text": "a dog", "label": "no"}]
-        other = {"train_file": str(write_rows(tmp_path / "two.jsonl", two * 12))}
+        other = {"train_file": str(write_rows(tmp_path / "two.jsonl", two * 12)), "validation_fraction": 0.1}
         with pytest.raises(InputError, match="ignore_mismatched_sizes"):
             prepared(options(tmp_path, other, **changes))
         _, preparation = prepared(options(tmp_path, other, ignore_mismatched_sizes=True, **changes))
@@ -160,7 +160,7 @@ class TestPreparation:
         """The encoder fits scores and classes of pairs alike, the head does not."""
         train(options(tmp_path / "scores", pairs, max_train_steps=1))
         rows = [{"sentence1": "a cat", "sentence2": f"the {x}", "label": x} for x in ("dog", "cat", "cow")] * 12
-        classes = {"train_file": str(write_rows(tmp_path / "classes.jsonl", rows))}
+        classes = {"train_file": str(write_rows(tmp_path / "classes.jsonl", rows)), "validation_fraction": 0.1}
         changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "scores")}
         with pytest.raises(InputError, match="is a DiSANForPairRegression, .* needs a DiSANForSequenceClassification"):
             prepared(options(tmp_path, classes, **changes))
@@ -223,7 +223,8 @@ class TestReporting:
 
     def test_names_what_was_held_out(self, tmp_path):
         arguments = options(tmp_path, {"task_name": "cr", "data_dir": "data", "fold": 3})
-        assert held_out(arguments, find_task(arguments)) == {
+        task = find_task(arguments)
+        assert held_out(arguments.resolved(task, "disan"), task) == {
             "validation": "10% of the training rows",
             "test": "fold 3 of 10",
         }

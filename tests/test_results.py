@@ -56,7 +56,7 @@ def recorded_table(folder: Path) -> tuple[Table, list[Run]]:
     table = replace(table, columns=tuple(column for column in table.columns if column.task in tasks))
     data = ["--data_dir", "data"] if records[0]["data"]["source"] == "local files" else []
     seeds = sorted({record["seed"] for record in records})
-    return table, plan(table, table.rows, table.columns, seeds, None, folder, data)
+    return table, plan(table, seeds, None, folder, data)
 
 
 def test_recorded_tables_are_complete():
@@ -76,8 +76,6 @@ def test_readme_shows_the_recorded_tables():
         table, runs = recorded_table(folder)
         for run in runs:
             run.record = json.loads(run.record_file.read_text())
-        printed.append(
-            [line for line in render(table, table.rows, table.columns, runs, {}).splitlines() if line[:1] == "|"]
-        )
+        printed.append([line for line in render(table, runs, {}).splitlines() if line[:1] == "|"])
     tables = re.findall(r"(?:^\|.*\n)+", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert sorted(lines.splitlines() for lines in tables if lines.startswith("| system ")) == sorted(printed)

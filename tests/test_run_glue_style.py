@@ -32,7 +32,7 @@ def questions(tmp_path_factory):
 
 def launch(*command, **environment) -> subprocess.CompletedProcess:
     # One thread per process, since small tensors do not occupy several.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | environment
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | environment
     return subprocess.run(
         [sys.executable, *map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -168,6 +168,8 @@ class TestBadInput:
             "--output_dir",
             tmp_path / "out",
         ]
+        assert "custom has no validation rows" in fails(capsys, *options)
+        options += ["--validation_fraction", 0.1]
         wrong = write_rows(tmp_path / "wrong.jsonl", [*rows, {"text": "two", "label": "number"}])
         message = fails(capsys, *options, "--validation_file", wrong)
         assert "row 25: label 'number' is not one of the labels" in message

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from huggingface_hub.errors import HFValidationError
 from safetensors.torch import load_file
 from small_data import options, pair_rows, prepared, question_rows, read_log, write_rows, write_splits
 from transformers import AutoModelForSequenceClassification, pipeline
@@ -113,46 +112,6 @@ class TestRun:
         key = "model.context.layers.0.directions.0.dense_map.weight"
         assert not torch.equal(weights["a"][key], weights["c"][key])
 
-    def test_uploads_after_every_epoch(self, tmp_path, questions, monkeypatch):
-        calls = []
-
-        class RecordingApi:
-            def __init__(self, token=None):
-                calls.append(("token", token))
-
-            def create_repo(self, name, exist_ok):
-                calls.append(("create", name))
-                return type("Repo", (), {"repo_id": f"me/{name}"})()
-
-            def upload_folder(self, *, repo_id, folder_path, commit_message, ignore_patterns):
-                present = {path.name for path in Path(folder_path).iterdir()}
-                calls.append((repo_id, commit_message, "README.md" in present, "step_*" in ignore_patterns))
-
-        monkeypatch.setattr("hf_blosan.hub.upload.HfApi", RecordingApi)
-        train(options(tmp_path, questions, push_to_hub=True, hub_model_id="tiny", hub_token="secret"))
-        assert calls == [
-            ("token", "secret"),
-            ("create", "tiny"),
-            ("me/tiny", "Training in progress epoch 0", False, True),
-            ("me/tiny", "Training in progress epoch 1", False, True),
-            ("me/tiny", "End of training", True, True),
-        ]
-        assert "step_*" in (tmp_path / ".gitignore").read_text().splitlines()
-        assert "secret" not in "".join(path.read_text() for path in tmp_path.glob("*.md"))
-
-    def test_rejected_repository_is_reported_before_training(self, tmp_path, questions, monkeypatch):
-        class RefusingApi:
-            def __init__(self, token=None):
-                self.token = token
-
-            def create_repo(self, name, exist_ok):
-                raise HFValidationError(f"bad name {name}\nmore about it")
-
-        monkeypatch.setattr("hf_blosan.hub.upload.HfApi", RefusingApi)
-        with pytest.raises(InputError, match=r"the repository 'a--b' \(bad name a--b\)"):
-            train(options(tmp_path, questions, push_to_hub=True, hub_model_id="a--b"))
-        assert not (tmp_path / "model.safetensors").exists()
-
 
 class TestResume:
     @pytest.mark.parametrize(
@@ -232,7 +191,7 @@ class TestResume:
 
     def test_refuses_other_data(self, tmp_path, questions):
         """The same number of rows from another fold or file: training rows would become test rows."""
-        own = {"train_file": questions["train_file"], "num_folds": 5}
+        own = {"train_file": questions["train_file"], "num_folds": 5, "validation_fraction": 0.1}
         train(options(tmp_path, own, checkpointing_steps="1", max_train_steps=1))
         resume = {"resume_from_checkpoint": str(tmp_path / "step_1")}
         with pytest.raises(InputError, match="fold was 0, now it is 1"):

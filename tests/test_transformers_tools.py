@@ -53,6 +53,7 @@ def test_trainer_and_pipeline(model_type, tmp_path):
     trainer = trained(model, tokenizer, rows, tmp_path, per_device_train_batch_size=4)
     assert trainer.predict(rows).predictions.shape == (16, 2)  # logits only, no maps or states
     trainer.save_model(str(tmp_path / "model"))
+    assert (tmp_path / "model" / f"modeling_{model_type}.py").exists()
     tokenizer.save_pretrained(tmp_path / "model")
     classify = pipeline("text-classification", model=str(tmp_path / "model"))
     texts = [{"text": a, "text_pair": b} for a, b in zip(FIRST[:4], SECOND[:4], strict=True)]

@@ -137,10 +137,8 @@ def sentence_lengths(encoded: Dataset) -> np.ndarray:
     The models encode both sentences of a pair in one batch, so the cost of a row, and the length to pass to
     :class:`LengthBucketBatchSampler`, is ``sentence_lengths(encoded).max(axis=1)``.
     """
-    types = encoded[:]["token_type_ids"]
-    second = np.fromiter((sum(row) for row in types), dtype=np.int64, count=len(types))
-    total = np.fromiter((len(row) for row in types), dtype=np.int64, count=len(types))
-    return np.stack([total - second, second], axis=1)
+    pairs = [(len(types) - sum(types), sum(types)) for types in encoded[:]["token_type_ids"]]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def length_statistics(encoded: Dataset) -> tuple[float, float]:

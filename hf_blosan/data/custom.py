@@ -1,84 +1,148 @@
-"""A task defined by a user's own files."""
+"""A task defined by a user's own data."""
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 
 from ..errors import InputError
 from ..tasks import Source, Task
+from .loading import load_splits
 from .tables import read_table
 
+logger = logging.getLogger(__name__)
+
+LABEL_COLUMNS = ("label", "labels", "score")
+IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
+SPLITS = {
+    "train": ("train",),
+    "validation": ("validation", "dev", "validation_matched", "val"),
+    "test": ("test",),
+}
 _MAX_CLASSES = 1000
+_NO_GOLD_LABEL = ("-1", "-1.0")
 
 
 def custom_task(
-    train_file: str | Path,
+    train_file: str | Path | None = None,
     validation_file: str | Path | None = None,
     test_file: str | Path | None = None,
     *,
-    name: str = "custom",
+    dataset_name: str | None = None,
+    dataset_config_name: str | None = None,
+    text_column_name: str | None = None,
+    text_pair_column_name: str | None = None,
+    label_column_name: str | None = None,
 ) -> Task:
-    """Derive a task from files with a header or JSON keys; :func:`load_task` loads it.
+    """Derive a task from files, a data set on the Hub or a saved data set; :func:`load_task` loads it.
 
-    The texts are ``sentence1`` and ``sentence2``, or ``sentence1``, ``text`` or ``sentence`` alone, or else the first
-    two columns that contain text (or the only one). The label column is ``label``, else ``score``. A ``score``, or
-    numbers with decimals, define a regression task with the range of the scores in the files; anything else defines a
-    classification task with the sorted labels as classes.
+    Unless columns are named, the texts are ``sentence1`` and ``sentence2``, or ``sentence1``, ``text`` or
+    ``sentence`` alone, or else the first two columns that contain text (or the only one); identifiers and numbers are
+    not text. The label column is ``label``, ``labels`` or ``score``. The columns taken are logged.
+
+    A ``score``, or numbers with decimals, define a regression task with the range of the scores in the data; anything
+    else defines a classification task with the sorted labels as classes, or the class names of the data set. Rows with
+    the label -1 have no gold label, as everywhere in ``datasets``, and are left out.
 
     Args:
-        train_file: training rows (.jsonl, .json, .csv, .tsv, optionally .gz).
+        train_file: training rows (.jsonl, .json, .csv, .tsv, optionally .gz; or .parquet).
         validation_file, test_file: optional further splits with the same columns.
-        name: name of the task in reports.
+        dataset_name, dataset_config_name: instead of ``train_file``, a data set as in ``datasets.load_dataset``, or a
+            folder of ``save_to_disk``; its splits are those that the files do not replace.
+        text_column_name, text_pair_column_name, label_column_name: columns to take.
 
     Raises:
         InputError: a file or column is missing, or the labels define neither a classification nor a regression task.
     """
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     files = {split: str(path) for split, path in files.items() if path is not None}
-    tables = {split: read_table(path) for split, path in files.items()}
-    label_column = next((column for column in ("label", "score") if column in tables["train"].column_names), None)
+    tables, names = {}, {}
+    if dataset_name is not None:
+        remedy = "check --dataset_name and --dataset_config_name"
+        loaded = load_splits(dataset_name, dataset_config_name, remedy=remedy)
+        found = {split: next((name for name in names if name in loaded), None) for split, names in SPLITS.items()}
+        names = {split: (name,) for split, name in found.items() if name and split not in files}
+        if "train" not in names | files:
+            raise InputError(f"{dataset_name} has no split 'train'; it has {', '.join(loaded)}")
+        tables = {split: loaded[name] for split, (name,) in names.items()}
+    where = {split: f"{dataset_name} {split}" for split in tables} | files
+    tables |= {split: read_table(path) for split, path in files.items()}
+
+    train = tables["train"]
+    label_column = label_column_name or next((name for name in LABEL_COLUMNS if name in train.column_names), None)
     if label_column is None:
-        columns = ", ".join(tables["train"].column_names)
-        raise InputError(f"{train_file} has no column 'label' or 'score'; it has {columns}")
-    text_columns = _text_columns(tables["train"], label_column, train_file)
-    labels = {split: _labels(table, label_column, files[split]) for split, table in tables.items()}
+        raise InputError(
+            f"{where['train']} has no column 'label', 'labels' or 'score'; it has {', '.join(train.column_names)}; "
+            "name the column with --label_column_name"
+        )
+    text_columns = (text_column_name, text_pair_column_name)[: 1 if text_pair_column_name is None else 2]
+    if text_column_name is None:
+        text_columns = _text_columns(train, label_column, where["train"])
+    logger.info("%s: texts from %s, labels from %s", where["train"], " and ".join(text_columns), label_column)
+    for split in [split for split in names if split != "train" and not _has_labels(tables[split], label_column)]:
+        logger.info("%s has no gold labels and is not used", where[split])
+        del tables[split], names[split]
+    labels = {split: _column(table, label_column, where[split]) for split, table in tables.items()}
+    for split, table in tables.items():
+        for column in text_columns:
+            _column(table, column, where[split], may_be_empty=True)
+    columns = {"text_columns": text_columns, "label_column": label_column}
+    hub = None
+    if dataset_name is not None:
+        hub = Source(location=dataset_name, config=dataset_config_name, splits=names, **columns)
+    name = "custom" if dataset_name is None else Path(dataset_name).name
     common = {
         "name": name,
-        "title": f"{name} ({Path(train_file).name})",
+        "title": f"{name} ({Path(train_file).name})" if dataset_name is None else name,
         "num_sentences": len(text_columns),
-        "local": Source(location="", text_columns=text_columns, label_column=label_column, splits={}),
+        "local": Source(location="", splits={}, **columns),
+        "hub": hub,
         "files": files,
     }
-    numbers = all(_is_number(label) for label in labels["train"])
-    if label_column == "score" or numbers and any("." in str(label) for label in labels["train"]):
-        return Task(**common, **_regression(sum(labels.values(), []), train_file))
-    return Task(**common, **_classification(labels["train"], len(text_columns), train_file))
+    values, feature = labels["train"], train.features[label_column]
+    numbers = not isinstance(feature, ClassLabel) and all(map(_is_number, values))
+    if label_column == "score" or numbers and any("." in str(label) for label in values):
+        return Task(**common, **_regression(sum(labels.values(), []), where["train"]))
+    classes = feature.names if isinstance(feature, ClassLabel) else None
+    return Task(**common, **_classification(values, classes, len(text_columns), where["train"]))
+
+
+def _has_labels(table: Dataset, column: str) -> bool:
+    return column in table.column_names and any(
+        label is not None and str(label) not in _NO_GOLD_LABEL for label in table[column]
+    )
 
 
 def _text_columns(table: Dataset, label_column: str, path: str | Path) -> tuple[str, ...]:
     if {"sentence1", "sentence2"} <= set(table.column_names):
         return ("sentence1", "sentence2")
     named = [column for column in ("sentence1", "text", "sentence") if column in table.column_names]
-    others = table.column_names if not named else []
-    texts = [c for c in others if c not in ("label", "score") and isinstance(table[0][c], str | None)]
+    others = [] if named else [c for c in table.column_names if c not in (label_column, *LABEL_COLUMNS, *IDENTIFIERS)]
+    texts = [column for column in others if _is_text(table[:100][column])]
     if not named and not texts:
         raise InputError(
-            f"{path} has no text column besides {label_column!r}; name it 'text', or 'sentence1' and 'sentence2'"
+            f"{path} has no text column besides {label_column!r}; name it 'text', or 'sentence1' and 'sentence2', or "
+            "give --text_column_name"
         )
     return tuple(named[:1] or texts[:2])
 
 
-def _labels(table: Dataset, column: str, path: str) -> list:
+def _is_text(values: list) -> bool:
+    return all(isinstance(value, str | None) for value in values) and not all(map(_is_number, values))
+
+
+def _column(table: Dataset, column: str, path: str, *, may_be_empty: bool = False) -> list:
     if column not in table.column_names:
         raise InputError(f"{path} has no column {column!r}; it has {', '.join(table.column_names)}")
-    labels = table.select_columns(column)[:][column]
-    for row, label in enumerate(labels, 1):
-        if label is None or not str(label).strip():
-            raise InputError(f"{path}, row {row}: {column} is empty; fill it in or remove the row")
-    return labels
+    values = table.select_columns(column)[:][column]
+    for row, value in enumerate(values, 1):
+        if value is None or not (may_be_empty or str(value).strip()):
+            state = "null" if value is None else "empty"
+            raise InputError(f"{path}, row {row}: {column} is {state}; fill it in or remove the row")
+    return values
 
 
 def _is_number(label) -> bool:
@@ -107,15 +171,22 @@ def _regression(scores: list, path: str | Path) -> dict:
     }
 
 
-def _classification(values: list, num_sentences: int, path: str | Path) -> dict:
-    names = {str(value).strip() for value in values}
+def _classification(values: list, names: list[str] | None, num_sentences: int, path: str | Path) -> dict:
+    """``names`` are those of a ``ClassLabel``; without them the values are."""
+    if names is None:
+        found = {str(value).strip() for value in values}
+        integers = all(name.lstrip("-").isdigit() for name in found)
+        # -1 beside class ids; alone with 1 it is a class.
+        if integers and len(found) > 2 and min(map(int, found)) == -1:
+            found -= set(_NO_GOLD_LABEL)
+        names = sorted(found, key=int if integers else None)
     if len(names) < 2:
-        raise InputError(f"{path}: every label is {names.pop()!r}; a classification task needs two or more classes")
+        raise InputError(f"{path}: every label is {names[0]!r}; a classification task needs two or more classes")
     if len(names) > _MAX_CLASSES:
         raise InputError(f"{path} has {len(names)} different labels, more than {_MAX_CLASSES}; check the label column")
-    integers = all(name.lstrip("-").isdigit() for name in names)
     return {
-        "labels": tuple(sorted(names, key=int if integers else None)),
+        "labels": tuple(names),
+        "unlabelled": () if "-1" in names else _NO_GOLD_LABEL,
         "metrics": ("Accuracy", "F1") if len(names) == 2 else ("Accuracy",),
         "settings": "snli" if num_sentences == 2 else "sst",
     }

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets, load_dataset
+from datasets import (
+    ClassLabel,
+    Dataset,
+    DatasetDict,
+    Features,
+    Value,
+    concatenate_datasets,
+    load_dataset,
+    load_from_disk,
+)
 from datasets.exceptions import DatasetsError
 from sklearn.model_selection import KFold, StratifiedKFold
 
@@ -29,8 +38,8 @@ def load_task(
     test_file: str | Path | None = None,
     seed: int,
     fold: int = 0,
-    num_folds: int = 10,
-    validation_fraction: float = 0.1,
+    num_folds: int | None = None,
+    validation_fraction: float | None = None,
     max_train_samples: int | None = None,
     max_eval_samples: int | None = None,
 ) -> DatasetDict:
@@ -40,17 +49,19 @@ def load_task(
     own splits, which come from ``data_dir`` or else from the Hub. With a training file the Hub is not used, since its
     other splits would not belong to that file.
 
-    A task without a labelled test split gets fold ``fold`` of ``num_folds`` seeded (stratified) folds of its training
-    rows as test split. One without a validation split gets a seeded (stratified) ``validation_fraction`` of the
-    remaining rows. Held-out splits are logged. Empty texts are kept.
+    Rows are held out of the training rows only where the task's protocol says so or an option asks for it: without a
+    test split, fold ``fold`` of ``num_folds`` seeded (stratified) folds; without a validation split, a seeded
+    (stratified) ``validation_fraction`` of the remaining rows. Held-out splits are logged. Empty texts are kept.
 
     Args:
         task: a task or its name.
         data_dir: directory with ``<folder>/<split>.jsonl.gz`` (or .jsonl, .json, .csv, .tsv).
         train_file, validation_file, test_file: files that replace the task's own splits.
         seed: seed of the held-out splits and of the sampling.
-        fold, num_folds: which of how many folds is the test split; ``num_folds=0`` makes no test split.
-        validation_fraction: fraction of the training rows for a missing validation split, between 0 and 1.
+        fold, num_folds: which of how many folds is the test split; 0 makes none. By default the task's protocol, but
+            none with a training file.
+        validation_fraction: fraction of the training rows for a missing validation split, between 0 and 1; default as
+            for ``num_folds``.
         max_train_samples: size of a seeded sample of the training rows, drawn last; ``None`` keeps all.
         max_eval_samples: the same for every other split.
 
@@ -62,6 +73,10 @@ def load_task(
             options do not fit the data.
     """
     task = get_task(task) if isinstance(task, str) else task
+    if train_file is None:
+        num_folds = task.num_folds if num_folds is None else num_folds
+        validation_fraction = task.validation_fraction if validation_fraction is None else validation_fraction
+    num_folds = num_folds or 0
     _check_options(fold, num_folds, validation_fraction, max_train_samples, max_eval_samples)
     files = {"train": train_file, "validation": validation_file, "test": test_file}
     files = dict(task.files) | {split: path for split, path in files.items() if path is not None}
@@ -71,8 +86,13 @@ def load_task(
     if "test" not in splits and num_folds:
         splits["train"], splits["test"] = _hold_out_fold(splits["train"], task, fold, num_folds, seed)
     elif fold:
-        logger.warning("%s has its own test split: fold %d is not used", task.name, fold)
+        logger.warning("%s has a test split or none: fold %d is not used", task.name, fold)
     if "validation" not in splits:
+        if validation_fraction is None:
+            raise InputError(
+                f"{task.name} has no validation rows, which select the best model; give --validation_file, or hold "
+                "out a part of the training rows, for instance with --validation_fraction 0.1"
+            )
         splits["train"], splits["validation"] = _hold_out_fraction(splits["train"], task, validation_fraction, seed)
     order = dict.fromkeys(["train", "validation", *sorted(splits.keys() - {"test"}), "test"])
     limits = {split: max_train_samples if split == "train" else max_eval_samples for split in order}
@@ -84,7 +104,7 @@ def _check_options(fold, num_folds, validation_fraction, max_train_samples, max_
         raise InputError(f"num_folds is {num_folds}; use 2 or more folds, or 0 for no test fold")
     if fold < 0 or (num_folds and fold >= num_folds):
         raise InputError(f"fold is {fold}; with {num_folds} folds it must be 0 to {num_folds - 1}")
-    if not 0 < validation_fraction < 1:
+    if validation_fraction is not None and not 0 < validation_fraction < 1:
         raise InputError(f"validation_fraction is {validation_fraction}; it must be between 0 and 1")
     for name, limit in (("max_train_samples", max_train_samples), ("max_eval_samples", max_eval_samples)):
         if limit is not None and limit < 1:
@@ -135,15 +155,30 @@ def _load_from_hub(task: Task) -> dict[str, Dataset]:
     hub = task.hub
     if hub is None:
         raise InputError(f"task {task.name} is not on the Hub; give --data_dir or --train_file")
-    try:
-        raw = load_dataset(hub.location, hub.config, revision=hub.revision)
-    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"dataset {hub.location} of task {task.name} cannot be loaded from the Hub ({reason}); give --data_dir"
-        ) from error
+    raw = load_splits(hub.location, hub.config, revision=hub.revision, remedy="give --data_dir")
     found = {split: next((name for name in names if name in raw), None) for split, names in hub.splits.items()}
     return {split: raw[name] for split, name in found.items() if name}
+
+
+def load_splits(name: str, config: str | None = None, *, revision: str | None = None, remedy: str) -> DatasetDict:
+    """All splits of a data set on the Hub, or in a folder of data files or of ``save_to_disk``.
+
+    Args:
+        name, config, revision: as in ``datasets.load_dataset``.
+        remedy: what to do if the data set cannot be loaded, for the error.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    folder = Path(name)
+    try:
+        if any((folder / file).exists() for file in ("dataset_dict.json", "state.json")):
+            loaded = load_from_disk(name)
+            return loaded if isinstance(loaded, DatasetDict) else DatasetDict(train=loaded)
+        return load_dataset(name, config, revision=revision)
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"data set {name!r} cannot be loaded ({reason}); {remedy}") from error
 
 
 def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
@@ -164,6 +199,10 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
     columns = raw.select_columns(list(dict.fromkeys((*source.text_columns, source.label_column))))[:]
     labels = columns[source.label_column]
     kept = [row for row, label in enumerate(labels) if str(label) not in task.unlabelled]
+    if 0 < len(kept) < len(labels):
+        logger.info(
+            "%s: %d of %d rows have no gold label and are left out", where, len(labels) - len(kept), len(labels)
+        )
     if not kept:
         raise InputError(f"{where} has no row with a gold label; give another file or leave this split out")
     features = Features(dict.fromkeys(task.text_columns, Value("string")))
@@ -212,15 +251,11 @@ def _score(label, task: Task) -> float | None:
 
 
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
-    if len(rows) < num_folds:
-        raise InputError(f"{task.name} has {len(rows)} training rows, too few for {num_folds} folds; use fewer folds")
-    labels = rows["label"][:]
-    splitter = KFold if task.problem == "regression" else StratifiedKFold
-    largest = max(Counter(labels).values())
-    if splitter is StratifiedKFold and largest < num_folds:
-        raise InputError(
-            f"the largest class of {task.name} has {largest} rows, too few for {num_folds} folds; use fewer folds"
-        )
+    labels, splitter, what, count = rows["label"][:], KFold, f"the training split of {task.name}", len(rows)
+    if task.problem == "classification":
+        splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
+    if count < num_folds:
+        raise InputError(f"{what} has {count} rows, too few for {num_folds} folds; use fewer folds")
     parts = splitter(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)), labels)
     kept, held_out = list(parts)[fold]
     logger.info(

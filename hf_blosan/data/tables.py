@@ -12,7 +12,7 @@ from datasets.exceptions import DatasetsError
 
 from ..errors import InputError
 
-TABLE_SUFFIXES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv")
+TABLE_SUFFIXES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _READABLE = TABLE_SUFFIXES + (".json.gz", ".csv.gz", ".tsv.gz")
 
 
@@ -23,22 +23,26 @@ def read_table(path: str | Path) -> Dataset:
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
     Args:
-        path: a file ending in .jsonl, .json, .csv or .tsv, optionally compressed (.gz).
+        path: a file ending in .jsonl, .json, .csv or .tsv, optionally compressed (.gz), or in .parquet.
 
     Raises:
         InputError: the file does not exist, has another type, has no rows, or cannot be parsed.
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"data file {path} does not exist; give the path of a .jsonl, .json, .csv or .tsv file")
+        raise InputError(
+            f"data file {path} does not exist; give the path of a .jsonl, .json, .csv, .tsv or .parquet file"
+        )
     suffix = next((suffix for suffix in _READABLE if path.name.endswith(suffix)), None)
     if suffix is None:
         raise InputError(f"data file {path} is of an unknown type; use one that ends in {', '.join(_READABLE)}")
     try:
-        if _is_empty(path, header=".json" not in suffix):
+        kind, options = (suffix.split(".")[1].removesuffix("l"), {})
+        if kind != "parquet" and _is_empty(path, header=kind != "json"):
             rows = ()
         else:
-            kind, options = ("json", {}) if ".json" in suffix else ("csv", _csv_options(path, suffix))
+            if kind in ("csv", "tsv"):
+                kind, options = "csv", _csv_options(path, suffix)
             rows = load_dataset(kind, data_files={"train": str(path)}, split="train", **options)
     except (DatasetsError, ValueError, OSError, EOFError) as error:
         reason = str(error.__cause__ or error).strip().splitlines()[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError
@@ -60,6 +62,7 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
     table = get_table(options.table)
     rows = choose(table.rows, options.rows, "row", options.table)
     columns = choose(table.columns, options.columns, "column", options.table)
+    table = replace(table, rows=rows, columns=columns)
     for name, value, least in (
         ("seeds", min(options.seeds), 0),
         ("folds", options.folds, 1),
@@ -68,11 +71,11 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
         if value is not None and value < least:
             raise InputError(f"--{name} is {value}; it must be {least} or more")
     # Imported late so that --help and wrong names are answered at once, and without the extra `train`.
-    from .report import render
-    from .runner import missing_data, plan, train_all
+    from .report import render, summary
+    from .runner import plan, train_all
 
     output_dir = options.output_dir or Path("out/experiments") / options.table
-    runs = plan(table, rows, columns, options.seeds, options.folds, output_dir, training_argv)
+    runs = plan(table, options.seeds, options.folds, output_dir, training_argv)
     data_dir, word_vectors = runs[0].arguments.data_dir, runs[0].arguments.word_vectors
     if data_dir and not Path(data_dir).is_dir():
         raise InputError(f"data directory {data_dir} does not exist; correct --data_dir")
@@ -94,6 +97,22 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
     left = [run for run in runs if not run.record and run.task not in missing]
     print(f"{options.table}: {len(finished)} finished before, {len(left)} to train", file=sys.stderr)
     for count, run in enumerate(train_all(left, options.table, jobs=options.jobs, keep_models=options.keep_models), 1):
-        print(f"[{count}/{len(left)}] {run}", file=sys.stderr)
-    print(render(table, rows, columns, runs, missing))
+        print(f"[{count}/{len(left)}] {summary(run)}", file=sys.stderr)
+    print(render(table, runs, missing))
     return 1 if any(run.failure for run in runs) else 0
+
+
+def missing_data(tasks: Iterable[str], data_dir: str | None) -> dict[str, str]:
+    """Tasks whose rows cannot be loaded -> the reason."""
+    from datasets import disable_progress_bars
+
+    from ..data import load_task
+
+    disable_progress_bars()
+    missing = {}
+    for task in tasks:
+        try:
+            load_task(task, data_dir=data_dir, seed=0)
+        except InputError as error:
+            missing[task] = str(error)
+    return missing

@@ -13,17 +13,15 @@ from .tables import Column, Row, Table
 NO_FIGURE = "-"
 
 
-def render(
-    table: Table, rows: tuple[Row, ...], columns: tuple[Column, ...], runs: list[Run], missing: Mapping[str, str]
-) -> str:
+def render(table: Table, runs: list[Run], missing: Mapping[str, str]) -> str:
     """The table and its notes.
 
     Args:
-        table: provides the title.
-        rows, columns: the part to show.
+        table: the rows and columns to show.
         runs: finished and failed runs.
         missing: task -> why its data is not available.
     """
+    rows, columns = table.rows, table.columns
     lines = [["system"], *([row.name] for row in rows)]
     for column in columns:
         cells = [column.name, *(_cell(row, column, runs, missing) for row in rows)]
@@ -35,6 +33,18 @@ def render(
         notes.append(f'"{NO_FIGURE}" in a column "paper": the published figure could not be verified.')
     notes = ["", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join([table.title, "", *_markdown(lines), *notes])
+
+
+def summary(run: Run) -> str:
+    """A finished or failed run in one line."""
+    fold = f", fold {run.arguments.fold} of {run.folds}" if run.folds else ""
+    label = f"{run.row.name} on {run.task}, seed {run.arguments.seed}{fold}"
+    if run.failure:
+        return f"{label} failed: {run.failure}"
+    metric, figures = run.record["task"]["best_metric"], run.record["figures"]
+    names = [name for name in (f"validation_{metric}", f"test_{metric}") if figures.get(name) is not None]
+    shown = [f"{name} {figures[name]:.4f}" for name in names]
+    return f"{label}: {', '.join(shown)}, {run.record['training']['seconds_in_all']:.0f} s"
 
 
 def _markdown(lines: list[list[str]]) -> list[str]:
@@ -62,7 +72,7 @@ def _cell(row: Row, column: Column, runs: list[Run], missing: Mapping[str, str])
 
 def _notes(columns: tuple[Column, ...], runs: list[Run], missing: Mapping[str, str]) -> list[str]:
     """Failures, the data of each task and the word vectors."""
-    notes = [str(run) for run in runs if run.failure]
+    notes = [summary(run) for run in runs if run.failure]
     for task, train_rows in {column.task: column.train_rows for column in columns}.items():
         if task in missing:
             notes.append(f"{task}: no data: {missing[task]}")

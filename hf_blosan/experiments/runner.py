@@ -16,39 +16,15 @@ from signal import Signals
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from datasets import disable_progress_bars
-
-from ..data import load_task
 from ..errors import InputError
 from ..overrides import format_config_overrides, parse_config_overrides
 from ..tasks import TASKS
 from ..training import RunArguments, parse_arguments
+from ..training.arguments import IGNORED_WHEN_RESUMING
 from ..training.files import write_json
 from ..training.preparation import check_overrides
-from .tables import Column, Row, Table, slug
-
-SET_BY_TABLE = {
-    "task_name": "select columns with --columns",
-    "encoder": "select rows with --rows",
-    "model_name_or_path": "every run starts from random weights",
-    "resume_from_checkpoint": "finished runs are kept, others start again",
-    **dict.fromkeys(("train_file", "validation_file", "test_file"), "put the data into --data_dir"),
-    "seed": "use --seeds",
-    "fold": "use --folds",
-    "results_file": "the records are in --output_dir",
-    **dict.fromkeys(("push_to_hub", "hub_token"), "upload a model that --keep_models kept"),
-}
-"""Training options that the user cannot give because rows and columns set them -> what to do instead."""
-
-IGNORED_WHEN_RESUMING = (
-    *("data_dir", "output_dir", "results_file"),
-    *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
-    *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
-)
-"""Options without influence on the figures: locations, and how a run is monitored."""
-
-# Tensors of these sizes do not occupy a second thread. The user's environment takes precedence.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+from ..training.reporting import held_out
+from .tables import SET_BY_TABLE, Row, Table, slug
 
 
 @dataclass(eq=False)
@@ -65,7 +41,7 @@ class Run:
 
     row: Row
     arguments: RunArguments
-    folds: int = 0
+    folds: int
     record: dict[str, Any] | None = None
     failure: str | None = None
 
@@ -80,20 +56,11 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that determines the figures: the options that differ from their defaults, without paths."""
-        changed = _without_ignored(self.arguments.changed())
-        if self.arguments.word_vectors:
-            changed["word_vectors"] = Path(self.arguments.word_vectors).name
-        return changed | {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
-
-    def __str__(self) -> str:
-        fold = f", fold {self.arguments.fold} of {self.folds}" if self.folds else ""
-        label = f"{self.row.name} on {self.task}, seed {self.arguments.seed}{fold}"
-        if not self.record:
-            return f"{label} failed: {self.failure}" if self.failure else label
-        metric, figures = self.record["task"]["best_metric"], self.record["figures"]
-        names = [name for name in (f"validation_{metric}", f"test_{metric}") if figures.get(name) is not None]
-        shown = [f"{name} {figures[name]:.4f}" for name in names]
-        return f"{label}: {', '.join(shown)}, {self.record['training']['seconds_in_all']:.0f} s"
+        settings = {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
+        for name, value in self.arguments.changed().items():
+            if name not in IGNORED_WHEN_RESUMING:
+                settings[name] = Path(value).name if name == "word_vectors" else value
+        return settings
 
     def load_record(self) -> None:
         """Load the record of an earlier call, if there is one.
@@ -101,41 +68,28 @@ class Run:
         Raises:
             InputError: the file is not a record, or its run had different settings.
         """
-        if not self.record_file.exists():
+        path = self.record_file
+        if not path.exists():
             return
         try:
-            record = json.loads(self.record_file.read_text(encoding="utf-8"))
-            recorded = _without_ignored(record["experiment"]["settings"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.record_file} is not the record of a table's run; remove it") from error
-        wanted = self.settings
-        for name in wanted | recorded:
-            if recorded.get(name) != wanted.get(name):
-                old, new = (f"{given[name]!r}" if name in given else "the default" for given in (recorded, wanted))
+            record = json.loads(path.read_bytes())
+            old, new = dict(record["experiment"]["settings"]), self.settings
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is not the record of a table's run; remove it") from error
+        for name in new | old:
+            if name not in IGNORED_WHEN_RESUMING and old.get(name) != new.get(name):
+                was, now = (repr(given[name]) if name in given else "the default" for given in (old, new))
                 raise InputError(
-                    f"{self.record_file} was made with {name} {old}, this call has {new}; give another --output_dir, "
-                    "or remove the file to train again"
+                    f"{path} was made with {name} {was}, this call has {now}; give another --output_dir, or remove "
+                    "the file to train again"
                 )
         self.record = record
 
 
-def _without_ignored(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in IGNORED_WHEN_RESUMING}
-
-
-def plan(
-    table: Table,
-    rows: tuple[Row, ...],
-    columns: tuple[Column, ...],
-    seeds: list[int],
-    folds: int | None,
-    output_dir: Path,
-    argv: list[str],
-) -> list[Run]:
+def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, argv: list[str]) -> list[Run]:
     """One run per seed, task, row and, for tasks without a test split, fold; all runs of a seed come first.
 
     Args:
-        table, rows, columns, seeds: what to run.
         folds: maximum number of folds; None runs all.
         output_dir: folder of the records.
         argv: training options from the command line; they override those of table, row and recipe.
@@ -143,20 +97,19 @@ def plan(
     Raises:
         InputError: a training option is unknown, invalid or set by the table.
     """
-    tasks = dict.fromkeys(column.task for column in columns)
-    runs = {seed: [] for seed in seeds}
-    for task in tasks:
-        for row in rows:
-            common = _arguments(table, row, task, output_dir, argv)
-            source = TASKS[task].local if common.data_dir else TASKS[task].hub
-            own_split = source is None or {"test", "validation"} & source.splits.keys()
-            available = 0 if own_split else common.num_folds
-            for seed in runs:
-                for fold in range(min(folds or available, available) or 1):
-                    name = f"{slug(row.name)}_{task}_seed{seed}" + (f"_fold{fold}" if available else "")
-                    paths = {"output_dir": str(output_dir / name), "results_file": str(output_dir / f"{name}.json")}
-                    runs[seed].append(Run(row, replace(common, seed=seed, fold=fold, **paths), available))
-    return [run for of_seed in runs.values() for run in of_seed]
+    tasks = dict.fromkeys(column.task for column in table.columns)
+    common = [(row, _arguments(table, row, task, output_dir, argv)) for task in tasks for row in table.rows]
+    runs = []
+    for seed in dict.fromkeys(seeds):
+        for row, arguments in common:
+            task = TASKS[arguments.task_name]
+            protocol = arguments.resolved(task, row.encoder)
+            available = protocol.num_folds if "test" in held_out(protocol, task) else 0
+            for fold in range(min(folds or available, available) or 1):
+                path = output_dir / f"{slug(row.name)}_{task.name}_seed{seed}{f'_fold{fold}' if available else ''}"
+                files = {"output_dir": str(path), "results_file": f"{path}.json"}
+                runs.append(Run(row, replace(arguments, seed=seed, fold=fold, **files), available))
+    return runs
 
 
 def _arguments(table: Table, row: Row, task: str, output_dir: Path, argv: list[str]) -> RunArguments:
@@ -171,48 +124,31 @@ def _arguments(table: Table, row: Row, task: str, output_dir: Path, argv: list[s
     return replace(arguments, config_overrides=format_config_overrides({**row.overrides, **given}) or None)
 
 
-def missing_data(tasks: Iterable[str], data_dir: str | None) -> dict[str, str]:
-    """Tasks whose rows cannot be loaded -> the reason."""
-    disable_progress_bars()
-    missing = {}
-    for task in tasks:
-        try:
-            load_task(task, data_dir=data_dir, seed=0)
-        except InputError as error:
-            missing[task] = str(error)
-    return missing
-
-
 def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bool = False) -> Iterator[Run]:
-    """Train `jobs` runs at a time and yield each as it ends; closing the iterator terminates those in progress.
+    """Train `jobs` runs at a time and yield each, with its ``record`` or ``failure`` set, as it ends.
 
-    Args:
-        runs: what to train; sets their ``record`` or ``failure``.
-        table: name of the table, for the records.
-        jobs: number of processes.
-        keep_models: keep model, log and predictions in the run's ``output_dir``, not just its record.
+    Closing the iterator terminates those in progress. Only a run's record, which names the `table`, is kept; with
+    `keep_models` also model, log and predictions, in the run's ``output_dir``.
     """
-    processes: set[subprocess.Popen] = set()
+    processes: list[subprocess.Popen] = []
     pool = ThreadPoolExecutor(jobs)
     try:
-        futures = {pool.submit(_train, run, table, keep_models, processes): run for run in runs}
-        for future in as_completed(futures):
-            future.result()
-            yield futures[future]
+        futures = [pool.submit(_train, run, table, keep_models, processes) for run in runs]
+        yield from (future.result() for future in as_completed(futures))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(processes):
-            process.terminate()
+        for process in processes:
+            process.terminate()  # does nothing to one that has ended
 
 
-def _train(run: Run, table: str, keep_models: bool, processes: set[subprocess.Popen]) -> None:
+def _train(run: Run, table: str, keep_models: bool, processes: list[subprocess.Popen]) -> Run:
     """Train a run in a hidden folder, then write its record; keep the log if the run fails by itself."""
-    log, folder = run.record_file.with_suffix(".log"), run.record_file.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    file, log = run.record_file, run.record_file.with_suffix(".log")
+    file.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    for path in folder.glob(f".{log.stem}.*"):  # of a call that was killed
+    for path in file.parent.glob(f".{file.stem}.*"):  # of a call that was killed
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with TemporaryDirectory(prefix=f".{log.stem}.", dir=folder, ignore_cleanup_errors=True) as temporary:
+    with TemporaryDirectory(prefix=f".{file.stem}.", dir=file.parent, ignore_cleanup_errors=True) as temporary:
         new_log, new_record = Path(temporary, "log"), Path(temporary, "record.json")
         model = run.arguments.output_dir if keep_models else str(Path(temporary, "model"))
         arguments = replace(run.arguments, output_dir=model, results_file=str(new_record))
@@ -223,26 +159,26 @@ def _train(run: Run, table: str, keep_models: bool, processes: set[subprocess.Po
             os.replace(new_log, log)
             run.failure = f"{_last_message(log) or f'exit code {code}'} (log: {log})"
         else:
-            run.record = json.loads(new_record.read_text(encoding="utf-8")) | {
+            run.record = json.loads(new_record.read_bytes()) | {
                 "command": shlex.join(["python", "run_glue_style.py", *run.arguments.to_argv()]),
                 "experiment": {"table": table, "row": run.row.name, "settings": run.settings},
             }
-            write_json(run.record_file, run.record)
+            write_json(file, run.record)
+    return run
 
 
-def _call(argv: list[str], log: Path, processes: set[subprocess.Popen]) -> int:
+def _call(argv: list[str], log: Path, processes: list[subprocess.Popen]) -> int:
     """Run the training command with its output in `log`; return its exit code."""
     command = [sys.executable, "-m", "hf_blosan.training", *argv]
+    # Tensors of these sizes do not occupy a second thread. The user's environment takes precedence.
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ
     with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=ONE_THREAD | os.environ)
-        processes.add(process)
-        try:
-            return process.wait()
-        finally:
-            processes.discard(process)
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+    processes.append(process)
+    return process.wait()
 
 
 def _last_message(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    lines = [line for line in map(str.strip, log.read_text(encoding="utf-8", errors="replace").splitlines()) if line]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     return (errors or lines or [""])[-1]

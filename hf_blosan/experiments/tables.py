@@ -14,6 +14,19 @@ from typing import Any
 
 from ..errors import InputError
 
+SET_BY_TABLE = {
+    "task_name": "select columns with --columns",
+    "encoder": "select rows with --rows",
+    "model_name_or_path": "every run starts from random weights",
+    "resume_from_checkpoint": "finished runs are kept, others start again",
+    **dict.fromkeys(("train_file", "validation_file", "test_file"), "put the data into --data_dir"),
+    "seed": "use --seeds",
+    "fold": "use --folds",
+    "results_file": "the records are in --output_dir",
+    **dict.fromkeys(("push_to_hub", "hub_token"), "upload a model that --keep_models kept"),
+}
+"""Training options that the user cannot give because rows and columns set them -> what to do instead."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
@@ -122,21 +135,12 @@ def _sized(row: Row, parameters: str, name: str | None = None, accuracy: str | N
     return _variant(row, name, paper, **overrides)
 
 
-_SENTENCES = (
-    Column(name="CR", task="cr"),
-    Column(name="MPQA", task="mpqa"),
-    Column(name="SUBJ", task="subj"),
-    Column(name="TREC", task="trec"),
-)
-_SST1, _SST2, _SST5 = (
-    Column(name="SST-1", task="sst5"),
-    Column(name="SST-2", task="sst2"),
-    Column(name="SST-5", task="sst5"),
-)
-_SICK = (
-    Column(name="Pearson's r", task="sick_relatedness", figure="test_pearson", scale=1.0, digits=4),
-    Column(name="Spearman's ρ", task="sick_relatedness", figure="test_spearman", scale=1.0, digits=4),
-    Column(name="MSE", task="sick_relatedness", figure="test_mse", scale=1.0, digits=4),
+_SENTENCES = tuple(Column(name=task.upper(), task=task) for task in ("cr", "mpqa", "subj", "trec"))
+_SST1, _SST2 = Column(name="SST-1", task="sst5"), Column(name="SST-2", task="sst2")
+_SST5 = replace(_SST1, name="SST-5")
+_SICK = tuple(
+    Column(name=name, task="sick_relatedness", figure=f"test_{figure}", scale=1.0, digits=4)
+    for name, figure in (("Pearson's r", "pearson"), ("Spearman's ρ", "spearmanr"), ("MSE", "mse"))
 )
 _SNLI = (
     Column(name="|θ|", task="snli", figure="parameters", scale=1e-6, unit="m", train_rows=549_367),

@@ -2,9 +2,9 @@
 
 from importlib import import_module
 
-_LAZY = {"make_model_card": "model_card", "start_upload": "upload", "write_model_card": "model_card"}
+_LAZY = {"Uploads": "upload", "make_model_card": "model_card", "write_model_card": "model_card"}
 
-__all__ = ["make_model_card", "start_upload", "write_model_card"]
+__all__ = ["Uploads", "make_model_card", "write_model_card"]
 
 
 def __getattr__(name: str):

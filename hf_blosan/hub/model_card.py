@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,17 +41,25 @@ RECORD_ENTRIES = frozenset(
 )
 """Entries of a record that a card shows."""
 
+EXAMPLES = {
+    1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
+    2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
+}
+"""What the page of the model and its snippet try it with, by the number of sentences."""
+
+HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
 HUB_METRICS = {"pearson": "pearsonr"}
 """Names of metrics on the Hub that differ from those of the figures."""
 
 
-def make_model_card(run: dict[str, Any], *, location: str | None = None) -> ModelCard:
+def make_model_card(run: dict[str, Any], *, location: str | None = None, in_progress: bool = False) -> ModelCard:
     """The card of a recorded run.
 
     Args:
         run: record of the run, from `hf_blosan.training.train` or a results file.
-        location: folder or repository from which the model is loaded; the record's name by default.
+        location: repository or folder from which the model is loaded; the record's name by default.
+        in_progress: the model is the best one so far.
 
     Raises:
         InputError: the record lacks an entry.
@@ -66,6 +76,9 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None) -> Mode
         "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
+        "in_progress": in_progress,
+        "widget": EXAMPLES[task["num_sentences"]],
+        "command": command_without_paths(run["command"]),
         "figures": table,
         "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
         "data_sentence": data_sentence(run),
@@ -75,41 +88,68 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None) -> Mode
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
 
 
-def write_model_card(output_dir: str | Path, run: dict[str, Any], *, location: str | None = None) -> Path:
-    """Write the card of a run to `output_dir/README.md`; return its path."""
+def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:
+    """Write the card of a run to `output_dir/README.md`; return its path.
+
+    The location is the name of the folder unless the options, those of :func:`make_model_card`, have another.
+    """
     path = Path(output_dir) / "README.md"
-    make_model_card(run, location=location or str(output_dir)).save(path)
+    location = options.pop("location", None) or path.resolve().parent.name
+    card = make_model_card(run, location=location, **options)
+    temporary = path.with_name(".README.md.tmp")
+    card.save(temporary)
+    os.replace(temporary, path)
     return path
+
+
+def command_without_paths(command: str) -> str:
+    """A command line in which paths outside the working directory are file names."""
+    words = []
+    for word in shlex.split(command):
+        option, separator, value = word.rpartition("=")
+        outside = os.path.isabs(value) or value.startswith(("~", os.pardir))
+        words.append(option + separator + (os.path.basename(value.rstrip("/")) if outside else value))
+    return shlex.join(words)
 
 
 def card_metadata(run: dict[str, Any]) -> ModelCardData:
     """The YAML metadata of a card, with the figures as `model-index`."""
     task, data = run["task"], run["data"]
+    files = data.get("files", {})
+    from_hub = data["source"] == HUB and data["hub_id"]
     results = [
         EvalResult(
             task_type="text-classification",
             task_name=task["title"],
-            dataset_type=data["hub_id"] or task["name"],
-            dataset_name=task["title"],
-            dataset_config=data["hub_config"],
-            dataset_split="train" if split in data["held_out"] else split,
+            dataset_type=data["hub_id"] if from_hub and read_from not in files else task["name"],
+            dataset_name=files.get(read_from, task["title"]),
+            dataset_config=data["hub_config"] if from_hub and read_from not in files else None,
+            dataset_split=read_from,
             metric_type=HUB_METRICS.get(metric, metric),
             metric_name=f"{split} {metric}",
             metric_value=round(value, 4),
         )
         for split, row in figure_table(run).items()
+        for read_from in ["train" if split in data["held_out"] else rows_of(split)]
         for metric, value in row.items()
     ]
     return ModelCardData(
         language="en",
+        license="apache-2.0",
         library_name="transformers",
         pipeline_tag="text-classification",
-        tags=["hf_blosan", run["encoder"], "sentence-encoder"],
-        datasets=data["hub_id"],
+        tags=["hf_blosan", run["encoder"], "sentence-encoder", "custom_code"],
+        widget=EXAMPLES[task["num_sentences"]],
+        datasets=data["hub_id"] if from_hub else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=run["name"],
         eval_results=results or None,
     )
+
+
+def rows_of(split: str) -> str:
+    """The name under which the rows of a split of the figures are counted: one of two validation splits is matched."""
+    return split.removesuffix("_matched")
 
 
 def figure_table(run: dict[str, Any]) -> dict[str, dict[str, float]]:
@@ -132,13 +172,17 @@ def figure_table(run: dict[str, Any]) -> dict[str, dict[str, float]]:
 def data_sentence(run: dict[str, Any]) -> str:
     """The source of the rows, their number, and the held-out splits."""
     data = run["data"]
-    hub = f"`{data['hub_id']}` from the Hugging Face Hub"
-    sources = {"generated": "generated by the package", "Hugging Face Hub": hub}
+    files, held_out = data.get("files", {}), data["held_out"]
+    sources = [f"`{file}` ({split})" for split, file in files.items()]
+    others = [split for split in data["rows"] if split not in files and split not in held_out]
+    if others:
+        kinds = {"generated": "generated by the package", HUB: f"`{data['hub_id']}` from the {HUB}"}
+        sources.append(kinds.get(data["source"], data["source"]) + (f" ({', '.join(others)})" if files else ""))
     rows = ", ".join(f"{split} {count:,}" for split, count in data["rows"].items())
-    held_out = "".join(
-        f"; the {split} split is {part}, held out with seed {run['seed']}" for split, part in data["held_out"].items()
+    parts = "".join(
+        f"; the {split} split is {part}, held out with seed {run['seed']}" for split, part in held_out.items()
     )
-    return f"{sources.get(data['source'], data['source'])}; rows: {rows}{held_out}."
+    return f"{', '.join(sources)}; rows: {rows}{parts}."
 
 
 def main(argv: list[str] | None = None) -> int:

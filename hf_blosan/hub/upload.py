@@ -2,47 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import time
 from pathlib import Path
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-from ..errors import InputError
+from ..errors import InputError, first_line
+
+logger = logging.getLogger(__name__)
 
 # Checkpoints and unfinished files.
 NOT_UPLOADED = ("step_*", "epoch_*", ".*.tmp", ".saving-*")
+CODE = tuple(path.name for path in (Path(__file__).parents[1] / "models").glob("[!_]*.py"))
+# What other runs and saves may have left in the repository; deleted unless it is uploaded anew.
+REPLACED = (*CODE, "model*.safetensors", "model.safetensors.index.json", "predict_results_*.txt", "all_results.json")
+ATTEMPTS, SECONDS_BETWEEN = 3, 5.0
 
 
-def start_upload(folder: str | Path, repo_id: str | None = None, token: str | None = None) -> Callable[[str], None]:
-    """Create a model repository, so that a wrong name or token is reported before training starts.
+class Uploads:
+    """Uploads a folder to a model repository during and after training.
+
+    Creating it creates the repository, so that a wrong name or token is reported before training starts.
 
     Args:
         folder: folder to upload; gets a `.gitignore` that excludes checkpoints.
         repo_id: repository; the name of the folder by default.
         token: token for the Hub; the stored login by default.
+        private: make a new repository private.
 
-    Returns:
-        A function that uploads the folder with a given commit message.
+    Attributes:
+        repo_id: the full name of the repository, with its owner.
 
     Raises:
-        InputError: the Hub rejects the repository.
+        InputError: the Hub rejects the repository or cannot be reached.
     """
-    folder = Path(folder)
-    api = HfApi(token=token)
-    name = repo_id or folder.resolve().name
-    try:
-        name = api.create_repo(name, exist_ok=True).repo_id
-    except (HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
+
+    def __init__(
+        self, folder: str | Path, repo_id: str | None = None, token: str | None = None, *, private: bool = False
+    ) -> None:
+        self.folder = Path(folder)
+        self.api = HfApi(token=token)
+        name = repo_id or self.folder.resolve().name
+        try:
+            # Without the option the owner's default holds.
+            self.repo_id = self.api.create_repo(name, private=private or None, exist_ok=True).repo_id
+        except Exception as error:  # also those of the HTTP client, which has no common base with the Hub's client
+            if isinstance(error, HFValidationError) or isinstance(error, HfHubHTTPError) and is_refusal(error):
+                sentence = f"the Hub rejects the repository {name!r} ({reason(error)})"
+                raise InputError(f"{sentence}; check --hub_model_id and --hub_token") from error
+            sentence = f"the Hub at {self.api.endpoint} cannot be reached ({reason(error)})"
+            remedy = "check the connection and HF_HUB_OFFLINE, or leave out --push_to_hub"
+            raise InputError(f"{sentence}; {remedy}") from error
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")
+
+    def upload(self, message: str) -> None:
+        """Upload the folder as one commit."""
+        self.api.upload_folder(
+            repo_id=self.repo_id,
+            folder_path=self.folder,
+            commit_message=message,
+            ignore_patterns=[*NOT_UPLOADED, *(f"{pattern}/**" for pattern in NOT_UPLOADED)],
+            delete_patterns=list(REPLACED),
+        )
+
+    def try_upload(self, message: str) -> None:
+        """Upload the folder, or log a warning if that fails, whatever the reason: training goes on."""
+        try:
+            self.upload(message)
+        except Exception as error:
+            logger.warning("upload to %s failed (%s); training goes on", self.repo_id, reason(error))
+
+    def finish(self, message: str) -> None:
+        """Upload the folder, trying again if that fails.
+
+        Raises:
+            InputError: it failed every time.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self.upload(message)
+            except Exception as error:
+                failure = error
+            if attempt < ATTEMPTS:
+                logger.warning("upload to %s failed (%s); trying again", self.repo_id, reason(failure))
+                time.sleep(SECONDS_BETWEEN * attempt)
         raise InputError(
-            f"the Hub rejects the repository {name!r} ({reason}); check --hub_model_id and --hub_token"
-        ) from error
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")
+            f"the upload to {self.repo_id} failed ({reason(failure)}); everything is saved in {self.folder}, "
+            f"to be uploaded with `hf upload {self.repo_id} {self.folder} .`"
+        ) from failure
 
-    def upload(message: str) -> None:
-        ignored = [*NOT_UPLOADED, *(f"{pattern}/**" for pattern in NOT_UPLOADED)]
-        api.upload_folder(repo_id=name, folder_path=folder, commit_message=message, ignore_patterns=ignored)
 
-    return upload
+def is_refusal(error: HfHubHTTPError) -> bool:
+    """Whether the Hub has understood the request and says no."""
+    return error.response is not None and error.response.status_code < 500
+
+
+def reason(error: BaseException) -> str:
+    """What the Hub says, else the first line of the error."""
+    return getattr(error, "server_message", None) or first_line(error)

@@ -13,7 +13,7 @@ from .recurrence import linear_recurrence
 from .source2token import source2token_attention
 from .tensorized import short_for_tensorized_attention, tensorized_attention
 
-INTERFACE = 1
+INTERFACE = 2
 
 __all__ = [
     "INTERFACE",

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 DIRECTIONS = ("forward", "backward", "diagonal", "full")
 
-# The direction in which keys see their queries: gradients flow from queries to keys.
 MIRRORED = {"forward": "backward", "backward": "forward", "diagonal": "diagonal", "full": "full"}
+
+
+class Options(NamedTuple):
+    """What directional attention does besides its tensors; ``scale`` is c, the bound of the scores."""
+
+    direction: str
+    scale: float
+    window: int | None
+
+    def mirrored(self) -> Options:
+        """With the direction in which keys see their queries: gradients flow from queries to keys."""
+        return self._replace(direction=MIRRORED[self.direction])
 
 
 def visibility(queries: Tensor, keys: Tensor, direction: str, window: int | None) -> Tensor:

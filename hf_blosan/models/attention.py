@@ -1,5 +1,7 @@
 """The one door from the models to the fast forms: the operators of equations.py with an ``implementation``.
 
+Those of MTSA and of recurrent units come through it too, in attention_mtsa.py and layers_recurrent.py.
+
 ``"eager"``   the equation with its N x N tensors: torch operators only, differentiable any number of times.
 ``"fused"``   the same function in O(N D) memory.
 ``"linear"``  also in O(N D) time, for directional attention; elsewhere the same as ``"fused"``.
@@ -9,7 +11,7 @@ The fast forms are the package ``hf_blosan.kernels``. Where it is not installed 
 checkpoint), the equations are computed for a slice of queries at a time, so that memory stays O(N D).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import torch
@@ -17,11 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .equations import IMPLEMENTATIONS, SCORE_FUNCTIONS, for_each_head, full_precision, scan
+from .equations import IMPLEMENTATIONS, full_precision, scan
 from .equations import directional_attention as directional_equation
-from .equations import linear_recurrence as recurrence_equation
 from .equations import source2token_attention as source2token_equation
-from .equations import tensorized_attention as tensorized_equation
 from .masks import (
     DIRECTIONS,
     check_bias,
@@ -34,7 +34,7 @@ from .masks import (
 )
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 1
+INTERFACE = 2
 try:
     from hf_blosan import kernels
 
@@ -53,7 +53,7 @@ def to_onnx() -> bool:
     return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
-def can_use_kernel(implementation: str, *tensors: Tensor, maps: Sequence[nn.Module] = ()) -> bool:
+def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Module] = ()) -> bool:
     """Whether a step of a layer may run as one kernel, on these tensors and on the weights of these linear maps.
 
     Not if the layer is set to ``"eager"``, and not if a map is more than its weight and bias: adapters (LoRA) and
@@ -61,15 +61,35 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Sequence[nn.Modu
     """
     if kernels is None or implementation == "eager" or not all(map(is_plain, maps)):
         return False
-    return kernels.can_use_kernel(*tensors, *(x for map_ in maps for x in map_.parameters()))
+    return kernels.can_use_kernel(*tensors, *_parameters(maps))
 
 
 def is_plain(map_: nn.Module) -> bool:
-    """Whether a linear map is exactly its weight and bias: not a subclass, without hooks, with its own forward."""
-    known = type(map_) is nn.Linear or vars(type(map_)).get("is_linear_map", False)
-    hooks = map_._forward_hooks or map_._forward_pre_hooks or map_._backward_hooks or map_._backward_pre_hooks
+    """Whether a linear map, or that of every head, is exactly its weight and bias, which are ordinary tensors.
+
+    It is no subclass and has no hooks, no forward of its own, and no quantised, sharded or sparse parameters.
+    """
+    own = vars(map_)
+    if type(map_) is not nn.Linear and not vars(type(map_)).get("is_linear_map", False):
+        return False
+    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return False
     # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
-    return known and not hooks and not hasattr(map_, "_hf_hook") and "forward" not in vars(map_)
+    if "_hf_hook" in own or "forward" in own:
+        return False
+    for x in own["_parameters"].values():
+        if x is not None and not (type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided):
+            return False
+    return all(map(is_plain, own["_modules"].values()))
+
+
+def _parameters(maps: Iterable[nn.Module]) -> Iterator[Tensor]:
+    """Of the maps and their heads, in less time than ``parameters()`` takes."""
+    for map_ in maps:
+        for x in map_._parameters.values():
+            if x is not None:
+                yield x
+        yield from _parameters(map_._modules.values())
 
 
 @full_precision
@@ -112,8 +132,8 @@ def directional_attention(
         ValueError: the direction or implementation is unknown, the window is negative, the block length is below 1,
             shapes do not match, the token mask is floating-point, or it is combined with blocks.
     """
-    _check_implementation(implementation)
-    _check_direction(direction)
+    check_implementation(implementation)
+    check_direction(direction)
     check_window(window)
     check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
@@ -124,12 +144,12 @@ def directional_attention(
     if implementation == "eager":
         masks = {"key_mask": key_mask, "token_mask": token_mask, "block_length": block_length}
         return directional_equation(keys, queries, values, **masks, **options)
-    precision = _precision(values)
-    tensors = [x.to(precision) for x in (keys, queries, values)]
-    options["bias"] = None if bias is None else bias.to(precision)
+    dtype = precision(values)
+    tensors = [x.to(dtype) for x in (keys, queries, values)]
+    options["bias"] = None if bias is None else bias.to(dtype)
     portable = kernels is None or to_onnx()
     if portable:
-        attend = partial(_some_queries_at_a_time, directional_equation, **options)
+        attend = partial(some_queries_at_a_time, directional_equation, **options)
     else:
         attend = partial(kernels.directional_attention, implementation=implementation, **options)
         key_mask = None if key_mask is None else key_mask.bool()
@@ -169,7 +189,7 @@ def source2token_attention(
     Raises:
         ValueError: the implementation is unknown, the block length is below 1, or the mask has another shape.
     """
-    _check_implementation(implementation)
+    check_implementation(implementation)
     check_shapes(*values.shape[:2], mask)
     check_block_length(block_length)
     if kernels is not None and implementation != "eager" and empty_rows == "zero" and not to_onnx():
@@ -180,101 +200,7 @@ def source2token_attention(
     return source2token_equation(scores, values, **options)
 
 
-@full_precision
-def tensorized_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    source_scores: Tensor,
-    *,
-    directions: str | Sequence[str],
-    windows: int | Sequence[int | None] | None = None,
-    key_mask: Tensor | None = None,
-    token_mask: Tensor | None = None,
-    score_function: str = "sigmoid",
-    include_self: bool = False,
-    dropout: float = 0.0,
-    implementation: str = "auto",
-) -> Tensor:
-    """Multi-mask tensorized self-attention by matrix products only (MTSA Eq. 8-12, Algorithm 1).
-
-    The weight of key j for query i and feature d is f(q_i . k_j / sqrt(D)) exp(S_jd), normalised over the visible j:
-
-        H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
-
-    Args:
-        q, k, v: queries, keys, values, shape (B, H, N, D).
-        source_scores: source2token scores S, shape (B, H, N, D).
-        directions: the order mask of all heads, or one name per head; see ``order_mask``.
-        windows: hide keys more than that many tokens away: one number for all heads, or one per head, ``None`` for
-            any distance.
-        key_mask: (B, N), true at real tokens; by default all tokens are real.
-        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
-            masks; ``mask_from_heads`` makes one.
-        score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
-        include_self: let a token attend to itself under a forward, backward or diagonal mask.
-        dropout: probability of dropping weights of E_R and of E_S in the numerator; as in the authors' code, the
-            denominator keeps them. With dropout every implementation computes as ``"eager"``.
-        implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"`` (the same as fused): the same function at
-            different speeds and memory. Only ``"eager"`` has second derivatives. With a token mask, which is of size
-            N^2 itself, every implementation computes as ``"eager"``.
-
-    Returns:
-        (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
-
-    Raises:
-        ValueError: a direction, the score function or the implementation is unknown, the number of directions or
-            windows is wrong, a window is negative, shapes do not match, or the token mask is floating-point.
-    """
-    _check_implementation(implementation)
-    check_shapes(v.shape[0], v.shape[2], key_mask, q=q, k=k, v=v, source_scores=source_scores)
-    heads = for_each_head(directions, windows, v.shape[1])
-    for direction, window in heads:
-        _check_direction(direction)
-        check_window(window)
-    if score_function not in SCORE_FUNCTIONS:
-        raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
-    options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
-    options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
-    # In ONNX a loop over queries takes longer, and the weights of this equation are but (B, H, N, N).
-    eager = implementation == "eager" or dropout > 0 or token_mask is not None or to_onnx()
-    if eager or (kernels is not None and implementation == "auto" and kernels.short_for_tensorized_attention(v)):
-        return tensorized_equation(q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options)
-    precision = _precision(v)
-    tensors = [x.to(precision) for x in (q, k, v, source_scores)]
-    if kernels is None:
-        return _some_queries_at_a_time(tensorized_equation, *tensors, **options).to(v.dtype)
-    options["key_mask"] = None if key_mask is None else key_mask.bool()
-    return kernels.tensorized_attention(*tensors, **options).to(v.dtype)
-
-
-def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "auto") -> Tensor:
-    """The states of a simple recurrent unit (arXiv 1709.02755): c_t = f_t * c_(t-1) + (1 - f_t) * x_t, c_0 = 0.
-
-    Args:
-        forget: gates f between 0 and 1, shape (B, N, D).
-        values: x, shape (B, N, D).
-        implementation: ``"eager"`` computes token by token, all others compute all tokens in one operation. Only
-            ``"eager"`` has second derivatives.
-
-    Returns:
-        c, shape (B, N, D), in the dtype of ``values``.
-
-    Raises:
-        ValueError: the implementation is unknown, or the tensors are not both of one shape (B, N, D).
-    """
-    _check_implementation(implementation)
-    if forget.shape != values.shape or values.dim() != 3:
-        raise ValueError(
-            f"gates have shape {tuple(forget.shape)}, values {tuple(values.shape)}; give both the shape (B, N, D)"
-        )
-    if implementation == "eager" or kernels is None or to_onnx():
-        return recurrence_equation(forget, values)
-    precision = _precision(values)
-    return kernels.linear_recurrence(forget.to(precision), values.to(precision)).to(values.dtype)
-
-
-def _some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> Tensor:
+def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> Tensor:
     """An equation in O(N D) memory: its queries in slices, each of which is recomputed for its gradient."""
     N = tensors[0].shape[-2]
     if to_onnx() and not (isinstance(N, int) and N <= EXPORTED_QUERIES):
@@ -294,16 +220,16 @@ def _some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> 
     return torch.cat([compute(rows=slice(start, start + size)) for start in range(0, N, size)], dim=-2)
 
 
-def _check_implementation(implementation: str) -> None:
+def check_implementation(implementation: str) -> None:
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
 
 
-def _check_direction(direction: str) -> None:
+def check_direction(direction: str) -> None:
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
 
 
-def _precision(values: Tensor) -> torch.dtype:
+def precision(values: Tensor) -> torch.dtype:
     """The dtype to compute in."""
     return torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype

@@ -1,12 +1,14 @@
 """The configuration common to all encoders, and its checks."""
 
 from dataclasses import field
-from typing import Literal
+from typing import Literal, get_args
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 Direction = Literal["forward", "backward", "diagonal", "full"]
+EmbeddingDtype = Literal["float32", "float16", "bfloat16", "int8"]
+EMBEDDING_DTYPES = get_args(EmbeddingDtype)
 
 
 @strict
@@ -31,6 +33,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
             constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
             trained; or ``"none"``.
         num_fixed_embeddings: see ``embedding_trainable``.
+        embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
+            ``"bfloat16"`` or ``"int8"`` (a scale per row; such a table cannot be trained).
         num_sentences: 1, or 2 for pairs, whose sentences are distinguished by ``token_type_ids``.
         classifier_size: width of the classifier's hidden layer.
         classifier_highway: put a highway layer before the last layer (SNLI models of Bi-BloSAN and MTSA).
@@ -62,6 +66,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     num_hidden_layers: int = 1
     embedding_trainable: Literal["all", "train_words", "none"] = "all"
     num_fixed_embeddings: int = 0
+    embedding_dtype: EmbeddingDtype = "float32"
     num_sentences: int = 1
     classifier_size: int = 300
     classifier_highway: bool = False
@@ -72,6 +77,10 @@ class SentenceEncoderConfig(PreTrainedConfig):
     initializer_range: float = 0.05
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
+
+    def __post_init__(self, **kwargs):
+        self.architectures = self.architectures or []
+        super().__post_init__(**kwargs)
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property

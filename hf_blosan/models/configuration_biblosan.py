@@ -1,5 +1,6 @@
 """Configuration of Bi-BloSAN."""
 
+import math
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -55,4 +56,28 @@ class BiBloSANConfig(SentenceEncoderConfig):
             )
 
 
-__all__ = ["BiBloSANConfig"]
+def optimal_block_length(length: float, *, length_std: float = 0.0, batch_size: int = 1) -> int:
+    """The block length that needs the least memory (Bi-BloSAN Appendix A): r = (2 n)^(1/3), rounded up.
+
+    For sentences of varying length, n is the expected length of the longest sentence in a batch:
+    n = length + length_std sqrt(2 ln batch_size).
+
+    Args:
+        length: number of tokens, or their mean over a data set.
+        length_std: standard deviation of the number of tokens; 0 for a fixed length.
+        batch_size: sentences per batch; matters only if lengths vary.
+
+    Raises:
+        ValueError: the length or its deviation is negative, or the batch size is below 1.
+    """
+    if length < 0 or length_std < 0 or batch_size < 1:
+        raise ValueError(
+            f"length={length}, length_std={length_std}, batch_size={batch_size}: "
+            "lengths must not be negative and a batch holds at least one sentence"
+        )
+    longest = length + length_std * math.sqrt(2 * math.log(batch_size))
+    # The small offset keeps exact cubes from being rounded up: (2 * 32) ** (1/3) is 3.9999999999999996 or 4.
+    return max(1, math.ceil((2 * longest) ** (1 / 3) - 1e-9))
+
+
+__all__ = ["BiBloSANConfig", "optimal_block_length"]

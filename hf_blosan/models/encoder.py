@@ -1,17 +1,17 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers import initialization as init
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
-from .equations import IMPLEMENTATIONS
-from .layers import POOLERS, AttentionMaps, FeatureAttention, FusionGate, HeadLinear, Layer
+from .embeddings import WordEmbeddings
+from .layers import POOLERS, AttentionMaps, Layer, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
+from .pretrained import SentenceEncoderPreTrainedModel
 
 
 @dataclass
@@ -23,7 +23,8 @@ class SentenceEncoderOutput(ModelOutput):
         pooler_output: sentence vectors, (B, hidden_size).
         hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
         attentions: attention weights of each layer, level by level; shapes as documented in the layers, with the
-            directions stacked in dimension 1 for DiSAN and Bi-BloSAN.
+            directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
+            included, so that gradients with respect to them exist; so it is from gates and pooler_attentions.
         gates: gate values, in the same form.
         pooler_attentions: weights of the tokens in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
             pooling.
@@ -35,57 +36,6 @@ class SentenceEncoderOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
     gates: tuple[Tensor, ...] | None = None
     pooler_attentions: Tensor | None = None
-
-
-class WordEmbeddings(nn.Module):
-    """Word vectors, (B, N) ids -> (B, N, embedding_size), in the papers' layout.
-
-    With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
-    of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors.
-    """
-
-    def __init__(self, config: SentenceEncoderConfig):
-        super().__init__()
-        num_trained = config.vocab_size - config.num_fixed_embeddings
-        padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
-        self.word_embeddings = nn.Embedding(num_trained, config.embedding_size, padding_idx=padding_idx)
-        self.frozen = config.embedding_trainable == "none"
-        self.freeze()
-        # A buffer (saved with the model), because from_pretrained makes every parameter trainable.
-        self.register_buffer("fixed_embeddings", torch.zeros(config.num_fixed_embeddings, config.embedding_size))
-        special = (config.pad_token_id, config.unk_token_id)
-        self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
-
-    def freeze(self) -> None:
-        """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
-        if self.frozen:
-            self.word_embeddings.weight.requires_grad_(False)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        num_trained = self.word_embeddings.num_embeddings
-        vectors_BNE = self.word_embeddings(input_ids.clamp(max=num_trained - 1))
-        if len(self.fixed_embeddings):
-            is_fixed_BN1 = (input_ids >= num_trained)[..., None]
-            fixed_BNE = nn.functional.embedding((input_ids - num_trained).clamp(min=0), self.fixed_embeddings)
-            vectors_BNE = torch.where(is_fixed_BN1, fixed_BNE, vectors_BNE)
-        for token_id in self.zero_ids:
-            vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
-        return vectors_BNE
-
-    @torch.no_grad()
-    def load_vectors(self, matrix) -> None:
-        """Set the whole table, fixed rows included, from an array of shape (vocab_size, embedding_size).
-
-        Raises:
-            ValueError: the array has another shape.
-        """
-        tables = (self.word_embeddings.weight, self.fixed_embeddings)
-        matrix = torch.as_tensor(matrix, dtype=tables[0].dtype)
-        expected = (sum(map(len, tables)), self.word_embeddings.embedding_dim)
-        if tuple(matrix.shape) != expected:
-            raise ValueError(f"word vectors of shape {tuple(matrix.shape)} for a table of shape {expected}")
-        for table, rows in zip(tables, matrix.split([len(table) for table in tables]), strict=True):
-            table.copy_(rows)
 
 
 class ContextFusion(Layer):
@@ -157,102 +107,11 @@ class ContextFusion(Layer):
 
 def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
     """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
-    tokens, maps = zip(*(module(hidden_BNE, mask_BN, output_attentions, *others) for module in modules), strict=True)
-    if not output_attentions:
-        return torch.cat(tokens, dim=-1), None
-    attentions = tuple(torch.stack(levels, dim=1) for levels in zip(*(m.attentions for m in maps), strict=True))
-    gates = tuple(torch.stack(levels, dim=1) for levels in zip(*(m.gates for m in maps), strict=True))
-    return torch.cat(tokens, dim=-1), AttentionMaps(attentions, gates)
-
-
-class SentenceEncoderPreTrainedModel(PreTrainedModel):
-    """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
-
-    config: SentenceEncoderConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
-    accepts_loss_kwargs = False
-    _can_compile_fullgraph = True
-
-    @torch.no_grad()
-    def _init_weights(self, module):
-        if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, HeadLinear):
-            # Each head is a separate matrix: the limit comes from the fans of one head, not of the stacked tensor.
-            bound = (6 / (module.weight.shape[1] + module.weight.shape[2])) ** 0.5
-            init.uniform_(module.weight, -bound, bound)
-            if module.bias is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, (FeatureAttention, FusionGate)):
-            init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm):
-            init.ones_(module.weight)
-            init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            bound = self.config.initializer_range
-            init.uniform_(module.weight, -bound, bound)
-            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
-                module.weight[module.padding_idx].zero_()
-
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        """As in transformers; weights are then copied to aligned memory.
-
-        They are mapped from the file, where they may start at any multiple of 4 bytes. Matrix products sum unaligned
-        data in another order, so a loaded model would differ from the saved one in the last bit.
-        """
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        for tensor in (*model.parameters(), *model.buffers()):
-            if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
-                tensor.data = tensor.data.clone()
-        model.base_model.embeddings.freeze()  # loading makes every parameter trainable
-        return loaded
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"attn_implementation is {requested_attention!r}; choose one of {', '.join(IMPLEMENTATIONS)}"
-            )
-        return requested_attention or "auto"
-
-    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False):
-        """Choose how attention is computed: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
-
-        They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
-        dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
-
-        Raises:
-            ValueError: the name is unknown.
-        """
-        super().set_attn_implementation(attn_implementation, allow_all_kernels)
-        self.spread_attn_implementation()
-
-    def spread_attn_implementation(self) -> None:
-        """Pass the configuration's choice to the layers, which do not know the configuration."""
-        for module in self.modules():
-            if hasattr(module, "implementation"):
-                module.implementation = self.config._attn_implementation
-
-    def post_init(self):
-        self.spread_attn_implementation()
-        super().post_init()
-
-    def load_word_vectors(self, matrix) -> None:
-        """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
-        self.base_model.embeddings.load_vectors(matrix)
-
-    def resize_token_embeddings(self, *args, **kwargs):
-        if self.config.num_fixed_embeddings:
-            raise ValueError(
-                f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
-                'rows can be added after them; train with embedding_trainable="all" to resize the vocabulary'
-            )
-        return super().resize_token_embeddings(*args, **kwargs)
+    if output_attentions:
+        tokens, maps = with_maps(*(module.steps(hidden_BNE, mask_BN, *others) for module in modules), stack=True)
+    else:
+        tokens, maps = [module(hidden_BNE, mask_BN, False, *others)[0] for module in modules], None
+    return torch.cat(tokens, dim=-1), maps
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
@@ -260,7 +119,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
-        self.embeddings = WordEmbeddings(config)
+        self.embeddings = nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
         self.context = self.make_context(config)
         self.pooler = self.make_pooler(config)
         self.post_init()
@@ -311,6 +170,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return_dict = config.return_dict if return_dict is None else return_dict
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
+        if config.embedding_dtype != "float32":
+            hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
         tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)

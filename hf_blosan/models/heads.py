@@ -12,6 +12,7 @@ from .configuration_base import SentenceEncoderConfig
 from .encoder import SentenceEncoderOutput, prepare_inputs, split_pairs
 from .equations import spread_scores
 from .layers import ACTIVATIONS, Highway, Layer
+from .masks import can_look_at
 
 
 @dataclass
@@ -110,7 +111,8 @@ class SentenceHeadMixin:
                 between tokens of different sentences are ignored.
 
         Raises:
-            ValueError: the model compares pairs and there are no token_type_ids.
+            ValueError: the model compares pairs and token_type_ids are missing or mark none, or they mark pairs and it
+                takes one sentence a row.
         """
         options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask)
@@ -129,7 +131,13 @@ class SentenceHeadMixin:
     def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, **options):
         """The sentence vectors, (B, H) each, and the encoder's output."""
         options["return_dict"] = True
+        marked = token_type_ids is not None and can_look_at(token_type_ids) and bool(token_type_ids.any())
         if self.config.num_sentences == 1:
+            if marked:
+                raise ValueError(
+                    "this model takes one sentence a row, but token_type_ids mark a second one; put each sentence in "
+                    "a row of its own, or use a model with num_sentences=2"
+                )
             encoded: SentenceEncoderOutput = self.model(
                 input_ids=input_ids,
                 attention_mask=attention_mask,
@@ -139,6 +147,11 @@ class SentenceHeadMixin:
             )
             return [encoded.pooler_output], encoded
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
+        if token_type_ids is not None and can_look_at(mask_BN) and bool(mask_BN.any()) and not marked:
+            raise ValueError(
+                "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
+                "tokenize pairs as tokenizer(first, second)"
+            )
         B = inputs.shape[0]
         inputs, mask, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
         name = "input_ids" if inputs_embeds is None else "inputs_embeds"
@@ -175,6 +188,13 @@ class PairRegressionMixin(SentenceHeadMixin):
         if config.num_sentences != 2:
             raise ValueError(
                 f"pair regression compares two sentences; set num_sentences=2, not {config.num_sentences}"
+            )
+        if config.problem_type not in (None, "regression") or (config.problem_type and config.num_labels != 1):
+            classifier = type(self).__name__.replace("PairRegression", "SequenceClassification")
+            raise ValueError(
+                f"pair regression predicts one score, but num_labels={config.num_labels} and problem_type="
+                f"{config.problem_type!r}; for classes load {classifier}.from_pretrained(..., num_labels="
+                f'{config.num_labels}, problem_type="single_label_classification", ignore_mismatched_sizes=True)'
             )
         config = copy.deepcopy(config)
         config.num_labels, config.problem_type = 1, "regression"

@@ -3,6 +3,7 @@
 ``mask_BN`` is true at real tokens. Attention layers return ``(tokens, maps)``; ``maps`` is ``None`` unless requested.
 """
 
+from collections.abc import Generator
 from typing import NamedTuple
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .attention import can_use_kernel, directional_attention, kernels, source2token_attention
-from .equations import directional_attention_weights, source2token_weights
-from .masks import broadcast_blocks_to_tokens, in_blocks, zero_padding
+from .equations import directional_attention_weights, source2token_weights, weighted_sum
+from .masks import broadcast_blocks_to_tokens, in_blocks, out_of_blocks, zero_padding
 
 ACTIVATIONS = {
     "elu": F.elu,
@@ -38,6 +39,38 @@ def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
     return second + gate * (first - second)  # the mixed dtypes of autocast
 
 
+def masked(tokens_BND: Tensor, mask_BN: Tensor | None) -> Tensor:
+    """Tokens, 0 where the mask is false."""
+    return tokens_BND if mask_BN is None else tokens_BND * mask_BN[..., None]
+
+
+def with_maps(*steps: Generator, stack: bool = False) -> tuple[list[Tensor], AttentionMaps]:
+    """Run layers step by step and keep their maps; results are computed from these, so their gradients exist.
+
+    Args:
+        steps: generators, which yield ``(name of the list in AttentionMaps, map)``, receive the map that is kept, and
+            return the result. All yield the same names in the same order.
+        stack: keep the maps of all layers as one tensor, stacked in dimension 1; without, there is one layer.
+
+    Returns:
+        The results of all layers, and the maps.
+    """
+    maps, parts = AttentionMaps([], []), [None] * len(steps)
+    while True:
+        results, yielded = [], []
+        for layer, part in zip(steps, parts, strict=True):
+            try:
+                yielded.append(layer.send(part))
+            except StopIteration as end:
+                results.append(end.value)
+        if results:
+            return results, AttentionMaps(*map(tuple, maps))
+        names, tensors = zip(*yielded, strict=True)
+        kept = torch.stack(tensors, dim=1) if stack else tensors[0]
+        getattr(maps, names[0]).append(kept)
+        parts = kept.unbind(1) if stack else [kept]
+
+
 class Layer(nn.Module):
     """Common parts of the papers' layers: activation, dropout of the input of every linear map, implementation.
 
@@ -51,11 +84,11 @@ class Layer(nn.Module):
         self.activation, self.dropout = activation, dropout
 
     def drop(self, x: Tensor, map_: nn.Module | None = None) -> Tensor:
-        """dropout(x) for the input of a linear map, with separate elements for each head of a :class:`HeadLinear`."""
+        """dropout(x) for the input of a linear map, with separate elements for each head of a ``HeadLinear``."""
         if not (self.training and self.dropout):
             return x
-        if isinstance(map_, HeadLinear) and x.dim() == 3:
-            x = x[:, None].expand(-1, map_.weight.shape[0], -1, -1)
+        if hasattr(map_, "of_each_head"):
+            x = map_.of_each_head(x)
         return F.dropout(x, self.dropout)
 
     def linear(self, map_: nn.Module, x: Tensor) -> Tensor:
@@ -64,33 +97,16 @@ class Layer(nn.Module):
 
     def dense(self, map_: nn.Module, x: Tensor) -> Tensor:
         """act(W dropout(x) + b): the authors' dense layers apply dropout to their input."""
-        if self.activation == "elu" and self.can_use_kernel(x, maps=[map_]) and map_.bias is not None:
-            if isinstance(map_, HeadLinear):
-                return kernels.heads_linear(self.drop(x, map_), map_.weight, map_.bias, elu=True)
-            return kernels.linear_elu(self.drop(x), map_.weight, map_.bias)
+        if self.activation == "elu" and self.can_use_kernel(x, maps=[map_]):
+            if hasattr(map_, "of_each_head"):
+                return map_.elu(self.drop(x, map_))
+            if map_.bias is not None:
+                return kernels.linear_elu(self.drop(x), map_.weight, map_.bias)
         return ACTIVATIONS[self.activation](self.linear(map_, x))
 
     def can_use_kernel(self, *tensors: Tensor, maps=()) -> bool:
         """Whether a step of this layer may run as one kernel; see attention.py."""
         return can_use_kernel(self.implementation, *tensors, maps=maps)
-
-
-class HeadLinear(nn.Module):
-    """W x + b for every head, (B, N, in) or (B, H, N, in) -> (B, H, N, out)."""
-
-    is_linear_map = True
-    implementation = "auto"
-
-    def __init__(self, num_heads, in_features, out_features, *, bias=True):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_heads, in_features, out_features))
-        self.bias = nn.Parameter(torch.empty(num_heads, out_features)) if bias else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if can_use_kernel(self.implementation, x, self.weight):
-            return kernels.heads_linear(x, self.weight, self.bias)
-        y = (x[:, None] if x.dim() == 3 else x) @ self.weight
-        return y if self.bias is None else y + self.bias[:, None].to(y.dtype)
 
 
 class Highway(Layer):
@@ -120,8 +136,10 @@ class Pooler(Layer):
     def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
         scores = self.linear(self.scores, self.dense(self.hidden, tokens_BND))
         options = {"mask": mask_BN, "empty_rows": self.empty_rows}
-        pooled_BD = source2token_attention(scores, tokens_BND, implementation=self.implementation, **options)
-        return pooled_BD, source2token_weights(scores, **options) if output_attentions else None
+        if not output_attentions:
+            return source2token_attention(scores, tokens_BND, implementation=self.implementation, **options), None
+        weights = source2token_weights(scores, **options)
+        return weighted_sum(weights, tokens_BND), weights
 
 
 class Source2Token(Pooler):
@@ -153,10 +171,8 @@ class FusionGate(Layer):
         self.second = nn.Linear(size, size, bias=formulation == "released")
         self.bias = nn.Parameter(torch.empty(size))
 
-    def forward(
-        self, first: Tensor, second: Tensor, mask: Tensor | None = None, output_gate=False
-    ) -> tuple[Tensor, Tensor | None]:
-        """The sum for vectors (B, N, D), 0 where the mask (B, N) is false; and F if requested."""
+    def forward(self, first: Tensor, second: Tensor, mask: Tensor | None = None, output_gate: bool = False) -> Tensor:
+        """The sum for vectors (B, N, D), 0 where the mask (B, N) is false; or, if requested, F."""
         maps = (self.first, self.second)
         if not output_gate and self.can_use_kernel(first, second, self.bias, maps=maps):
             parameters = (self.first.weight, self.second.weight, self.bias, self.first.bias, self.second.bias)
@@ -164,11 +180,10 @@ class FusionGate(Layer):
             if self.training and self.dropout:
                 dropped = {"first_input": self.drop(first), "second_input": self.drop(second)}
             mask = None if mask is None else mask.bool()
-            return kernels.fusion_gate(first, second, *parameters, mask=mask, **dropped), None
+            return kernels.fusion_gate(first, second, *parameters, mask=mask, **dropped)
         scores = self.linear(self.first, first) + self.linear(self.second, second)
         gate = torch.sigmoid(scores + self.bias.to(scores.dtype))
-        fused = mix(first, second, gate)
-        return fused if mask is None else fused * mask[..., None], gate if output_gate else None
+        return gate if output_gate else masked(mix(first, second, gate), mask)
 
 
 class FeatureAttention(Layer):
@@ -193,27 +208,21 @@ class FeatureAttention(Layer):
         return hasattr(self, "alignment_map")
 
     def forward(
-        self, tokens_BND: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None, block_length=None
-    ):
-        """Results and, if requested, weights: (B, N, N, D), or (B M, R, R, D) for M blocks."""
+        self, tokens_BND: Tensor, mask_BN: Tensor | None, token_mask=None, block_length=None, output_weights=False
+    ) -> Tensor:
+        """Results (B, N, D); or, if requested, the weights: (B, N, N, D), for M blocks of R tokens (B, M, R, R, D)."""
         keys_BND, queries_BND = self.align(self.drop(tokens_BND))
         options = {"direction": self.direction, "window": self.window, "bias": self.bias}
         options |= {"key_mask": mask_BN, "token_mask": token_mask}
-        attended_BND = directional_attention(
-            keys_BND,
-            queries_BND,
-            tokens_BND,
-            block_length=block_length,
-            implementation=self.implementation,
-            **options,
-        )
-        if not output_attentions:
-            return attended_BND, None
-        if block_length is not None:
-            mask_BN = tokens_BND.new_ones(tokens_BND.shape[:2], dtype=torch.bool) if mask_BN is None else mask_BN
-            tensors = (keys_BND, queries_BND, mask_BN)
-            keys_BND, queries_BND, options["key_mask"] = (in_blocks(x, block_length) for x in tensors)
-        return attended_BND, directional_attention_weights(keys_BND, queries_BND, **options)
+        if not output_weights:
+            options |= {"block_length": block_length, "implementation": self.implementation}
+            return directional_attention(keys_BND, queries_BND, tokens_BND, **options)
+        if block_length is None:
+            return directional_attention_weights(keys_BND, queries_BND, **options)
+        B, N, _ = tokens_BND.shape
+        mask_BN = tokens_BND.new_ones(B, N, dtype=torch.bool) if mask_BN is None else mask_BN
+        keys, queries, options["key_mask"] = (in_blocks(x, block_length) for x in (keys_BND, queries_BND, mask_BN))
+        return directional_attention_weights(keys, queries, **options).unflatten(0, (B, -1))
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
         """W1 h and W2 h."""
@@ -235,10 +244,19 @@ class DirectionalSelfAttention(Layer):
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None):
+        if output_attentions:
+            (fused_BND,), maps = with_maps(self.steps(tokens_BNE, mask_BN, token_mask))
+            return fused_BND, maps
         mapped_BND = self.dense(self.dense_map, tokens_BNE)
-        attended_BND, weights = self.attention(mapped_BND, mask_BN, output_attentions, token_mask)
-        fused_BND, gate_BND = self.gate(mapped_BND, attended_BND, mask_BN, output_attentions)
-        return fused_BND, AttentionMaps((weights,), (gate_BND,)) if output_attentions else None
+        return self.gate(mapped_BND, self.attention(mapped_BND, mask_BN, token_mask), mask_BN), None
+
+    def steps(self, tokens_BNE: Tensor, mask_BN: Tensor | None, token_mask=None):
+        """The layer with its maps; see :func:`with_maps`."""
+        mapped_BND = self.dense(self.dense_map, tokens_BNE)
+        weights_BNND = yield "attentions", self.attention(mapped_BND, mask_BN, token_mask, output_weights=True)
+        attended_BND = weighted_sum(weights_BNND, mapped_BND[:, None])
+        gate_BND = yield "gates", self.gate(mapped_BND, attended_BND, output_gate=True)
+        return masked(mix(mapped_BND, attended_BND, gate_BND), mask_BN)
 
 
 class BlockSelfAttention(nn.Module):
@@ -254,9 +272,17 @@ class BlockSelfAttention(nn.Module):
         self.gate = FusionGate(size, formulation="paper", dropout=dropout)
 
     def forward(self, blocks_BMD: Tensor, mask_BM: Tensor | None, output_attentions=False):
-        attended_BMD, weights = self.attention(blocks_BMD, mask_BM, output_attentions)
-        fused_BMD, gate_BMD = self.gate(attended_BMD, blocks_BMD, output_gate=output_attentions)
-        return fused_BMD, AttentionMaps((weights,), (gate_BMD,)) if output_attentions else None
+        if output_attentions:
+            (fused_BMD,), maps = with_maps(self.steps(blocks_BMD, mask_BM))
+            return fused_BMD, maps
+        return self.gate(self.attention(blocks_BMD, mask_BM), blocks_BMD), None
+
+    def steps(self, blocks_BMD: Tensor, mask_BM: Tensor | None):
+        """The layer with its maps; see :func:`with_maps`."""
+        weights_BMMD = yield "attentions", self.attention(blocks_BMD, mask_BM, output_weights=True)
+        attended_BMD = weighted_sum(weights_BMMD, blocks_BMD[:, None])
+        gate_BMD = yield "gates", self.gate(attended_BMD, blocks_BMD, output_gate=True)
+        return mix(attended_BMD, blocks_BMD, gate_BMD)
 
 
 class MaskedBlockSelfAttention(Layer):
@@ -299,34 +325,45 @@ class MaskedBlockSelfAttention(Layer):
         self.fusion = nn.Linear((1 + fuse_local + fuse_global) * size, 2 * size)
 
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
-        R, mapped_BND = self.block_length, self.dense(self.dense_map, tokens_BNE)
-        local_BND, local_weights = self.block_attention(mapped_BND, mask_BN, output_attentions, block_length=R)
-        local_BND = zero_padding(local_BND, mask_BN)
-        blocks_BMD, scores_BND, global_maps = None, None, None
+        if output_attentions:
+            (fused_BND,), maps = with_maps(self.steps(tokens_BNE, mask_BN))
+            return fused_BND, maps
+        R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
+        local_BND = zero_padding(self.block_attention(mapped_BND, mask_BN, block_length=R), mask_BN)
         if self.fuse_global:
-            scores_BND = self.pooling_scores(local_BND)
-            pooled = (scores_BND, local_BND, mask_BN)
-            if torch.compiler.is_compiling() and self.mask_padding_blocks and not output_attentions:
+            tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
+            if torch.compiler.is_compiling() and self.mask_padding_blocks:
                 # A block of padding more: torch specialises sizes of 1, here rows of a single block.
-                pooled = (F.pad(x, (0, 0) * (x.dim() - 2) + (0, R)) for x in pooled)
-            *pooled, pooled_mask = pooled
-            blocks_BMD = source2token_attention(
-                *pooled, mask=pooled_mask, block_length=R, implementation=self.implementation
-            )
-            block_mask = None
-            if self.mask_padding_blocks:
-                block_mask = in_blocks(pooled_mask, R).any(-1).view(blocks_BMD.shape[:2])
-            blocks_BMD, global_maps = self.global_attention(blocks_BMD, block_mask, output_attentions)
-        fused_BND, gate_BND = self.fuse(mapped_BND, local_BND, blocks_BMD, output_attentions)
-        if not output_attentions:
-            return fused_BND, None
-        blocks_of = (mask_BN.shape[0], (mask_BN.shape[1] + R - 1) // R)
-        attentions, gates = (local_weights.unflatten(0, blocks_of),), (gate_BND,)
+                tensors = (F.pad(x, (0, 0) * (x.dim() - 2) + (0, R)) for x in tensors)
+            scores, values, mask = tensors
+            options = {"mask": mask, "block_length": R, "implementation": self.implementation}
+            blocks_BMD = source2token_attention(scores, values, **options)
+            blocks_BMD, _ = self.global_attention(blocks_BMD, self.block_mask(mask))
+        return self.fuse(mapped_BND, local_BND, blocks_BMD), None
+
+    def steps(self, tokens_BNE: Tensor, mask_BN: Tensor):
+        """The layer with its maps; see :func:`with_maps`."""
+        R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
+        (B, N), by_block = mask_BN.shape, {"block_length": R, "output_weights": True}
+        weights_BMRRD = yield "attentions", self.block_attention(mapped_BND, mask_BN, **by_block)
+        values_BMRD = in_blocks(mapped_BND, R).unflatten(0, (B, -1))
+        local_BMRD = weighted_sum(weights_BMRRD, values_BMRD[:, :, None])
+        local_BND = zero_padding(out_of_blocks(local_BMRD.flatten(0, 1), B, N), mask_BN)
         if self.fuse_global:
-            pooling_weights = source2token_weights(in_blocks(scores_BND, R), mask=in_blocks(mask_BN, R))
-            attentions = (*attentions, pooling_weights.unflatten(0, blocks_of), *global_maps.attentions)
-            gates = (*global_maps.gates, *gates)
-        return fused_BND, AttentionMaps(attentions, gates)
+            tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
+            scores, values, mask = (in_blocks(x, R).unflatten(0, (B, -1)) for x in tensors)
+            weights_BMRD = yield "attentions", source2token_weights(scores, mask=mask)
+            blocks_BMD = weighted_sum(weights_BMRD, values)
+            blocks_BMD = yield from self.global_attention.steps(blocks_BMD, self.block_mask(mask_BN))
+        candidate_BND, gate_BND = self.candidate_and_gate(mapped_BND, local_BND, blocks_BMD)
+        gate_BND = yield "gates", gate_BND
+        return mix(candidate_BND, mapped_BND, gate_BND)
+
+    def block_mask(self, mask_BN: Tensor) -> Tensor | None:
+        """(B, M), true at blocks with a real token; None if blocks of padding are not masked."""
+        if not self.mask_padding_blocks:
+            return None
+        return in_blocks(mask_BN, self.block_length).any(-1).unflatten(0, (mask_BN.shape[0], -1))
 
     def pooling_scores(self, local_BND: Tensor) -> Tensor:
         """Source2token scores of the tokens in a block (Eq. 11): one map in the authors' code, two as printed."""
@@ -335,19 +372,21 @@ class MaskedBlockSelfAttention(Layer):
             return self.linear(scores, self.dense(hidden, local_BND))
         return self.linear(self.block_pooling, local_BND)
 
-    def fuse(self, mapped_BND: Tensor, local_BND: Tensor, blocks_BMD: Tensor | None, output_gate: bool):
-        """F act(a) + (1 - F) h with [a; b] = W [h; local; global], F = sigmoid(b) (Eq. 17-18); and F if requested."""
-        local_BND = local_BND if self.fuse_local else None
-        undropped = not (self.training and self.dropout) and not output_gate and self.activation == "elu"
+    def fuse(self, mapped_BND: Tensor, local_BND: Tensor, blocks_BMD: Tensor | None) -> Tensor:
+        """F act(a) + (1 - F) h with [a; b] = W [h; local; global], F = sigmoid(b) (Eq. 17-18)."""
+        undropped = not (self.training and self.dropout) and self.activation == "elu"
         if undropped and self.can_use_kernel(mapped_BND, maps=[self.fusion]):
-            parts = (mapped_BND, local_BND, blocks_BMD)
+            parts = (mapped_BND, local_BND if self.fuse_local else None, blocks_BMD)
             weights = (self.fusion.weight, self.fusion.bias)
             block_length = None if blocks_BMD is None else self.block_length
-            return kernels.block_fusion(*parts, *weights, block_length=block_length), None
-        global_BND = None
+            return kernels.block_fusion(*parts, *weights, block_length=block_length)
+        candidate_BND, gate_BND = self.candidate_and_gate(mapped_BND, local_BND, blocks_BMD)
+        return mix(candidate_BND, mapped_BND, gate_BND)
+
+    def candidate_and_gate(self, mapped_BND: Tensor, local_BND: Tensor, blocks_BMD: Tensor | None):
+        """act(a) and F."""
+        parts = [mapped_BND, local_BND] if self.fuse_local else [mapped_BND]
         if blocks_BMD is not None:
-            global_BND = broadcast_blocks_to_tokens(blocks_BMD, self.block_length, mapped_BND.shape[1])
-        parts = [x for x in (mapped_BND, local_BND, global_BND) if x is not None]
+            parts.append(broadcast_blocks_to_tokens(blocks_BMD, self.block_length, mapped_BND.shape[1]))
         candidate_BND, gate_BND = self.linear(self.fusion, torch.cat(parts, dim=-1)).chunk(2, dim=-1)
-        gate_BND = torch.sigmoid(gate_BND)
-        return mix(ACTIVATIONS[self.activation](candidate_BND), mapped_BND, gate_BND), gate_BND
+        return ACTIVATIONS[self.activation](candidate_BND), torch.sigmoid(gate_BND)

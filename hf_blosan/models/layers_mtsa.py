@@ -3,9 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from .attention import kernels, tensorized_attention
-from .equations import tensorized_attention_weights
-from .layers import ACTIVATIONS, AttentionMaps, HeadLinear, Layer, mix
+from .attention import kernels
+from .attention_mtsa import tensorized_attention
+from .equations import weighted_sum
+from .equations_mtsa import tensorized_attention_weights
+from .layers import ACTIVATIONS, AttentionMaps, Layer, mix
+from .layers_heads import HeadLinear
 
 
 class TensorizedSelfAttention(Layer):
@@ -97,25 +100,19 @@ class TensorizedSelfAttention(Layer):
                 scores_BHND = self.dense(hidden_map, scores_BHND)
             scores_BHND = self.linear(score_map, scores_BHND)
         options = {"key_mask": mask_BN, "token_mask": token_mask, **self.options}
-        attended_BHND = tensorized_attention(
-            q_BHND,
-            k_BHND,
-            v_BHND,
-            scores_BHND,
-            dropout=self.attention_dropout if self.training else 0.0,
-            implementation=self.implementation,
-            **options,
-        )
+        options["dropout"] = self.attention_dropout if self.training else 0.0
         if not output_attentions:
-            return attended_BHND, None
-        return attended_BHND, tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, **options)
+            options["implementation"] = self.implementation
+            return tensorized_attention(q_BHND, k_BHND, v_BHND, scores_BHND, **options), None
+        weights_BHNND = tensorized_attention_weights(q_BHND, k_BHND, scores_BHND, **options)
+        return weighted_sum(weights_BHNND, v_BHND[:, :, None]), weights_BHNND
 
     def fuse(self, v_BHND: Tensor, attended_BHND: Tensor, mask_BN: Tensor, output_gate: bool):
         """F v + (1 - F) attended with F = sigmoid(W [v; attended] + b), heads concatenated; and F if requested."""
         undropped = not (self.training and self.dropout) and not output_gate
         if self.gate is not None and undropped and self.can_use_kernel(v_BHND, attended_BHND, maps=[self.gate]):
-            weights = (self.gate.weight, self.gate.bias)
-            return kernels.heads_fusion_gate(v_BHND, attended_BHND, *weights, mask_BN.bool()), None
+            parameters = (self.gate.weights, self.gate.biases)
+            return kernels.heads_fusion_gate(v_BHND, attended_BHND, *parameters, mask_BN.bool()), None
         gate_BHND = None
         if self.gate is not None:
             gate_BHND = torch.sigmoid(self.linear(self.gate, torch.cat([v_BHND, attended_BHND], dim=-1)))

@@ -11,7 +11,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_multihead import MultiHeadConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import AttentionMaps, HeadLinear, Layer
+from .layers import AttentionMaps, Layer
+from .layers_heads import HeadLinear
 
 
 def sinusoidal_positions(length: int, size: int, *, formulation="released", device=None) -> Tensor:
@@ -63,8 +64,8 @@ class MultiHeadLayer(GradientCheckpointingLayer, Layer):
                 q_BHND, k_BHND, v_BHND, attn_mask=visible_B11N, dropout_p=dropout
             ), None
         scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
-        weights_BHNN = scores_BHNN.masked_fill(~visible_B11N, -math.inf).softmax(-1)
-        return F.dropout(weights_BHNN, dropout) @ v_BHND, weights_BHNN
+        weights_BHNN = F.dropout(scores_BHNN.masked_fill(~visible_B11N, -math.inf).softmax(-1), dropout)
+        return weights_BHNN @ v_BHND, weights_BHNN
 
 
 class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -76,10 +77,11 @@ class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        if isinstance(module, HeadLinear) and self.config.formulation == "released":
+        heads = (head for maps in self.modules() if isinstance(maps, HeadLinear) for head in maps)
+        if self.config.formulation == "released" and any(module is head for head in heads):
             # Glorot uniform with the fans that TensorFlow computes for the authors' variables: one of shape
             # (3, heads, E, D) for all maps of "sinusoidal", one of shape (E, heads D) per map of "relu".
-            num_heads, in_features, size = module.weight.shape
+            num_heads, (size, in_features) = self.config.num_heads, module.weight.shape
             fans = in_features + num_heads * size
             if self.config.variant == "sinusoidal":
                 fans = 3 * num_heads * (in_features + size)

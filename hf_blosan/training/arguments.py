@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..tasks import Recipe
+    from ..tasks import Task
 
 DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
 """Learning rate of an optimiser other than the one in the task's recipe."""
@@ -38,22 +38,15 @@ CRITICAL_FOR_RESUMING = (
 )
 """Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
 
-
-_POSITIVE = (
-    "max_length",
-    "max_train_samples",
-    "max_eval_samples",
-    "learning_rate",
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "max_grad_norm",
-    "num_train_epochs",
-    "max_train_steps",
-    "eval_every",
-    "logging_steps",
+IGNORED_WHEN_RESUMING = (
+    *("data_dir", "output_dir", "results_file"),
+    *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
+    *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
 )
-_NOT_NEGATIVE = ("early_stopping_patience", "num_warmup_steps", "fold", "weight_decay", "l2", "seed")
+"""Options without influence on the figures: locations, and how a run is monitored."""
+
+MAY_BE_ZERO = ("early_stopping_patience", "num_warmup_steps", "fold", "num_folds", "weight_decay", "l2", "seed")
+"""Numbers that are 0 or more; all others are more than 0."""
 
 
 def option(text: str, default: Any = None) -> Any:
@@ -68,19 +61,30 @@ class RunArguments:
     # Data
     task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.")
     train_file: str | None = option(
-        "Training data (csv, tsv, json or jsonl). With --task_name it replaces the task's training split; without, it "
-        "defines a custom task (columns sentence1, sentence2 or text, and label or score)."
+        "Training data (csv, tsv, json, jsonl or parquet). With --task_name it replaces the task's training split; "
+        "without, it defines a custom task."
     )
-    validation_file: str | None = option("Validation data. Default: the task's, else a part of the training data.")
-    test_file: str | None = option("Test data. Default: the task's, else a fold of the training data.")
+    validation_file: str | None = option("Validation data. Default: the task's.")
+    test_file: str | None = option("Test data. Default: the task's, if any.")
+    dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, that defines a custom task.")
+    dataset_config_name: str | None = option("Configuration of --dataset_name.")
+    text_column_name: str | None = option("Column of the (first) text of a custom task. Default: see the log.")
+    text_pair_column_name: str | None = option("Column of the second text of pairs. Default: see the log.")
+    label_column_name: str | None = option("Column of the labels or scores. Default: label, labels or score.")
     data_dir: str | None = option("Folder with files DIR/<task>/<split>.jsonl.gz. Default: the data set on the Hub.")
     max_length: int = option("Truncate rows to this many tokens (both sentences of a pair together).", 256)
     pad_to_max_length: bool = option("Pad every batch to max_length instead of to its longest row.", False)
     max_train_samples: int | None = option("Train on a seeded sample of this many rows.")
     max_eval_samples: int | None = option("Evaluate on a seeded sample of this many rows of each split.")
     fold: int = option("Fold used as the test split of a data set that has none.", 0)
-    num_folds: int = option("Number of folds of a data set without a test split; 0 for no test split.", 10)
-    validation_fraction: float = option("Fraction of the training data held out if no split is given.", 0.1)
+    num_folds: int | None = option(
+        "Folds of the training data, one of which is the test split if there is none. Default: the task's protocol "
+        "(10 for cr, mpqa, subj and mr); 0, no test split, for your own files."
+    )
+    validation_fraction: float | None = option(
+        "Fraction of the training data held out if there is no validation split. Default: 0.1 where the task's "
+        "protocol has no such split; none for your own files."
+    )
 
     # Model
     encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.")
@@ -130,19 +134,36 @@ class RunArguments:
     report_to: str = option("Trackers to report to, by their names in accelerate, or `all` installed ones.", "all")
     push_to_hub: bool = option("Upload the output folder to the Hub after every epoch and at the end.", False)
     hub_model_id: str | None = option("Repository to upload to. Default: the name of the output folder.")
+    hub_private_repo: bool = option("Make a new repository on the Hub private.", False)
     hub_token: str | None = option("Token for the Hub. Default: the stored login.")
 
     def __post_init__(self) -> None:
-        for name in (*_POSITIVE, *_NOT_NEGATIVE):
-            value, zero_allowed = getattr(self, name), name in _NOT_NEGATIVE
-            if value is not None and not (value > 0 or zero_allowed and value == 0):
+        for name, value in vars(self).items():
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            zero_allowed = name in MAY_BE_ZERO
+            if number and not (value > 0 or zero_allowed and value == 0):
                 raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
         model, vectors, tokenizer = self.model_name_or_path, self.word_vectors, self.tokenizer_name
         for wrong, sentence in (
-            (not self.task_name and not self.train_file, "Nothing to train on: give --task_name or --train_file."),
+            (
+                not (self.task_name or self.train_file or self.dataset_name),
+                "Nothing to train on: give --task_name, --train_file or --dataset_name.",
+            ),
+            (
+                self.dataset_name and (self.task_name or self.train_file),
+                "--dataset_name excludes --task_name and --train_file; leave one of them out.",
+            ),
+            (
+                self.task_name and (self.text_column_name or self.text_pair_column_name or self.label_column_name),
+                "--task_name knows its columns; leave out the names of columns, or --task_name.",
+            ),
+            (
+                self.text_pair_column_name and not self.text_column_name,
+                "--text_pair_column_name needs --text_column_name, the column of the first text; give both.",
+            ),
             (not self.encoder and not model, "No model: give --encoder, or --model_name_or_path for a saved one."),
             (self.encoder and model, "--encoder and --model_name_or_path exclude each other; leave one of them out."),
             (model and tokenizer, "--model_name_or_path has its own tokenizer; leave out --tokenizer_name."),
@@ -154,8 +175,9 @@ class RunArguments:
             if wrong:
                 raise InputError(sentence)
 
-    def resolved(self, recipe: Recipe) -> RunArguments:
-        """Fill the options left at None from the recipe."""
+    def resolved(self, task: Task, encoder: str) -> RunArguments:
+        """Fill the options left at None from the task and its recipe for the encoder."""
+        recipe, own_rows = task.recipe(encoder), bool(self.train_file)
         optimizer = self.optimizer or recipe.optimizer
         learning_rate = self.learning_rate
         if learning_rate is None:
@@ -166,6 +188,8 @@ class RunArguments:
             optimizer=optimizer,
             learning_rate=learning_rate,
             l2=recipe.l2 if self.l2 is None else self.l2,
+            num_folds=(0 if own_rows else task.num_folds) if self.num_folds is None else self.num_folds,
+            validation_fraction=self.validation_fraction or (None if own_rows else task.validation_fraction),
             per_device_train_batch_size=self.per_device_train_batch_size or recipe.batch_size,
             per_device_eval_batch_size=self.per_device_eval_batch_size or recipe.eval_batch_size,
         )

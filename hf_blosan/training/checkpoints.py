@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..models.pretrained import code_in
 from .files import plain, write_json
 
 if TYPE_CHECKING:
@@ -57,15 +58,19 @@ class Progress:
 
 
 def save_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: str | Path) -> None:
-    """Save model and tokenizer; `output_dir` holds a complete model at any time."""
+    """Save model and tokenizer; `output_dir` holds a complete model at any time, and nothing of another one."""
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
+    stale = {*code_in(output_dir), *output_dir.glob("model-*-of-*.safetensors"), output_dir / f"{WEIGHTS}.index.json"}
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=".saving-") as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         # Weights last: they cannot be loaded with an older configuration.
         for file in sorted(Path(temporary).iterdir(), key=lambda file: file.name == WEIGHTS):
             os.replace(file, output_dir / file.name)
+            stale.discard(output_dir / file.name)
+    for file in stale:
+        file.unlink(missing_ok=True)
 
 
 def save_checkpoint(accelerator: Accelerator, output_dir: str | Path, name: str, settings: dict[str, Any]) -> Path:

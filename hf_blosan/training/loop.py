@@ -117,7 +117,7 @@ class TrainingLoop:
                 self.unwrapped_model,
                 self.tokenizer,
             )
-            self.log("resume", step=self.progress.step, checkpoint=str(self.arguments.resume_from_checkpoint))
+            self.log("resume", step=self.progress.step, checkpoint=Path(self.arguments.resume_from_checkpoint).name)
         begin = time.monotonic() - self.progress.seconds
         bar = tqdm(
             total=self.total_steps,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from ..models.layers import AdditivePooling, FeatureAttention, HeadLinear
+from ..models.layers import AdditivePooling, FeatureAttention
 from ..models.modeling_mtsa import MTSALayer
 from ..models.modeling_multihead import MultiHeadLayer
 
@@ -76,7 +76,7 @@ def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Mod
             counts |= dict.fromkeys(module.modules(), num_sentences)
         elif isinstance(module, MultiHeadLayer) and module.variant == "relu":
             counts |= dict.fromkeys(module.modules(), 0)
-    dense = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d, HeadLinear))]
+    dense = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d))]
     return [(module, counts.get(module, 1)) for module in dense]
 
 

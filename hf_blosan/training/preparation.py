@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from ..data import (
     load_task,
     sentence_lengths,
 )
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..functional import optimal_block_length
 from ..overrides import check_field_names, parse_config_overrides
 from ..tasks import Task, get_task
@@ -39,17 +39,9 @@ logger = logging.getLogger(__name__)
 
 DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
 CONFIG_CLASSES = {config.model_type: config for config, *_ in ENCODERS}
+CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-RECIPE_FIELDS = (
-    "hidden_size",
-    "activation",
-    "dropout",
-    "attention_dropout",
-    "classifier_size",
-    "classifier_highway",
-    "classifier_bias",
-)
 
 
 @dataclass(frozen=True)
@@ -83,10 +75,10 @@ class Preparation:
 
 
 def find_task(arguments: RunArguments) -> Task:
-    """The task named in the options, or the custom task defined by the user's files."""
+    """The task named in the options, or the custom task defined by the user's data."""
     if arguments.task_name:
         return get_task(arguments.task_name)
-    return custom_task(arguments.train_file, arguments.validation_file, arguments.test_file)
+    return custom_task(**{name: getattr(arguments, name) for name in CUSTOM_OPTIONS})
 
 
 def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]:
@@ -206,9 +198,8 @@ def propose_config(
     formulation: str = "released",
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
-    recipe = task.recipe(encoder)
     known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
-    proposed = {name: getattr(recipe, name) for name in RECIPE_FIELDS if name in known}
+    proposed = {name: value for name, value in asdict(task.recipe(encoder)).items() if name in known}
     trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
     proposed |= {
         "vocab_size": len(tokenizer),
@@ -313,10 +304,6 @@ def load_model(
 def row_lengths(encoded: Dataset) -> np.ndarray:
     """Cost of each row in tokens: the sentences of a pair are encoded in one batch, padded to the longer."""
     return sentence_lengths(encoded).max(axis=1)
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 def last_line(error: BaseException) -> str:

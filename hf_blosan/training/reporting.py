@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .preparation import Preparation
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
+TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "labels", "best_metric")
 SETTINGS = (*CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
@@ -131,20 +132,35 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
 
 def data_source(arguments: RunArguments, task: Task) -> str:
     """Where the rows came from."""
-    if task.files:
+    if arguments.dataset_name and not Path(arguments.dataset_name).exists():
+        return "Hugging Face Hub"
+    if task.files or arguments.dataset_name:
         return "own files"
     if task.generated:
         return "generated"
     return "local files" if arguments.data_dir or arguments.train_file else "Hugging Face Hub"
 
 
+def own_files(arguments: RunArguments) -> dict[str, str]:
+    """Splits that were read from files named in the options -> the names of these."""
+    files = {split: getattr(arguments, f"{split}_file") for split in ("train", "validation", "test")}
+    return {split: Path(file).name for split, file in files.items() if file}
+
+
+def saved_name(name: str | None) -> str | None:
+    """The name of a saved model or tokenizer, without the path if it is a folder."""
+    return Path(name).resolve().name if name and Path(name).exists() else name
+
+
 def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
     """Splits that were held out of the training rows -> which part of them."""
     source = task.local if arguments.data_dir or task.generated else task.hub
     given = {split for split in ("validation", "test") if getattr(arguments, f"{split}_file")}
-    if source and not task.files and (arguments.data_dir or task.generated or not arguments.train_file):
+    if source and (arguments.data_dir or task.generated or not arguments.train_file):
         given |= set(source.splits)
-    parts = {"validation": f"{arguments.validation_fraction:.0%} of the training rows"}
+    parts = {}
+    if arguments.validation_fraction:
+        parts["validation"] = f"{arguments.validation_fraction:.0%} of the training rows"
     if arguments.num_folds:
         parts["test"] = f"fold {arguments.fold} of {arguments.num_folds}"
     return {split: part for split, part in parts.items() if split not in given}
@@ -163,22 +179,18 @@ def record(
 ) -> dict[str, Any]:
     """The record of a finished run: the content of results files and the source of model cards."""
     task = preparation.task
+    source = data_source(arguments, task)
+    hub = None if source == "own files" or arguments.train_file else task.hub
     return plain(
         {
             "name": f"{preparation.encoder}-{task.name}",
             "encoder": preparation.encoder,
-            "task": {
-                "name": task.name,
-                "title": task.title,
-                "problem": task.problem,
-                "num_sentences": task.num_sentences,
-                "labels": task.labels,
-                "best_metric": task.best_metric,
-            },
+            "task": {name: getattr(task, name) for name in TASK_ENTRIES},
             "data": {
-                "source": data_source(arguments, task),
-                "hub_id": None if arguments.train_file else task.hub_id,
-                "hub_config": None if arguments.train_file else task.hub_config,
+                "source": source,
+                "files": own_files(arguments),
+                "hub_id": hub and hub.location,
+                "hub_config": hub and hub.config,
                 "rows": {name: len(rows) for name, rows in preparation.data.items()},
                 "held_out": held_out(arguments, task),
             },
@@ -191,8 +203,8 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": Path(arguments.tokenizer_name).name if arguments.tokenizer_name else "word level",
-            "continued_from": Path(arguments.model_name_or_path).name if arguments.model_name_or_path else None,
+            "tokenizer": saved_name(arguments.tokenizer_name) or "word level",
+            "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,
             "parameters": count_parameters(preparation.model),
             "training": {

@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from transformers.utils.logging import disable_progress_bar
 
 from ..errors import InputError
-from ..hub import start_upload, write_model_card
+from ..hub import Uploads, write_model_card
 from ..metrics import task_metrics
 from .arguments import RunArguments, parse_arguments
 from .checkpoints import save_pretrained
@@ -49,11 +48,11 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     set_seed(arguments.seed)
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
-    arguments = arguments.resolved(task.recipe(encoder))
+    arguments = arguments.resolved(task, encoder)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
-    upload = make_upload(arguments, accelerator)
+    uploads = make_uploads(arguments, accelerator)
     start_trackers(arguments, accelerator)
     log = RunLog(Path(arguments.output_dir) / "log.jsonl", accelerator, append=bool(arguments.resume_from_checkpoint))
 
@@ -65,31 +64,37 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
         best_metric=evaluator.best_metric,
         greater_is_better=task.greater_is_better,
         log=log,
-        after_epoch=lambda epoch: upload(f"Training in progress epoch {epoch - 1}"),
+        after_epoch=lambda epoch: upload_best_model(epoch),  # below
     )
+
+    def record_of(figures: dict[str, float]) -> dict[str, Any]:
+        seconds, line = time.monotonic() - begin, command or command_line()
+        run = (arguments, preparation, accelerator, loop.progress, figures)
+        return record(*run, epochs=loop.epochs, seconds=seconds, command=line)
+
+    def upload_best_model(epoch: int) -> None:
+        if uploads and loop.progress.best_step:
+            run = record_of({loop.best_metric: loop.progress.best_metric})
+            write_model_card(arguments.output_dir, run, location=uploads.repo_id, in_progress=True)
+            uploads.try_upload(f"Training in progress epoch {epoch - 1}")
+
+    if accelerator.is_main_process and not arguments.resume_from_checkpoint:
+        remove_outputs(arguments.output_dir)
     progress = loop.run()
 
     model = loop.best_model()
     figures, predictions = evaluator.measure(model)
     log("end", step=progress.step, best_step=progress.best_step, **figures)
-    run = record(
-        arguments,
-        preparation,
-        accelerator,
-        progress,
-        figures,
-        epochs=loop.epochs,
-        seconds=time.monotonic() - begin,
-        command=command or command_line(),
-    )
+    run = record_of(figures)
     if accelerator.is_main_process:
         save_pretrained(model, preparation.tokenizer, arguments.output_dir)
-        write_outputs(arguments, run, predictions, task.labels)
-        upload("End of training")
+        write_outputs(arguments, run, predictions, task.labels, location=uploads and uploads.repo_id)
         print(summary(run, arguments.output_dir))
     for tracker in accelerator.trackers:
         tracker.finish()
     accelerator.wait_for_everyone()
+    if uploads:
+        uploads.finish("End of training")
     return run
 
 
@@ -123,14 +128,27 @@ def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
         logger.warning("--with_tracking: no experiment tracker is installed, only log.jsonl is written")
 
 
-def make_upload(arguments: RunArguments, accelerator: Accelerator) -> Callable[[str], None]:
-    """A function that uploads the output folder with a commit message; it does nothing without `--push_to_hub`."""
+def make_uploads(arguments: RunArguments, accelerator: Accelerator) -> Uploads | None:
+    """The uploads of the main process with `--push_to_hub`."""
     if arguments.push_to_hub and accelerator.is_main_process:
-        return start_upload(arguments.output_dir, arguments.hub_model_id, arguments.hub_token)
-    return lambda message: None
+        private = arguments.hub_private_repo
+        return Uploads(arguments.output_dir, arguments.hub_model_id, arguments.hub_token, private=private)
+    return None
 
 
-def write_outputs(arguments: RunArguments, run: dict[str, Any], predictions: Any, labels: tuple[str, ...]) -> None:
+def remove_outputs(output_dir: str | Path) -> None:
+    """Remove card, figures and predictions of an earlier run, which do not describe the model of this one."""
+    output_dir = Path(output_dir)
+    card = output_dir / "README.md"
+    if card.exists() and "\n- hf_blosan\n" in card.read_text(encoding="utf-8"):
+        card.unlink()
+    for path in (output_dir / "all_results.json", *output_dir.glob("predict_results_*.txt")):
+        path.unlink(missing_ok=True)
+
+
+def write_outputs(
+    arguments: RunArguments, run: dict[str, Any], predictions: Any, labels: tuple[str, ...], *, location: str | None
+) -> None:
     """Write figures, predictions, model card and record of a finished run."""
     output_dir = Path(arguments.output_dir)
     training = run["training"]
@@ -138,7 +156,7 @@ def write_outputs(arguments: RunArguments, run: dict[str, Any], predictions: Any
     write_json(output_dir / "all_results.json", run["figures"] | entries)
     if predictions is not None:
         write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions, labels)
-    write_model_card(output_dir, run, location=arguments.hub_model_id if arguments.push_to_hub else None)
+    write_model_card(output_dir, run, location=location)
     if arguments.results_file:
         write_json(arguments.results_file, run)
 
@@ -149,8 +167,9 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(
         format="%(levelname)s %(name)s: %(message)s", level=logging.INFO if rank == 0 else logging.ERROR, force=True
     )
-    for noisy in ("httpx", "datasets", "evaluate", "accelerate"):
+    for noisy in ("httpx", "httpx2", "httpcore2", "huggingface_hub", "datasets", "evaluate", "accelerate"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # a line for each of its attempts
     disable_progress_bar()  # of saving and loading, which take a moment
     try:
         train(parse_arguments(argv))

@@ -17,6 +17,7 @@ import torch
 
 from hf_blosan import functional as F
 from hf_blosan.kernels.directional import cuda as kernels
+from hf_blosan.kernels.visibility import Options
 
 ROOT = Path(__file__).parents[2]
 DIRECTIONS = F.DIRECTIONS
@@ -93,9 +94,9 @@ def rms(x):
 def both_passes(inputs, direction, window, implementation):
     """What the operator does, without its choice of a kernel."""
     keys, queries, values, grad, mask = inputs
-    options = (direction, 5.0, window, implementation)
-    out, denominators = kernels.forward(keys, queries, values, mask, *options)
-    return [out, *kernels.backward(grad, keys, queries, values, mask, out, denominators, *options)]
+    masks, options = (mask, None), (Options(direction, 5.0, window), implementation)
+    out, denominators = kernels.forward(keys, queries, values, *masks, *options)
+    return [out, *kernels.backward(grad, keys, queries, values, *masks, out, denominators, *options)]
 
 
 def interpret(cases):
@@ -114,14 +115,15 @@ def interpret(cases):
 
     keys, queries, values, _, mask = inputs_of(21, 4.0)
     queries[1, 20, 1] = torch.nan
+    everything = Options("full", 5.0, None)
     for implementation in ("fused", "linear"):
-        out, _ = kernels.forward(keys, queries, values, mask, "full", 5.0, None, implementation)
+        out, _ = kernels.forward(keys, queries, values, mask, None, everything, implementation)
         report["nan " + implementation] = out.isnan().nonzero().tolist()
     nothing = torch.empty(2, 0, 3)
-    out, _ = kernels.forward(nothing, nothing, nothing, None, "full", 5.0, None, "linear")
+    out, _ = kernels.forward(nothing, nothing, nothing, None, None, everything, "linear")
     report["no tokens"] = list(out.shape)
-    without_mask = kernels.forward(keys, keys, values, None, "full", 5.0, None, "fused")[0]
-    all_real = kernels.forward(keys, keys, values, torch.ones_like(mask), "full", 5.0, None, "fused")[0]
+    without_mask = kernels.forward(keys, keys, values, None, None, everything, "fused")[0]
+    all_real = kernels.forward(keys, keys, values, torch.ones_like(mask), None, everything, "fused")[0]
     report["no mask"] = torch.equal(without_mask, all_real)
     print(json.dumps(report))
 

@@ -43,13 +43,13 @@ def block_fusion(mapped, local, blocks, weight, bias, block_length=None):
 
 
 def heads_linear(x, weight, bias=None, elu=False):
-    H, _, out = weight.shape
+    H, out, _ = weight.shape
     B, N = x.shape[0], x.shape[-2]
     rows = x.flatten(0, 1).expand(H, -1, -1) if x.dim() == 3 else x.transpose(0, 1).flatten(1, 2)
     if x.dim() == 3 and H > 2:
-        y = F.linear(x.flatten(0, 1), weight.transpose(1, 2).flatten(0, 1)).view(B * N, H, out).transpose(0, 1)
+        y = F.linear(x.flatten(0, 1), weight.flatten(0, 1)).view(B * N, H, out).transpose(0, 1)
     else:
-        y = torch.bmm(rows, weight)
+        y = torch.bmm(rows, weight.mT)
     y = y if bias is None else y + bias[:, None]
     return (F.elu(y) if elu else y).view(H, B, N, out).transpose(0, 1)
 
@@ -57,7 +57,7 @@ def heads_linear(x, weight, bias=None, elu=False):
 def heads_fusion_gate(v, attended, weight, bias, mask):
     D = v.shape[-1]
     v_HXD, attended_HXD = (x.transpose(0, 1).flatten(1, 2) for x in (v, attended))
-    scores_HXD = torch.baddbmm(torch.bmm(v_HXD, weight[:, :D]), attended_HXD, weight[:, D:])
+    scores_HXD = torch.baddbmm(torch.bmm(v_HXD, weight[..., :D].mT), attended_HXD, weight[..., D:].mT)
     gate_HXD = torch.sigmoid(scores_HXD + bias[:, None])
     mixed_HXD = (gate_HXD * v_HXD + (1 - gate_HXD) * attended_HXD) * mask.flatten()[:, None]
     return mixed_HXD.unflatten(1, mask.shape).permute(1, 2, 0, 3).flatten(2)
@@ -109,18 +109,18 @@ def cases(B, N, D, draw=0):
             random(B, H, N, D, seed=1),
             random(B, H, N, D, seed=2).transpose(0, 1).contiguous().transpose(0, 1),
         )
-        weight = weights(H, D, D + 1, seed=5, inputs=D)
+        weight = weights(H, D + 1, D, seed=5)
         for elu in (False, True):
             for inputs in ([x, weight], [x, weight, random(H, D + 1, seed=6)], [v, weight]):
 
-                def heads(*tensors, function=pointwise.heads_linear, elu=elu):
-                    return function(*tensors[:2], tensors[2] if len(tensors) > 2 else None, elu)
+                def of_each_head(x, *parameters, elu=elu):
+                    return pointwise.heads_linear(x, *(list(stack) for stack in parameters), elu=elu)
 
-                yield heads, lambda *tensors, heads=heads: heads(*tensors, function=heads_linear), inputs
+                yield of_each_head, partial(heads_linear, elu=elu), inputs
         yield (
-            lambda *tensors: pointwise.heads_fusion_gate(*tensors, mask),
+            lambda v, attended, weight, bias: pointwise.heads_fusion_gate(v, attended, [*weight], [*bias], mask),
             lambda *tensors: heads_fusion_gate(*tensors, mask),
-            [v, attended, weights(H, 2 * D, D, seed=5, inputs=2 * D), random(H, D, seed=6)],
+            [v, attended, weights(H, D, 2 * D, seed=5), random(H, D, seed=6)],
         )
 
 
@@ -296,12 +296,18 @@ def test_wrong_tensors_are_refused():
         (pointwise.block_fusion, (x, None, x[:, :2], random(8, 8), random(8), 0)),
         (pointwise.block_fusion, (x, x, None, random(8, 4), random(8))),
         (pointwise.block_fusion, (x[0], None, None, random(8, 4), random(8))),
-        (pointwise.heads_linear, (x, random(2, 5, 4))),
-        (pointwise.heads_linear, (stack, random(3, 4, 4))),
-        (pointwise.heads_linear, (x, random(2, 4, 4), bias)),
-        (pointwise.heads_fusion_gate, (stack, stack, random(2, 4, 4), random(2, 4), mask)),
-        (pointwise.heads_fusion_gate, (stack, stack[:1], random(2, 8, 4), random(2, 4), mask)),
-        (pointwise.heads_fusion_gate, (stack, stack, random(2, 8, 4), random(2, 4), mask.int())),
+        (pointwise.heads_linear, (x, [])),
+        (pointwise.heads_linear, (x, [random(4, 5), random(4, 5)])),
+        (pointwise.heads_linear, (x, [square, random(5, 4)])),
+        (pointwise.heads_linear, (x, [square, square.double()])),
+        (pointwise.heads_linear, (stack, [square] * 3)),
+        (pointwise.heads_linear, (x, [square] * 2, [bias])),
+        (pointwise.heads_linear, (x, [square] * 2, [bias, bias[:3]])),
+        (pointwise.heads_fusion_gate, (stack, stack, [square] * 2, [bias] * 2, mask)),
+        (pointwise.heads_fusion_gate, (stack, stack, [random(4, 8)] * 3, [bias] * 2, mask)),
+        (pointwise.heads_fusion_gate, (stack, stack, [random(4, 8)] * 2, [bias], mask)),
+        (pointwise.heads_fusion_gate, (stack, stack[:1], [random(4, 8)] * 2, [bias] * 2, mask)),
+        (pointwise.heads_fusion_gate, (stack, stack, [random(4, 8)] * 2, [bias] * 2, mask.int())),
     )
     for step, arguments in refused:
         with pytest.raises(RuntimeError):
@@ -320,7 +326,7 @@ def test_where_they_serve():
 def test_registration():
     x, square, bias, mask = random(2, 3, 4), random(4, 4), random(4), torch.ones(2, 3, dtype=torch.bool)
     blocks, wide, twice = random(2, 2, 4), random(8, 12), random(8)
-    stack, heads = random(2, 2, 3, 4), random(2, 4, 4)
+    stack, heads, gates, biases = random(2, 2, 3, 4), [square] * 2, [random(4, 8)] * 2, [bias] * 2
     rows, of_blocks = random(6, 8), random(4, 8)
     calls = {
         "linear_elu": [(x, square, bias)],
@@ -332,12 +338,10 @@ def test_registration():
             (x, x, x, blocks, wide, rows, of_blocks, 2),
             (x, x, None, None, wide[:, :4], rows, twice, None),
         ],
-        "heads_linear": [(x, heads, random(2, 4), True), (stack, heads, None, False)],
+        "heads_linear": [(x, heads, biases, True), (stack, heads, [], False)],
         "heads_linear_backward": [(stack, x, heads, stack, True, True), (stack, stack, heads, None, True, False)],
-        "heads_fusion_gate": [(stack, stack, random(2, 8, 4), random(2, 4), mask, save) for save in (True, False)],
-        "heads_fusion_gate_backward": [
-            (random(2, 3, 8), stack, stack, random(2, 8, 4), random(2, 4), mask, random(2, 6, 4))
-        ],
+        "heads_fusion_gate": [(stack, stack, gates, biases, mask, save) for save in (True, False)],
+        "heads_fusion_gate_backward": [(random(2, 3, 8), stack, stack, gates, biases, mask, random(2, 6, 4))],
     }
     for name, several in calls.items():
         for arguments in several:

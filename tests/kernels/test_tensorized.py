@@ -282,8 +282,8 @@ def test_flex_attention(score_function):
     """The form for a GPU, in its slow version for the CPU."""
     q, k, v, scores, mask = random_inputs(3, 4, 40, 8, dtype=torch.float32)
     for windows in (ANY, [3, None, 0, 5]):
-        options = {"directions": MIXED, "key_mask": mask, "score_function": score_function, "include_self": False}
         reach = [operator.NO_WINDOW if window is None else window for window in windows]
-        found = flex.tensorized_attention(q, k, v, scores, windows=reach, **options)
+        found = flex.tensorized_attention(q, k, v, scores, mask, ",".join(MIXED), reach, score_function, False)
+        options = {"directions": MIXED, "key_mask": mask, "score_function": score_function, "include_self": False}
         expected = F.tensorized_attention(q, k, v, scores, windows=windows, **options)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

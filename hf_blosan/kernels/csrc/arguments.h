@@ -202,7 +202,7 @@ using Loop = void (*)(const Arguments&, int64_t start, int64_t stop, void* scrat
 template <class T>
 struct Loops {
   int64_t lanes;  // features of an item
-  int64_t (*directional_scratch)(int64_t length, int64_t terms);  // bytes of scratch
+  int64_t (*directional_scratch)(int64_t length, const Expansion& expansion);  // bytes of scratch
   Loop<Directional<T>> directional, directional_backward;
   Loop<SourceToToken<T>> source2token, source2token_backward;
   Loop<Recurrence<T>> recurrence, recurrence_backward;

@@ -20,7 +20,8 @@ struct Buffers {
   void* moments;
   int64_t bytes;
 
-  Buffers(void* memory, int64_t length, int64_t terms) {
+  Buffers(void* memory, int64_t length, const Expansion& e) {
+    const int64_t terms = larger(e.float_width, e.double_width);
     char* const start = static_cast<char*>(memory);
     int64_t used = 0;
     const auto take = [&](auto*& pointer, int64_t count) {
@@ -52,8 +53,8 @@ struct Buffers {
 };
 
 template <class T>
-int64_t directional_scratch(int64_t length, int64_t terms) {
-  return Buffers<T>(nullptr, length, terms).bytes;
+int64_t directional_scratch(int64_t length, const Expansion& expansion) {
+  return Buffers<T>(nullptr, length, expansion).bytes;
 }
 
 // Where an item lies. Slices of features come first, then parts, then sentences: counted on, as divisions cost as much
@@ -134,20 +135,15 @@ T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
   b.first_real[item.length] = count;
   const V shift = (high - low) * T(0.5);
   const T half_range = largest<T>((high + low) * T(0.5) + (shift - shift));  // infinite if a number is not finite
-  if (half_range <= a.limit) {
-    const T factor = T(2) / a.scale;
-    for (int64_t i = 0; i < item.length; i++) {
-      const V key = at(b.k, i) - shift * at(b.ones, i), query = at(b.q, i) + shift;
-      put(b.k, i, key);
-      put(b.q, i, query);
-      put(b.exp_k, i, expm1<T>(key * factor));
-      put(b.exp_q, i, expm1<T>(query * factor));
-    }
-  } else {
-    for (int64_t i = 0; i < item.length; i++) {
-      put(b.exp_k, i, at(b.k, i));
-      put(b.exp_q, i, at(b.q, i));
-    }
+  const bool wide = half_range > a.limit;
+  const V moved = wide ? V{} : shift;
+  const T factor = T(2) / a.scale;
+  for (int64_t i = 0; i < item.length; i++) {
+    const V key = at(b.k, i) - moved * at(b.ones, i), query = at(b.q, i) + moved;
+    put(b.k, i, key);
+    put(b.q, i, query);
+    put(b.exp_k, i, wide ? key : expm1<T>(key * factor));
+    put(b.exp_q, i, wide ? query : expm1<T>(query * factor));
   }
   return half_range;
 }
@@ -321,23 +317,20 @@ INLINE void with_tier(const Expansion& e, int64_t tier, const Buffers<float>& b,
   }
 }
 
-// Calls work(m, n) for all pairs of chunks that are near.
+// Calls work(wide, m, n) for all pairs of chunks that are near; `wide` is a constant of the type std::bool_constant.
 template <class Work>
-INLINE void near_chunks(int64_t length, const Visibility& v, int64_t far, const Work& work) {
+INLINE void near_chunks(int64_t length, const Visibility& v, int64_t far, bool wide, const Work& work) {
   for (int64_t m = 0; m < num_chunks(length); m++) {
     for (int64_t n = 0; n < num_chunks(length); n++) {
-      if (is_near(m, n, v, far)) work(m, n);
+      if (is_near(m, n, v, far)) wide ? work(std::true_type(), m, n) : work(std::false_type(), m, n);
     }
   }
 }
 
 template <class T>
-int64_t num_terms(const Expansion& e) { return larger(e.float_width, e.double_width); }
-
-template <class T>
 void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
-  Buffers<T> b(scratch, a.shape.length, num_terms<T>(a.expansion));
+  Buffers<T> b(scratch, a.shape.length, a.expansion);
   Item item(a.shape, lanes<T>, start);
   for (; start < stop; start++, item.next(a.shape, lanes<T>)) {
     const T half_range = set_up(a, item, b);
@@ -355,12 +348,8 @@ void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scr
         });
       }
     }
-    near_chunks(item.length, a.visibility, far, [&](int64_t m, int64_t n) {
-      if (half_range <= a.limit) {
-        near_forward<false>(a, item, b, m, n);
-      } else {
-        near_forward<true>(a, item, b, m, n);
-      }
+    near_chunks(item.length, a.visibility, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
+      near_forward<wide.value>(a, item, b, m, n);
     });
     for (int64_t j = 0; j < item.length; j++) {
       const V total = at(b.den, j);
@@ -373,7 +362,7 @@ void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scr
 template <class T>
 void directional_backward(const Directional<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
-  Buffers<T> b(scratch, a.shape.length, num_terms<T>(a.expansion));
+  Buffers<T> b(scratch, a.shape.length, a.expansion);
   for (int64_t i = 0; i <= a.shape.length; i++) b.all_positions[i] = int32_t(i);
   Item item(a.shape, lanes<T>, start);
   for (; start < stop; start++, item.next(a.shape, lanes<T>)) {
@@ -395,12 +384,8 @@ void directional_backward(const Directional<T>& a, int64_t start, int64_t stop, 
         });
       }
     }
-    near_chunks(item.length, a.visibility, far, [&](int64_t m, int64_t n) {
-      if (half_range <= a.limit) {
-        near_backward<false>(a, item, b, m, n);
-      } else {
-        near_backward<true>(a, item, b, m, n);
-      }
+    near_chunks(item.length, a.visibility, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
+      near_backward<wide.value>(a, item, b, m, n);
     });
     for (int64_t i = 0; i < item.length; i++) {
       write(a.grad_keys, i, item, a.shape, at(b.to_keys, i));

@@ -36,44 +36,124 @@ Tensor heads_second(const Tensor& x, int64_t B, int64_t H, int64_t N, int64_t D)
   return view(x, {B, H, N, D}, {N * D, B * N * D, D, 1});
 }
 
-// Heads of one input from which one product for all of them is worth a copy of the weights.
-constexpr int64_t heads_for_one_product = 3;
+// Many heads have small matrices: from here on a copy of them costs less than a product for each head.
+constexpr size_t many_heads = 3;
 
 struct HeadSizes {
   int64_t B, N, H, in, out;
   bool shared, joint;  // one input for all heads; one product for them
   Sizes x, y;
 
-  HeadSizes(const Tensor& x_, const Tensor& weight) : x(sizes_of(x_)) {
-    check(weight.dim() == 3 && (x.size() == 3 || x.size() == 4),
-          "x: give (B, N, in) or (B, H, N, in), weight: give (H, in, out)");
-    H = weight.size(0), in = weight.size(1), out = weight.size(2);
+  HeadSizes(const Tensor& x_, const Tensors& weights) : x(sizes_of(x_)) {
+    check(!weights.empty() && weights[0].dim() == 2 && (x.size() == 3 || x.size() == 4),
+          "x: give (B, N, in) or (B, H, N, in), weights: give (out, in) for each of H heads");
+    H = weights.size(), out = weights[0].size(0), in = weights[0].size(1);
     shared = x.size() == 3;
     B = x[0], N = x[x.size() - 2];
-    check(x.back() == in && (shared || x[1] == H), "x: its shape is ", text(x), ", the weight's ",
-          text(sizes_of(weight)), "; give (B, N, in) or (B, H, N, in), and (H, in, out)");
-    joint = shared && H >= heads_for_one_product;
+    check(x.back() == in && (shared || x[1] == H), "x: its shape is ", text(x), ", there are ", H,
+          " weights, the first of shape ", text(sizes_of(weights[0])),
+          "; give (B, N, in) or (B, H, N, in), and (out, in) for each of H heads");
+    joint = shared && weights.size() >= many_heads;
     y = {B, H, N, out};
   }
   int64_t rows() const { return B * N; }
 };
 
-// (H, in, out) <-> (in, H out).
+// Matrices or vectors one after another, each of `sizes`.
 template <class T>
-void exchange(const T* from, T* to, int64_t H, int64_t in, int64_t out, bool pack) {
-  for (int64_t h = 0; h < H; h++) {
-    for (int64_t i = 0; i < in; i++) {
-      const int64_t by_head = (h * in + i) * out, side_by_side = (i * H + h) * out;
-      std::memcpy(to + (pack ? side_by_side : by_head), from + (pack ? by_head : side_by_side), out * sizeof(T));
-    }
-  }
+Tensor stacked(const Tensors& list, Sizes sizes) {
+  const int64_t size = product_of(sizes);
+  sizes.insert(sizes.begin(), list.size());
+  const Tensor stack = allocate(list[0], sizes);
+  for (size_t h = 0; h < list.size(); h++) std::memcpy(write<T>(stack) + h * size, read<T>(list[h]), size * sizeof(T));
+  return stack;
 }
 
 template <class T>
-Tensor pack(const Tensor& weight, const HeadSizes& sizes) {
-  const Tensor packed = allocate(weight, {sizes.in, sizes.H * sizes.out});
-  exchange(read<T>(weight), write<T>(packed), sizes.H, sizes.in, sizes.out, true);
-  return packed;
+MaybeTensor stacked_biases(const Tensors& biases, int64_t H, int64_t out) {
+  if (biases.empty()) return MaybeTensor();
+  check(int64_t(biases.size()) == H, "biases: there are ", biases.size(), "; give one for each of ", H, " heads");
+  return stacked<T>(checked("biases", biases, type_of<T>, {out}), {out});
+}
+
+Tensor one_of(const Tensor& stack, int64_t i) {
+  return view(stack, {stack.size(1), stack.size(2)}, {stack.stride(1), stack.stride(2)}, i * stack.stride(0));
+}
+
+// Some rows or columns of a matrix or of all matrices of a stack.
+Tensor narrow(const Tensor& x, int64_t dim, int64_t first, int64_t count) {
+  Sizes sizes = sizes_of(x), strides;
+  for (int64_t i = 0; i < x.dim(); i++) strides.push_back(x.stride(i));
+  sizes[dim] = count;
+  return view(x, sizes, strides, first * strides[dim]);
+}
+
+// (H, out, in) -> (H, in, out), in tiles that stay in the cache.
+template <class T>
+Tensor stacked_transposes(const Tensors& weights, int64_t out, int64_t in) {
+  constexpr int64_t tile = 16;
+  const Tensor stack = allocate(weights[0], {int64_t(weights.size()), in, out});
+  for (size_t h = 0; h < weights.size(); h++) {
+    const T* from = read<T>(weights[h]);
+    T* to = write<T>(stack) + h * in * out;
+    for (int64_t i = 0; i < in; i += tile) {
+      for (int64_t o = 0; o < out; o += tile) {
+        for (int64_t row = i; row < std::min(in, i + tile); row++) {
+          for (int64_t column = o; column < std::min(out, o + tile); column++) {
+            to[row * out + column] = from[column * in + row];
+          }
+        }
+      }
+    }
+  }
+  return stack;
+}
+
+// What the rows of every head are multiplied with: W' going forward, W going back; with a stack of copies where the
+// heads are many. Products of small matrices take longer with a transposed factor, so that W' is stored as such.
+struct HeadFactors {
+  Tensors each;
+  MaybeTensor stack;
+
+  template <class T>
+  static HeadFactors forward(const Tensors& weights, int64_t out, int64_t in) {
+    const Tensors weights_ = checked("weights", weights, type_of<T>, {out, in});
+    if (weights.size() >= many_heads) return {{}, stacked_transposes<T>(weights_, out, in)};
+    HeadFactors factors;
+    for (const Tensor& weight : weights_) factors.each.push_back(transposed(weight));
+    return factors;
+  }
+  template <class T>
+  static HeadFactors backward(const Tensors& weights, int64_t out, int64_t in) {
+    const Tensors weights_ = checked("weights", weights, type_of<T>, {out, in});
+    if (weights.size() >= many_heads) return {{}, stacked<T>(weights_, {out, in})};
+    return {weights_, MaybeTensor()};
+  }
+
+  // Those of some columns of W.
+  HeadFactors rows(int64_t first, int64_t count) const { return part(0, first, count); }
+  HeadFactors columns(int64_t first, int64_t count) const { return part(1, first, count); }
+
+  // product = a F for every head, or product += a F.
+  void multiply(const Tensor& product, const Tensor& a, bool add = false) const {
+    if (stack) return hf_blosan::multiply(product, a, *stack, add);
+    for (size_t h = 0; h < each.size(); h++) hf_blosan::multiply(one_of(product, h), one_of(a, h), each[h], add);
+  }
+
+ private:
+  HeadFactors part(int64_t dim, int64_t first, int64_t count) const {
+    if (stack) return {{}, narrow(*stack, dim + 1, first, count)};
+    HeadFactors factors;
+    for (const Tensor& x : each) factors.each.push_back(narrow(x, dim, first, count));
+    return factors;
+  }
+};
+
+// The weights of heads that share their input, (H out, in).
+template <class T>
+Tensor side_by_side(const Tensors& weights, int64_t out, int64_t in) {
+  const Tensor stack = stacked<T>(checked("weights", weights, type_of<T>, {out, in}), {out, in});
+  return matrix(stack, weights.size() * out, in, in);
 }
 
 // The input as (H, rows, in): of each head its own, or one for all.
@@ -84,43 +164,38 @@ Tensor input_of_heads(const Tensor& x, const HeadSizes& sizes) {
   return view(rows.tensor, {sizes.H, sizes.rows(), sizes.in}, {0, rows.step, 1});
 }
 
-Tensor one_of(const Tensor& stack, int64_t i) {
-  return view(stack, {stack.size(1), stack.size(2)}, {stack.stride(1), stack.stride(2)}, i * stack.stride(0));
-}
-
-Tensor heads_linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bool elu) {
+Tensor heads_linear(const Tensor& x, const Tensors& weights, const Tensors& biases, bool elu) {
   return by_type("x", x, [&](auto type) {
     using T = decltype(type);
-    const HeadSizes sizes(x, weight);
-    const int64_t H = sizes.H, rows = sizes.rows(), out = sizes.out;
-    const Tensor weight_ = checked("weight", weight, type_of<T>, {H, sizes.in, out});
-    const MaybeTensor bias_ = checked("bias", bias, type_of<T>, {H, out});
+    const HeadSizes sizes(x, weights);
+    const int64_t H = sizes.H, rows = sizes.rows(), in = sizes.in, out = sizes.out;
+    const MaybeTensor bias = stacked_biases<T>(biases, H, out);
     check_tensor("x", x, type_of<T>, sizes.x);
     const Tensor y = allocate(x, {H, rows, out}), inputs = input_of_heads<T>(x, sizes);
     BiasElu<T> arguments{chunks(H, rows, out), elu};
-    arguments.bias = read<T>(bias_);
+    arguments.bias = read<T>(bias);
     arguments.y = {write<T>(y), rows * out, out};
     if (sizes.joint) {
-      const Tensor product = allocate(x, {rows, H * out});
-      multiply(product, one_of(inputs, 0), pack<T>(weight_, sizes));
+      const Tensor product = allocate(x, {rows, H * out}), weight = side_by_side<T>(weights, out, in);
+      multiply(product, one_of(inputs, 0), transposed(weight));
       arguments.x = {read<T>(product), out, H * out};
       run_groups(loops<T>().bias_elu, arguments);
     } else {
-      multiply(y, inputs, weight_);
+      HeadFactors::forward<T>(weights, out, in).multiply(y, inputs);
       arguments.x = {read<T>(y), rows * out, out};
-      if (elu || bias_) run_groups(loops<T>().bias_elu, arguments);
+      if (elu || bias) run_groups(loops<T>().bias_elu, arguments);
     }
     return heads_second(y, sizes.B, H, sizes.N, out);
   });
 }
 
-std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+// The gradients of x, of the weights (H, out, in) and of the biases (H, out).
+std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, const Tensor& x, const Tensors& weights,
                                                          const MaybeTensor& y, bool need_x, bool need_bias) {
   return by_type("x", x, [&](auto type) {
     using T = decltype(type);
-    const HeadSizes sizes(x, weight);
+    const HeadSizes sizes(x, weights);
     const int64_t B = sizes.B, N = sizes.N, H = sizes.H, in = sizes.in, rows = sizes.rows(), out = sizes.out;
-    const Tensor weight_ = checked("weight", weight, type_of<T>, {H, in, out});
     check_tensor("x", x, type_of<T>, sizes.x);
     const Tensor inputs = input_of_heads<T>(x, sizes);
     const HeadRows grad_("grad", grad, type_of<T>, sizes.y);
@@ -145,28 +220,25 @@ std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, con
       to_heads = view(to_y, {H, rows, out}, {place.head, place.row, 1});
       if (need_bias) to_bias = sum_rows<T>(sums, H, groups, out, {H, out});
     }
-    Tensor to_x = nothing(x), to_weight = allocate(x, {H, in, out});
+    Tensor to_x = nothing(x), to_weight = allocate(x, {H, out, in});
     if (sizes.joint) {
-      const Tensor to_rows = matrix(to_heads, rows, H * out, H * out), packed = allocate(x, {in, H * out});
-      multiply(packed, transposed(one_of(inputs, 0)), to_rows);
-      exchange(read<T>(packed), write<T>(to_weight), H, in, out, false);
+      const Tensor to_rows = matrix(to_heads, rows, H * out, H * out);
+      multiply(matrix(to_weight, H * out, in, in), transposed(to_rows), one_of(inputs, 0));
       if (need_x) {
         to_x = allocate(x, sizes.x);
-        multiply(matrix(to_x, rows, in, in), to_rows, transposed(pack<T>(weight_, sizes)));
+        multiply(matrix(to_x, rows, in, in), to_rows, side_by_side<T>(weights, out, in));
       }
     } else {
-      multiply(to_weight, transposed(inputs), to_heads);
+      multiply(to_weight, transposed(to_heads), inputs);
       if (need_x && !sizes.shared) {
         const Tensor by_head = allocate(x, {H, rows, in});
-        multiply(by_head, to_heads, transposed(weight_));
+        HeadFactors::backward<T>(weights, out, in).multiply(by_head, to_heads);
         to_x = heads_second(by_head, B, H, N, in);
       } else if (need_x) {
         to_x = allocate(x, sizes.x);
         const Tensor to_rows = matrix(to_x, rows, in, in);
-        if (H == 0) std::memset(write<T>(to_x), 0, to_x.numel() * sizeof(T));
-        for (int64_t h = 0; h < H; h++) {
-          multiply(to_rows, one_of(to_heads, h), transposed(one_of(weight_, h)), h > 0);
-        }
+        const Tensors factors = HeadFactors::backward<T>(weights, out, in).each;
+        for (int64_t h = 0; h < H; h++) multiply(to_rows, one_of(to_heads, h), factors[h], h > 0);
       }
     }
     return std::make_tuple(to_x, to_weight, to_bias);
@@ -179,10 +251,10 @@ struct HeadGateInputs {
   Sizes sizes;
   int64_t B, H, N, D, rows;
   HeadRows v, attended;
-  Tensor weight, bias, mask;
+  Tensor bias, mask;
   Gate<T> arguments;
 
-  HeadGateInputs(const Tensor& v_, const Tensor& attended_, const Tensor& weight_, const Tensor& bias_,
+  HeadGateInputs(const Tensor& v_, const Tensor& attended_, const Tensors& weights, const Tensors& biases,
                  const Tensor& mask_)
       : sizes(four(v_)),
         B(sizes[0]),
@@ -192,8 +264,7 @@ struct HeadGateInputs {
         rows(B * N),
         v("v", v_, type_of<T>, sizes),
         attended("attended", attended_, type_of<T>, sizes),
-        weight(checked("weight", weight_, type_of<T>, {H, 2 * D, D})),
-        bias(checked("bias", bias_, type_of<T>, {H, D})),
+        bias(one_of_each(weights, biases)),
         mask(checked("mask", mask_, ScalarType::Bool, {B, N})),
         arguments{} {
     arguments.groups = chunks(H, rows, D);
@@ -204,37 +275,40 @@ struct HeadGateInputs {
   }
 
   static Sizes four(const Tensor& v) {
-    check(v.dim() == 4, "v: give (B, H, N, D)");
+    check(v.dim() == 4 && v.size(1) > 0, "v: give (B, H, N, D)");
     return sizes_of(v);
   }
-  // The rows of the weight that v (0) or the attended values (1) are multiplied with, (H, D, D).
-  Tensor half(const Tensor& of, int64_t which) const { return view(of, {H, D, D}, {2 * D * D, D, 1}, which * D * D); }
+  Tensor one_of_each(const Tensors& weights, const Tensors& biases) const {
+    for (const size_t count : {weights.size(), biases.size()}) {
+      check(int64_t(count) == H, "weights, biases: there are ", count, "; give one for each of ", H, " heads");
+    }
+    return stacked<T>(checked("biases", biases, type_of<T>, {D}), {D});
+  }
 };
 
-// The gradients of both halves of the weight, by way of memory without gaps: torch's batched product writes to others
+// The gradient of some columns of the weights, by way of memory without gaps: torch's batched product writes to others
 // head by head.
 template <class T>
-void multiply_into_halves(const HeadGateInputs<T>& inputs, const Tensor& to_scores, const Tensor& to_weight) {
-  const int64_t H = inputs.H, half = inputs.D * inputs.D;
-  const Tensor product = allocate(to_weight, {H, inputs.D, inputs.D});
-  for (const int64_t which : {0, 1}) {
-    multiply(product, transposed((which ? inputs.attended : inputs.v).stack()), to_scores);
-    for (int64_t h = 0; h < H; h++) {
-      std::memcpy(write<T>(to_weight) + (2 * h + which) * half, read<T>(product) + h * half, half * sizeof(T));
-    }
+void multiply_into_columns(const Tensor& to_weight, int64_t first, const Tensor& to_scores, const Tensor& x) {
+  const int64_t H = to_weight.size(0), rows = to_weight.size(1), row = to_weight.size(2), columns = x.size(2);
+  const Tensor product = allocate(to_weight, {H, rows, columns});
+  multiply(product, transposed(to_scores), x);
+  for (int64_t i = 0; i < H * rows; i++) {
+    std::memcpy(write<T>(to_weight) + i * row + first, read<T>(product) + i * columns, columns * sizeof(T));
   }
 }
 
-std::tuple<Tensor, Tensor> heads_fusion_gate(const Tensor& v, const Tensor& attended, const Tensor& weight,
-                                             const Tensor& bias, const Tensor& mask, bool save) {
+std::tuple<Tensor, Tensor> heads_fusion_gate(const Tensor& v, const Tensor& attended, const Tensors& weights,
+                                             const Tensors& biases, const Tensor& mask, bool save) {
   return by_type("v", v, [&](auto type) {
     using T = decltype(type);
-    HeadGateInputs<T> inputs(v, attended, weight, bias, mask);
+    HeadGateInputs<T> inputs(v, attended, weights, biases, mask);
     const int64_t H = inputs.H, D = inputs.D, rows = inputs.rows;
     Tensor out = allocate(v, {inputs.B, inputs.N, H * D});
     const Tensor scores = allocate(v, {H, rows, D});
-    multiply(scores, inputs.v.stack(), inputs.half(inputs.weight, 0));
-    add_product(scores, inputs.attended.stack(), inputs.half(inputs.weight, 1));
+    const HeadFactors factors = HeadFactors::forward<T>(weights, D, 2 * D);
+    factors.rows(0, D).multiply(scores, inputs.v.stack());
+    factors.rows(D, D).multiply(scores, inputs.attended.stack(), true);
     inputs.arguments.scores = {read<T>(scores), rows * D, D};
     inputs.arguments.out = {write<T>(out), D, H * D};
     run_groups(loops<T>().gate, inputs.arguments);
@@ -242,13 +316,14 @@ std::tuple<Tensor, Tensor> heads_fusion_gate(const Tensor& v, const Tensor& atte
   });
 }
 
+// The gradients of v, of the attended values, of the weights (H, D, 2 D) and of the biases (H, D).
 std::tuple<Tensor, Tensor, Tensor, Tensor> heads_fusion_gate_backward(const Tensor& grad, const Tensor& v,
-                                                                      const Tensor& attended, const Tensor& weight,
-                                                                      const Tensor& bias, const Tensor& mask,
+                                                                      const Tensor& attended, const Tensors& weights,
+                                                                      const Tensors& biases, const Tensor& mask,
                                                                       const Tensor& scores) {
   return by_type("v", v, [&](auto type) {
     using T = decltype(type);
-    HeadGateInputs<T> inputs(v, attended, weight, bias, mask);
+    HeadGateInputs<T> inputs(v, attended, weights, biases, mask);
     auto& arguments = inputs.arguments;
     const int64_t B = inputs.B, H = inputs.H, N = inputs.N, D = inputs.D, rows = inputs.rows;
     const RowsOf grad_("grad", grad, type_of<T>, {B, N, H * D});
@@ -263,10 +338,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> heads_fusion_gate_backward(const Tens
     arguments.grad_second = {write<T>(to_attended), rows * D, D};
     arguments.sums = write<T>(sums);
     run_groups(loops<T>().gate_backward, arguments);
-    add_product(to_v, to_scores, transposed(inputs.half(inputs.weight, 0)));
-    add_product(to_attended, to_scores, transposed(inputs.half(inputs.weight, 1)));
-    Tensor to_weight = allocate(v, {H, 2 * D, D});
-    multiply_into_halves<T>(inputs, to_scores, to_weight);
+    const HeadFactors factors = HeadFactors::backward<T>(weights, D, 2 * D);
+    factors.columns(0, D).multiply(to_v, to_scores, true);
+    factors.columns(D, D).multiply(to_attended, to_scores, true);
+    Tensor to_weight = allocate(v, {H, D, 2 * D});
+    multiply_into_columns<T>(to_weight, 0, to_scores, inputs.v.stack());
+    multiply_into_columns<T>(to_weight, D, to_scores, inputs.attended.stack());
     return std::make_tuple(heads_second(to_v, B, H, N, D), heads_second(to_attended, B, H, N, D), to_weight,
                            sum_rows<T>(sums, H, groups, D, {H, D}));
   });

@@ -135,9 +135,8 @@ struct DirectionalInputs {
 
   void run(Loop<Directional<T>> loop) const {
     const auto& shape = arguments.shape;
-    const int64_t terms = std::max(arguments.expansion.float_width, arguments.expansion.double_width);
     hf_blosan::run(loop, arguments, num_items(values, shape, loops<T>().lanes), values.numel() * shape.length,
-                   loops<T>().directional_scratch(shape.length, terms));
+                   loops<T>().directional_scratch(shape.length, arguments.expansion));
   }
 };
 

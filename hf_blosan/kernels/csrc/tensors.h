@@ -20,6 +20,7 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using MaybeTensor = std::optional<Tensor>;
 using Sizes = std::vector<int64_t>;
+using Tensors = std::vector<Tensor>;
 
 template <class... Parts>
 void check(bool holds, const Parts&... parts) {
@@ -59,6 +60,12 @@ inline Tensor checked(const char* name, const Tensor& x, ScalarType type, const 
 inline MaybeTensor checked(const char* name, const MaybeTensor& x, ScalarType type, const Sizes& sizes) {
   if (!x) return x;
   return checked(name, *x, type, sizes);
+}
+
+inline Tensors checked(const char* name, const Tensors& list, ScalarType type, const Sizes& sizes) {
+  Tensors found;
+  for (const Tensor& x : list) found.push_back(checked(name, x, type, sizes));
+  return found;
 }
 
 template <class T>

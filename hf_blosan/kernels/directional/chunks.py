@@ -18,26 +18,19 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..visibility import visibility
+from ..visibility import Options, visibility
 
 # Elements of a (B, queries, keys, D) tensor that are computed at a time.
 CHUNK_ELEMENTS = 1 << 21
 
 
 def forward_in_chunks(
-    keys: Tensor,
-    queries: Tensor,
-    values: Tensor,
-    key_mask: Tensor | None,
-    token_mask: Tensor | None,
-    direction: str,
-    scale: float,
-    window: int | None,
+    keys: Tensor, queries: Tensor, values: Tensor, key_mask: Tensor | None, token_mask: Tensor | None, options: Options
 ) -> tuple[Tensor, Tensor]:
     """Results s and denominators d, both (B, N, D)."""
     out, denominators = torch.empty_like(values), torch.empty_like(values)
-    for rows, columns in _chunks(values, direction, window):
-        weights, _ = _weights(keys, queries, key_mask, token_mask, direction, scale, window, rows, columns)
+    for rows, columns in _chunks(values, options):
+        weights, _ = _weights(keys, queries, key_mask, token_mask, options, rows, columns)
         total = weights.sum(2)
         denominators[:, rows] = total
         weights *= values[:, None, columns]
@@ -54,15 +47,13 @@ def backward_in_chunks(
     token_mask: Tensor | None,
     out: Tensor,
     denominators: Tensor,
-    direction: str,
-    scale: float,
-    window: int | None,
+    options: Options,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of keys, queries and values, each (B, N, D)."""
     grad_keys, grad_queries, grad_values = (torch.zeros_like(values) for _ in range(3))
     share = grad / torch.where(denominators > 0, denominators, 1.0)
-    for rows, columns in _chunks(values, direction, window):
-        weights, tanh = _weights(keys, queries, key_mask, token_mask, direction, scale, window, rows, columns)
+    for rows, columns in _chunks(values, options):
+        weights, tanh = _weights(keys, queries, key_mask, token_mask, options, rows, columns)
         weights *= share[:, rows, None]
         grad_values[:, columns] += weights.sum(1)
         weights *= values[:, None, columns] - out[:, rows, None]
@@ -72,20 +63,21 @@ def backward_in_chunks(
     return grad_keys, grad_queries, grad_values
 
 
-def _chunks(values: Tensor, direction: str, window: int | None) -> Iterator[tuple[slice, slice]]:
+def _chunks(values: Tensor, options: Options) -> Iterator[tuple[slice, slice]]:
     """Ranges of queries, each with the range of keys that may be visible to them by word order and window."""
     B, N, D = values.shape
-    reach = N if window is None else window
+    reach = N if options.window is None else options.window
     size = max(1, CHUNK_ELEMENTS // max(1, B * N * D))
     for start in range(0, N, size):
         stop = min(N, start + size)
-        first = start if direction == "backward" else max(0, start - reach)
-        last = stop if direction == "forward" else min(N, stop + reach)
+        first = start if options.direction == "backward" else max(0, start - reach)
+        last = stop if options.direction == "forward" else min(N, stop + reach)
         yield slice(start, stop), slice(first, last)
 
 
-def _weights(keys, queries, key_mask, token_mask, direction, scale, window, rows, columns) -> tuple[Tensor, Tensor]:
+def _weights(keys, queries, key_mask, token_mask, options, rows, columns) -> tuple[Tensor, Tensor]:
     """w and t for ranges of queries and keys, (B, Q, K, D)."""
+    direction, scale, window = options
     tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / scale)
     positions = torch.arange(keys.shape[1], device=keys.device)
     visible = visibility(positions[rows], positions[columns], direction, window)[None]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..visibility import MIRRORED
+from ..visibility import Options
 from .cuda_loops import (
     _backward_keys_kernel,
     _backward_queries_kernel,
@@ -31,7 +31,7 @@ from .cuda_loops import (
     _scan_kernel,
     triton,
 )
-from .expansion import CHUNK, tiers
+from .expansion import CHUNK, stack_tiers, tiers
 
 # The length from which "auto" uses "linear". Estimated, not measured: beyond it, N / 2 pairs per element, with 24 lane
 # cycles of special functions each, cost more than 16 near pairs, the expansion, its memory traffic and three launches.
@@ -75,17 +75,13 @@ def available(values: Tensor, scale: float) -> bool:
 def _tables(scale: float, device: torch.device) -> tuple[Tensor, Tensor]:
     """``sizes`` and ``table`` of :class:`Far`."""
     usable = [tier for tier in tiers(scale) if len(tier.weight) <= TERMS]
-    sizes = [(tier.half_range, tier.tilt, len(tier.weight)) for tier in usable]
-    table = torch.zeros(len(usable), 2, TERMS, TERMS, dtype=torch.float64)
-    for tier, coefficients in zip(usable, table, strict=True):
-        terms = len(tier.weight)
-        coefficients[0, :terms, :terms] = torch.from_numpy(tier.weight.T)
-        coefficients[1, :terms, :terms] = torch.from_numpy(tier.slope.T)
-    return torch.tensor(sizes, dtype=torch.float64).to(device), table.to(device)
+    sizes, table = stack_tiers(usable, TERMS)
+    return sizes.to(device), table.mT.contiguous().to(device)
 
 
-def _measure(keys, queries, key_mask, scale, window, implementation) -> tuple[Far | None, int]:
+def _measure(keys, queries, key_mask, options, implementation) -> tuple[Far | None, int]:
     """Shifts and tiers, and how many chunks away distant keys may be; ``None`` and 0 if all keys are near."""
+    _, scale, window = options
     B, N, D = keys.shape
     chunks = -(-N // CHUNK)
     reach = chunks if window is None else min(chunks, max(0, (window + 1 - CHUNK) // CHUNK))
@@ -117,15 +113,16 @@ def _expansion(far: Far, reach: int, points, shares, others, key_mask, direction
     return far._replace(terms=target)
 
 
-def _over_tiles(kernel, tensors, scale, window, far, reach, direction) -> None:
+def _over_tiles(kernel, tensors, options, far, reach) -> None:
+    direction, scale, window = options
     B, N, D = tensors[0].shape
     tile = CHUNK if far else min(CHUNK, triton.next_power_of_2(N))
     grid = (B * -(-N // tile) * -(-D // BLOCK),)
     window = N if window is None else min(window, N)
-    options = {"DIRECTION": direction, "D": D, "TERMS": TERMS, "TILE": tile, "BLOCK": BLOCK}
+    constants = {"DIRECTION": direction, "D": D, "TERMS": TERMS, "TILE": tile, "BLOCK": BLOCK}
     curve = (1 / scale, scale / math.log(2), math.exp(scale), math.exp(-scale))
-    options |= {"num_warps": max(1, tile // WARP_TOKENS), **FUSE}
-    kernel[grid](*tensors, N, curve, window, far, reach, **options)
+    constants |= {"num_warps": max(1, tile // WARP_TOKENS), **FUSE}
+    kernel[grid](*tensors, N, curve, window, far, reach, **constants)
 
 
 def forward(
@@ -133,9 +130,8 @@ def forward(
     queries: Tensor,
     values: Tensor,
     key_mask: Tensor | None,
-    direction: str,
-    scale: float,
-    window: int | None,
+    token_mask: None,
+    options: Options,
     implementation: str,
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators of all queries, both (B, N, D)."""
@@ -145,11 +141,11 @@ def forward(
     if values.numel() == 0:
         return out, denominators
     with torch.cuda.device_of(values):
-        far, reach = _measure(keys, queries, key_mask, scale, window, implementation)
+        far, reach = _measure(keys, queries, key_mask, options, implementation)
         if far:
-            far = _expansion(far, reach, keys, None, values, key_mask, direction, slope=False)
+            far = _expansion(far, reach, keys, None, values, key_mask, options.direction, slope=False)
         tensors = (keys, queries, values, key_mask, out, denominators)
-        _over_tiles(_forward_kernel, tensors, scale, window, far, reach, direction)
+        _over_tiles(_forward_kernel, tensors, options, far, reach)
     return out, denominators
 
 
@@ -159,11 +155,10 @@ def backward(
     queries: Tensor,
     values: Tensor,
     key_mask: Tensor | None,
+    token_mask: None,
     out: Tensor,
     denominators: Tensor,
-    direction: str,
-    scale: float,
-    window: int | None,
+    options: Options,
     implementation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of keys, queries and values, each (B, N, D)."""
@@ -174,13 +169,13 @@ def backward(
     grad_keys, grad_queries, grad_values, shares = (torch.empty_like(values) for _ in range(4))
     if values.numel() == 0:
         return grad_keys, grad_queries, grad_values
-    mirrored = MIRRORED[direction]  # gradients flow from queries to keys
+    mirrored = options.mirrored()
     with torch.cuda.device_of(values):
-        ranges, reach = _measure(keys, queries, key_mask, scale, window, implementation)
-        far = ranges and _expansion(ranges, reach, keys, None, values, key_mask, direction, slope=True)
+        ranges, reach = _measure(keys, queries, key_mask, options, implementation)
+        far = ranges and _expansion(ranges, reach, keys, None, values, key_mask, options.direction, slope=True)
         tensors = (grad, keys, queries, values, key_mask, out, denominators, shares, grad_queries)
-        _over_tiles(_backward_queries_kernel, tensors, scale, window, far, reach, direction)
-        far = ranges and _expansion(ranges, reach, queries, shares, out, key_mask, mirrored, slope=True)
+        _over_tiles(_backward_queries_kernel, tensors, options, far, reach)
+        far = ranges and _expansion(ranges, reach, queries, shares, out, key_mask, mirrored.direction, slope=True)
         tensors = (keys, queries, values, key_mask, out, shares, grad_keys, grad_values)
-        _over_tiles(_backward_keys_kernel, tensors, scale, window, far, reach, mirrored)
+        _over_tiles(_backward_keys_kernel, tensors, mirrored, far, reach)
     return grad_keys, grad_queries, grad_values

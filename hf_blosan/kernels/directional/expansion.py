@@ -19,6 +19,7 @@ A ``Tier`` holds the expansion for one H; the range of the data picks the tier. 
 The gradient to agree with, pair by pair: ``backward_in_chunks`` in ``chunks.py``.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..visibility import MIRRORED, visibility
+from ..visibility import Options, visibility
 
 CHUNK = 16
 # Half ranges H in units of the scale c. In the wide tiers terms cancel, so sums are taken in float64.
@@ -97,39 +98,35 @@ def expansion_tables(scale: float) -> tuple[Tensor, Tensor, Tensor]:
         that are summed in float32, (tiers, 2, terms, terms), padded with zeros to one number of terms; and, likewise,
         those of the tiers summed in float64.
     """
-    table = tiers(scale)
-    sizes = torch.tensor([(tier.half_range, tier.tilt, len(tier.weight)) for tier in table], dtype=torch.float64)
-    stacked = []
-    for dtype in (torch.float32, torch.float64):
-        chosen = [tier for tier in table if tier.float32 == (dtype == torch.float32)]
-        terms = max((len(tier.weight) for tier in chosen), default=0)
-        coefficients = torch.zeros(len(chosen), 2, terms, terms, dtype=dtype)
-        for rows, tier in zip(coefficients, chosen, strict=True):
-            size = len(tier.weight)
-            rows[:, :size, :size] = torch.from_numpy(np.stack([tier.weight, tier.slope]))
-        stacked.append(coefficients)
-    return sizes.reshape(-1, 3), *stacked
+    groups = [[tier for tier in tiers(scale) if tier.float32 == float32] for float32 in (True, False)]
+    widths = [max((len(tier.weight) for tier in group), default=0) for group in groups]
+    (narrow, first), (wide, others) = (stack_tiers(*group) for group in zip(groups, widths, strict=True))
+    return torch.cat([narrow, wide]), first.float(), others
+
+
+def stack_tiers(chosen: Sequence[Tier], terms: int) -> tuple[Tensor, Tensor]:
+    """(half range, tilt, number of terms) of each tier, and its coefficients padded to (2, terms, terms), float64."""
+    sizes = [(tier.half_range, tier.tilt, len(tier.weight)) for tier in chosen]
+    coefficients = torch.zeros(len(chosen), 2, terms, terms, dtype=torch.float64)
+    for rows, tier in zip(coefficients, chosen, strict=True):
+        size = len(tier.weight)
+        rows[:, :size, :size] = torch.from_numpy(np.stack([tier.weight, tier.slope]))
+    return torch.tensor(sizes, dtype=torch.float64).reshape(-1, 3), coefficients
 
 
 def directional_attention_sums(
-    keys: Tensor,
-    queries: Tensor,
-    values: Tensor,
-    key_mask: Tensor | None,
-    direction: str,
-    scale: float,
-    window: int | None,
+    keys: Tensor, queries: Tensor, values: Tensor, key_mask: Tensor | None, options: Options
 ) -> tuple[Tensor, Tensor] | None:
     """Numerator and denominator of directional attention in O(N D), both (B, N, D).
 
     The kernels' computation in torch: for reading, for tests, and where there is no kernel. ``None`` if the scores
     reach beyond the last tier.
     """
-    keys, queries, mask_BN1, tier = _centre(keys, queries, key_mask, scale)
+    keys, queries, mask_BN1, tier = _centre(keys, queries, key_mask, options.scale)
     if tier is None:
         return None
     streams = (mask_BN1.to(values.dtype).expand_as(values), values.masked_fill(~mask_BN1, 0.0))
-    denominator, numerator = _kernel_sums(keys, queries, streams, direction, scale, window, tier, slope=False)
+    denominator, numerator = _kernel_sums(keys, queries, streams, options, tier, slope=False)
     return numerator, denominator
 
 
@@ -141,24 +138,20 @@ def directional_attention_gradients(
     key_mask: Tensor | None,
     out: Tensor,
     denominators: Tensor,
-    direction: str,
-    scale: float,
-    window: int | None,
+    options: Options,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Gradients of keys, queries and values: that of w_ij is G_j (x_i - s_j), with G = grad / denominator."""
-    keys, queries, mask_BN1, tier = _centre(keys, queries, key_mask, scale)
+    keys, queries, mask_BN1, tier = _centre(keys, queries, key_mask, options.scale)
     if tier is None:
         return None
     values = values.masked_fill(~mask_BN1, 0.0)
     share = grad / torch.where(denominators > 0, denominators, 1.0)
-    options = {"scale": scale, "window": window, "tier": tier}
     streams = (mask_BN1.to(values.dtype).expand_as(values), values)
-    ones_BND, values_BND = _kernel_sums(keys, queries, streams, direction, slope=True, **options)
+    ones_BND, values_BND = _kernel_sums(keys, queries, streams, options, tier, slope=True)
     grad_queries = share * (values_BND - out * ones_BND)
-    # Gradients flow from queries to keys: visibility is mirrored.
-    direction = MIRRORED[direction]
-    (grad_values,) = _kernel_sums(queries, keys, (share,), direction, slope=False, **options)
-    share_BND, out_BND = _kernel_sums(queries, keys, (share, share * out), direction, slope=True, **options)
+    options = options.mirrored()
+    (grad_values,) = _kernel_sums(queries, keys, (share,), options, tier, slope=False)
+    share_BND, out_BND = _kernel_sums(queries, keys, (share, share * out), options, tier, slope=True)
     return (values * share_BND - out_BND) * mask_BN1, grad_queries, grad_values * mask_BN1
 
 
@@ -176,16 +169,10 @@ def _centre(keys: Tensor, queries: Tensor, key_mask: Tensor | None, scale: float
 
 
 def _kernel_sums(
-    points: Tensor,
-    queries: Tensor,
-    streams: tuple[Tensor, ...],
-    direction: str,
-    scale: float,
-    window: int | None,
-    tier: Tier,
-    slope: bool,
+    points: Tensor, queries: Tensor, streams: tuple[Tensor, ...], options: Options, tier: Tier, slope: bool
 ) -> list[Tensor]:
     """sum_i K(a_i + b_j) x_i over the points i that query j sees, or with K', for every stream x; all (B, N, D)."""
+    direction, scale, window = options
     B, N, D = points.shape
     M, R = -(-N // CHUNK), CHUNK
     # Chunks up to ``far`` away are visible to all queries of a chunk or to none, those beyond ``reach`` to none.

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..library import LIBRARY, NAMESPACE, OPERATORS, distinct, has_cpu_kernels, is_recorded
+from ..visibility import Options
 from . import cuda
 from .chunks import backward_in_chunks, forward_in_chunks
 from .expansion import CHUNK, directional_attention_gradients, directional_attention_sums, expansion_tables
@@ -116,35 +117,21 @@ class _DirectionalAttention(torch.autograd.Function):
         return None, *gradients, to_bias, *(None,) * 7
 
 
-def _forward_in_torch(
-    keys, queries, values, bias, key_mask, token_mask, direction, scale, window, implementation, block_length, save
-):
-    _refuse_blocks(block_length)
-    queries = queries if bias is None else queries + bias
-    out = denominators = None
+def _forward_in_torch(keys, queries, values, key_mask, token_mask, options, implementation):
     if token_mask is None and _may_expand(values, implementation):
-        sums = directional_attention_sums(keys, queries, values, key_mask, direction, scale, window)
+        sums = directional_attention_sums(keys, queries, values, key_mask, options)
         if sums is not None:
-            out, denominators = sums[0] / torch.where(sums[1] > 0, sums[1], 1.0), sums[1]
-    if out is None:
-        out, denominators = forward_in_chunks(keys, queries, values, key_mask, token_mask, direction, scale, window)
-    return out, denominators if save else denominators.new_empty(0, *out.shape[1:])
+            return sums[0] / torch.where(sums[1] > 0, sums[1], 1.0), sums[1]
+    return forward_in_chunks(keys, queries, values, key_mask, token_mask, options)
 
 
-def _backward_in_torch(
-    grad, keys, queries, values, bias, key_mask, token_mask, out, denominators, direction, scale, window,
-    implementation, block_length,
-):  # fmt: skip
-    _refuse_blocks(block_length)
-    queries = queries if bias is None else queries + bias
+def _backward_in_torch(grad, keys, queries, values, key_mask, token_mask, out, denominators, options, implementation):
     if token_mask is None and _may_expand(values, implementation):
-        gradients = directional_attention_gradients(
-            grad, keys, queries, values, key_mask, out, denominators, direction, scale, window
-        )
+        results = (out, denominators, options)
+        gradients = directional_attention_gradients(grad, keys, queries, values, key_mask, *results)
         if gradients is not None:
             return gradients
-    tensors = (grad, keys, queries, values, key_mask, token_mask, out, denominators)
-    return backward_in_chunks(*tensors, direction, scale, window)
+    return backward_in_chunks(grad, keys, queries, values, key_mask, token_mask, out, denominators, options)
 
 
 def _may_expand(values: Tensor, implementation: str) -> bool:
@@ -161,28 +148,32 @@ def _refuse_blocks(block_length: int | None) -> None:
         )
 
 
-def _forward_cuda(
-    keys, queries, values, bias, key_mask, token_mask, direction, scale, window, implementation, block_length, save
-):
-    _refuse_blocks(block_length)
-    queries = queries if bias is None else queries + bias
-    out, denominators = cuda.forward(keys, queries, values, key_mask, direction, scale, window, implementation)
-    return out, denominators if save else denominators.new_empty(0, *out.shape[1:])
+def _implement(name: str, dispatch_key: str, forward, backward) -> None:
+    """Implement an operator and its gradient by a form without bias, blocks and the choice of what to save."""
+
+    def operator(
+        keys, queries, values, bias, key_mask, token_mask, direction, scale, window, implementation, block_length, save
+    ):
+        _refuse_blocks(block_length)
+        queries, options = queries if bias is None else queries + bias, Options(direction, scale, window)
+        out, denominators = forward(keys, queries, values, key_mask, token_mask, options, implementation)
+        return out, denominators if save else denominators.new_empty(0, *out.shape[1:])
+
+    def gradient(
+        grad, keys, queries, values, bias, key_mask, token_mask, out, denominators, direction, scale, window,
+        implementation, block_length,
+    ):  # fmt: skip
+        _refuse_blocks(block_length)
+        queries, options = queries if bias is None else queries + bias, Options(direction, scale, window)
+        tensors = (grad, keys, queries, values, key_mask, token_mask, out, denominators)
+        return backward(*tensors, options, implementation)
+
+    LIBRARY.impl(name, operator, dispatch_key)
+    LIBRARY.impl(f"{name}_backward", gradient, dispatch_key)
 
 
-def _backward_cuda(
-    grad, keys, queries, values, bias, key_mask, token_mask, out, denominators, direction, scale, window,
-    implementation, block_length,
-):  # fmt: skip
-    _refuse_blocks(block_length)
-    queries = queries if bias is None else queries + bias
-    options = (key_mask, out, denominators, direction, scale, window, implementation)
-    return cuda.backward(grad, keys, queries, values, *options)
-
-
-def _fake_forward(
-    keys, queries, values, bias, key_mask, token_mask, direction, scale, window, implementation, block_length, save
-):
+def _fake_forward(keys, queries, values, *others):
+    save = others[-1]
     return values.new_empty(values.shape), values.new_empty(values.shape if save else values[:0].shape)
 
 
@@ -190,10 +181,8 @@ def _fake_backward(grad, keys, queries, values, *others):
     return tuple(values.new_empty(values.shape) for _ in range(3))
 
 
-LIBRARY.impl("directional_attention", _forward_cuda, "CUDA")
-LIBRARY.impl("directional_attention_backward", _backward_cuda, "CUDA")
-LIBRARY.impl("directional_attention_in_torch", _forward_in_torch, "CompositeExplicitAutograd")
-LIBRARY.impl("directional_attention_in_torch_backward", _backward_in_torch, "CompositeExplicitAutograd")
+_implement("directional_attention", "CUDA", cuda.forward, cuda.backward)
+_implement("directional_attention_in_torch", "CompositeExplicitAutograd", _forward_in_torch, _backward_in_torch)
 for name in ("directional_attention", "directional_attention_in_torch"):
     torch.library.register_fake(f"{NAMESPACE}::{name}", _fake_forward, lib=LIBRARY)
     torch.library.register_fake(f"{NAMESPACE}::{name}_backward", _fake_backward, lib=LIBRARY)

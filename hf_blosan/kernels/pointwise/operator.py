@@ -9,6 +9,8 @@ Shape suffixes: B batch, N tokens, H heads, D features, M blocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -29,13 +31,13 @@ SCHEMAS = (
     "bool save) -> (Tensor, Tensor, Tensor)",
     "block_fusion_backward(Tensor grad, Tensor mapped, Tensor? local, Tensor? blocks, Tensor weight, Tensor scores, "
     "Tensor added, int? block_length) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    "heads_linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
-    "heads_linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor? y, bool need_x, bool need_bias) "
+    "heads_linear(Tensor x, Tensor[] weights, Tensor[] biases, bool elu) -> Tensor",
+    "heads_linear_backward(Tensor grad, Tensor x, Tensor[] weights, Tensor? y, bool need_x, bool need_bias) "
     "-> (Tensor, Tensor, Tensor)",
-    "heads_fusion_gate(Tensor v, Tensor attended, Tensor weight, Tensor bias, Tensor mask, bool save) "
+    "heads_fusion_gate(Tensor v, Tensor attended, Tensor[] weights, Tensor[] biases, Tensor mask, bool save) "
     "-> (Tensor, Tensor)",
-    "heads_fusion_gate_backward(Tensor grad, Tensor v, Tensor attended, Tensor weight, Tensor bias, Tensor mask, "
-    "Tensor scores) -> (Tensor, Tensor, Tensor, Tensor)",
+    "heads_fusion_gate_backward(Tensor grad, Tensor v, Tensor attended, Tensor[] weights, Tensor[] biases, "
+    "Tensor mask, Tensor scores) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 for schema in SCHEMAS:
     LIBRARY.define(schema)
@@ -51,8 +53,7 @@ def available(*tensors: Tensor) -> bool:
         return False
     dtypes = {x.dtype for x in tensors}
     known = dtypes <= {torch.float32} or dtypes <= {torch.float64}
-    real = all(type(x) in (Tensor, Parameter) and x.layout == torch.strided for x in tensors)
-    return known and real and all(x.device.type == "cpu" for x in tensors)
+    return known and all(x.is_cpu and type(x) in (Tensor, Parameter) and x.layout == torch.strided for x in tensors)
 
 
 def linear_elu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -121,41 +122,52 @@ def block_fusion(
     return OPERATORS.block_fusion.default(*inputs, block_length, False)[0]
 
 
-def heads_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, elu: bool = False) -> Tensor:
-    """x W + b, or elu(x W + b), with a separate W and b for every head, -> (B, H, N, out).
+def heads_linear(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor] = (), elu: bool = False) -> Tensor:
+    """x W' + b, or elu(x W' + b), with a separate W and b for every head, -> (B, H, N, out).
 
-    x (B, N, in) or (B, H, N, in), weight (H, in, out), bias (H, out). The result is stored
-    head by head, so that the products of a head run over all rows.
+    x (B, N, in) or (B, H, N, in); of each head a weight (out, in) and, unless there are none, a bias (out). The result
+    is stored head by head, so that the products of a head run over all rows.
     """
-    if is_recorded(x, weight, bias):
-        return _HeadsLinear.apply(x, weight, bias, elu)
-    return OPERATORS.heads_linear.default(x, weight, bias, elu)
+    parameters = (*weights, *biases)
+    if is_recorded(x, *parameters):
+        return _HeadsLinear.apply(elu, len(weights), *distinct(x, *parameters))
+    return OPERATORS.heads_linear.default(x, weights, biases, elu)
 
 
-def heads_fusion_gate(v: Tensor, attended: Tensor, weight: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
-    """MTSA's gate, F v + (1 - F) attended with F = sigmoid([v; attended] W + b) in each head, and 0 at padding.
+def heads_fusion_gate(
+    v: Tensor, attended: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], mask: Tensor
+) -> Tensor:
+    """MTSA's gate, F v + (1 - F) attended with F = sigmoid([v; attended] W' + b) in each head, and 0 at padding.
 
     Args:
         v, attended: (B, H, N, D).
-        weight: (H, 2 D, D).
-        bias: (H, D).
+        weights: of each head, (D, 2 D).
+        biases: of each head, (D).
         mask: (B, N), booleans.
 
     Returns:
         (B, N, H D): the heads concatenated.
     """
-    if is_recorded(v, attended, weight, bias):
-        return _HeadsFusionGate.apply(v, attended, weight, bias, mask)[0]
-    return OPERATORS.heads_fusion_gate.default(v, attended, weight, bias, mask, False)[0]
+    if is_recorded(v, attended, *weights, *biases):
+        return _HeadsFusionGate.apply(mask, *distinct(v, attended, *weights, *biases))[0]
+    return OPERATORS.heads_fusion_gate.default(v, attended, weights, biases, mask, False)[0]
 
 
 def _by_torch(equation, ctx, grad: Tensor, *inputs):
-    """Gradients by torch's operators, which can be differentiated again."""
-    own = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # so that gradients take only this path
-    wanted = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
-    found = torch.autograd.grad(equation(*own), [own[i] for i in wanted], grad, create_graph=True)
+    """Gradients by torch's operators, which can be differentiated again and work under vmap."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        own = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # so that gradients take only this path
+        wanted = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
+        found = torch.autograd.grad(equation(*own), [own[i] for i in wanted], grad, create_graph=again)
     gradients = dict(zip(wanted, found, strict=True))
     return tuple(gradients.get(i) for i in range(len(inputs)))
+
+
+def _is_batched(*tensors: Tensor | None) -> bool:
+    """Whether vmap is at work on these; it has no rule of its own for operators that take lists of tensors."""
+    functorch = torch._C._functorch
+    return any(functorch.is_batchedtensor(x) or functorch.is_legacy_batchedtensor(x) for x in tensors if x is not None)
 
 
 class _LinearElu(torch.autograd.Function):
@@ -183,13 +195,10 @@ def _gated(first, second, first_input, second_input, first_weight, second_weight
     *biases, mask = biases_and_mask
     first_input = first if first_input is None else first_input
     second_input = second if second_input is None else second_input
-    gate = torch.sigmoid(F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + _sum(biases))
+    bias = sum(x for x in biases if x is not None)
+    gate = torch.sigmoid(F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + bias)
     mixed = gate * first + (1 - gate) * second
     return mixed if mask is None else mixed * mask[..., None]
-
-
-def _sum(tensors):
-    return sum(x for x in tensors if x is not None)
 
 
 class _FusionGate(torch.autograd.Function):
@@ -255,9 +264,10 @@ class _BlockFusion(torch.autograd.Function):
         return to_mapped, to_local, to_blocks, *to_parameters, None
 
 
-def _of_heads(x, weight, bias, elu):
-    y = (x[:, None] if x.dim() == 3 else x) @ weight
-    y = y if bias is None else y + bias[:, None]
+def _of_heads(elu, num_heads, x, *parameters):
+    weights, biases = parameters[:num_heads], parameters[num_heads:]
+    y = (x[:, None] if x.dim() == 3 else x) @ torch.stack(weights).mT
+    y = y + torch.stack(biases)[:, None] if biases else y
     return F.elu(y) if elu else y
 
 
@@ -265,36 +275,47 @@ class _HeadsLinear(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x, weight, bias, elu):
-        return OPERATORS.heads_linear.default(x, weight, bias, elu)
+    def forward(elu, num_heads, x, *parameters):
+        return OPERATORS.heads_linear.default(x, parameters[:num_heads], parameters[num_heads:], elu)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, weight, bias, ctx.elu = inputs
-        ctx.save_for_backward(x, weight, bias, output if ctx.elu else None)
+        ctx.elu, ctx.num_heads, *tensors = inputs
+        ctx.save_for_backward(*tensors, output if ctx.elu else None)
 
     @staticmethod
     def backward(ctx, grad):
-        x, weight, bias, y = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return _by_torch(_of_heads, ctx, grad, x, weight, bias, ctx.elu)
-        need_x, _, need_bias, _ = ctx.needs_input_grad
-        to_x, to_weight, to_bias = OPERATORS.heads_linear_backward.default(grad, x, weight, y, need_x, need_bias)
-        return to_x if need_x else None, to_weight, to_bias if need_bias else None, None
+        x, *parameters, y = saved = ctx.saved_tensors
+        if torch.is_grad_enabled() or _is_batched(grad, *saved):
+            return _by_torch(_of_heads, ctx, grad, ctx.elu, ctx.num_heads, x, *parameters)
+        weights, biases = parameters[: ctx.num_heads], parameters[ctx.num_heads :]
+        need_x, need_bias = ctx.needs_input_grad[2], any(ctx.needs_input_grad[3 + ctx.num_heads :])
+        to_x, to_weight, to_bias = OPERATORS.heads_linear_backward.default(grad, x, weights, y, need_x, need_bias)
+        to_biases = to_bias.unbind() if need_bias else (None,) * len(biases)
+        return None, None, to_x if need_x else None, *to_weight.unbind(), *to_biases
 
 
-def _gated_heads(v, attended, weight, bias, mask):
-    gate = torch.sigmoid(torch.cat([v, attended], dim=-1) @ weight + bias[:, None])
+def _scores_of_heads(v, attended, weights):
+    return torch.cat([v, attended], dim=-1) @ torch.stack(weights).mT
+
+
+def _gated_heads(mask, v, attended, *parameters):
+    weights, biases = _halves(parameters)
+    gate = torch.sigmoid(_scores_of_heads(v, attended, weights) + torch.stack(biases)[:, None])
     mixed = (gate * v + (1 - gate) * attended) * mask[:, None, :, None]
     return mixed.transpose(1, 2).flatten(2)
+
+
+def _halves(parameters):
+    return parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
 
 
 class _HeadsFusionGate(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(v, attended, weight, bias, mask):
-        return OPERATORS.heads_fusion_gate.default(v, attended, weight, bias, mask, True)
+    def forward(mask, v, attended, *parameters):
+        return OPERATORS.heads_fusion_gate.default(v, attended, *_halves(parameters), mask, True)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -304,9 +325,25 @@ class _HeadsFusionGate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, *_):
-        *inputs, scores = ctx.saved_tensors
+        mask, v, attended, *parameters, scores = saved = ctx.saved_tensors
         if grad is None:
-            return (None,) * 5
-        if torch.is_grad_enabled():
-            return _by_torch(_gated_heads, ctx, grad, *inputs)
-        return *OPERATORS.heads_fusion_gate_backward.default(grad, *inputs, scores), None
+            return (None,) * (3 + len(parameters))
+        if torch.is_grad_enabled() or _is_batched(grad, *saved):
+            return _by_torch(_gated_heads, ctx, grad, mask, v, attended, *parameters)
+        to_v, to_attended, to_weight, to_bias = OPERATORS.heads_fusion_gate_backward.default(
+            grad, v, attended, *_halves(parameters), mask, scores
+        )
+        return None, to_v, to_attended, *to_weight.unbind(), *to_bias.unbind()
+
+
+def _heads_linear_under_vmap(x, weights, biases, elu):
+    return _of_heads(elu, len(weights), x, *weights, *biases)
+
+
+def _heads_fusion_gate_under_vmap(v, attended, weights, biases, mask, save):
+    scores = _scores_of_heads(v, attended, weights).transpose(0, 1).flatten(1, 2) if save else v.new_empty(0)
+    return _gated_heads(mask, v, attended, *weights, *biases), scores
+
+
+LIBRARY.impl("heads_linear", _heads_linear_under_vmap, "FuncTorchBatched")
+LIBRARY.impl("heads_fusion_gate", _heads_fusion_gate_under_vmap, "FuncTorchBatched")

@@ -27,19 +27,18 @@ def tensorized_attention(
     k: Tensor,
     v: Tensor,
     source_scores: Tensor,
-    *,
-    directions: Sequence[str],
-    windows: Sequence[int],
     key_mask: Tensor | None,
+    directions: str,
+    windows: Sequence[int],
     score_function: str,
     include_self: bool,
 ) -> Tensor:
-    """Arguments as in ``operator.py``."""
+    """Arguments as those of the operators in ``operator.py``."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # slow to import
 
     B, H, N, _ = v.shape
     before, after, itself = (
-        torch.tensor([direction in names for direction in directions], device=v.device)
+        torch.tensor([direction in names for direction in directions.split(",")], device=v.device)
         for names in (("forward", "diagonal", "full"), ("backward", "diagonal", "full"), ("full",))
     )
     reach = torch.tensor(windows, device=v.device) if min(windows) < N else None

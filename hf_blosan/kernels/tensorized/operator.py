@@ -66,24 +66,16 @@ def tensorized_attention(
     Raises:
         RuntimeError: shapes, dtypes or devices do not match.
     """
+    windows = [NO_WINDOW if window is None else window for window in windows]
+    options = (key_mask, ",".join(directions), windows, score_function, include_self)
     if flex.available(v):
-        options = {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
-        windows = [NO_WINDOW if window is None else window for window in windows]
-        return flex.tensorized_attention(q, k, v, source_scores, directions=directions, windows=windows, **options)
+        return flex.tensorized_attention(q, k, v, source_scores, *options)
     compiled = v.device.type == "cpu" and has_cpu_kernels()
     name = "tensorized_attention" if compiled else "tensorized_attention_in_torch"
-    windows = [NO_WINDOW if window is None else window for window in windows]
-    arguments = (
-        *distinct(q, k, v, source_scores),
-        key_mask,
-        ",".join(directions),
-        windows,
-        score_function,
-        include_self,
-    )
-    if is_recorded(*arguments[:4]):
-        return _TensorizedAttention.apply(name, *arguments)[0]
-    return getattr(OPERATORS, name).default(*arguments, False)[0]
+    tensors = distinct(q, k, v, source_scores)
+    if is_recorded(*tensors):
+        return _TensorizedAttention.apply(name, *tensors, *options)[0]
+    return getattr(OPERATORS, name).default(*tensors, *options, False)[0]
 
 
 class _TensorizedAttention(torch.autograd.Function):

@@ -1,0 +1,176 @@
+"""Trained models in fewer bits: `python -m benchmarks.int8 --run TASK=DIR --data_dir DIR --output NAME.json`.
+
+Every form of a model is saved, measured on the test split, and timed on the same batches; all forms take turns.
+Accuracy and speed are of the loaded model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+from transformers import PreTrainedModel, TorchAoConfig
+
+from hf_blosan.errors import InputError
+from hf_blosan.metrics import task_metrics
+from hf_blosan.training import RunArguments
+from hf_blosan.training.evaluation import Evaluator
+from hf_blosan.training.files import write_json
+from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
+from hf_blosan.training.reporting import command_line
+
+from .command import check_positive, exit_code, surroundings, surroundings_lines
+from .measure import times
+
+
+def load(folder: Path, model_class: type, **options: Any) -> PreTrainedModel:
+    return model_class.from_pretrained(folder, **options).eval()
+
+
+def by_torchao(kind: str) -> Callable[[Path, type], PreTrainedModel]:
+    def quantised(folder: Path, model_class: type, **options: Any) -> PreTrainedModel:
+        from torchao import quantization
+
+        return load(folder, model_class, quantization_config=TorchAoConfig(getattr(quantization, kind)()), **options)
+
+    return quantised
+
+
+def by_torch(folder: Path, model_class: type, **options: Any) -> nn.Module:
+    model = load(folder, model_class, **options)
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+FORMS: dict[str, tuple[Callable, dict[str, str]]] = {
+    "float32": (load, {}),
+    "word table float16": (load, {"embedding_dtype": "float16"}),
+    "word table int8": (load, {"embedding_dtype": "int8"}),
+    "torchao, int8 weights": (by_torchao("Int8WeightOnlyConfig"), {}),
+    "torchao, int8 weights and activations": (by_torchao("Int8DynamicActivationInt8WeightConfig"), {}),
+    "torch.ao, int8 weights and activations": (by_torch, {}),
+    "torch.ao, int8 weights and activations; word table int8": (by_torch, {"embedding_dtype": "int8"}),
+}
+
+
+def megabytes(model: nn.Module) -> float:
+    """On disk; models of torch.ao have no ``save_pretrained`` of their own, their state dict is pickled."""
+    with tempfile.TemporaryDirectory() as folder:
+        if any(isinstance(module, torch.ao.nn.quantized.dynamic.Linear) for module in model.modules()):
+            torch.save(model.state_dict(), Path(folder, "model.pt"))
+        else:
+            model.save_pretrained(folder)
+        files = [path for path in Path(folder).iterdir() if path.suffix in (".pt", ".safetensors")]
+        return round(sum(path.stat().st_size for path in files) / 1e6, 2)
+
+
+def prepared(task_name: str, folder: Path, data_dir: Path) -> tuple[Preparation, Evaluator]:
+    """The trained model of a run, and its task's test split."""
+    arguments = RunArguments(
+        task_name=task_name, model_name_or_path=str(folder), data_dir=str(data_dir), output_dir=str(folder), cpu=True
+    )
+    task = find_task(arguments)
+    encoder, config = find_encoder(arguments)
+    arguments = arguments.resolved(task.recipe(encoder))
+    preparation = prepare(arguments, task, encoder, config)
+    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, Accelerator(cpu=True), task_metrics(task))
+    return preparation, evaluator
+
+
+def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each form of a model."""
+    preparation, evaluator = prepared(task_name, folder, arguments.data_dir)
+    (split,) = (split for split in evaluator.splits if split.name == "test")
+    models, rows = {}, []
+    for name, (make, options) in FORMS.items():
+        models[name] = model = make(folder, type(preparation.model), **options)
+        figures, _ = evaluator.measure(model)
+        figures = {name: round(value, 4) for name, value in figures.items() if name.startswith("test_")}
+        row = {"task": task_name, "encoder": preparation.encoder, "form": name, "megabytes": megabytes(model)}
+        rows.append(row | {"figures": figures})
+
+    def predict(model: nn.Module) -> Callable[[], Any]:
+        return lambda: evaluator.predict(model, split)
+
+    summaries = times({name: predict(model) for name, model in models.items()}, arguments.repeats, "cpu")
+    base = summaries["float32"]["median_ms"]
+    for row in rows:
+        time = summaries[row["form"]]
+        row |= time | {"sentences_per_second": round(1e3 * len(split.order) / time["median_ms"])}
+        row["speed"] = round(base / time["median_ms"], 2)
+    return rows
+
+
+def markdown(report: dict[str, Any]) -> str:
+    lines = ["# Models in fewer bits", "", *surroundings_lines(report["header"]), ""]
+    lines += ["MB: the file with the weights. Speed: rows of the test split a second, in units of float32.", ""]
+    lines += ["| task | form | MB | test figures | speed |", "| --- | --- | ---: | --- | ---: |"]
+    for row in report["rows"]:
+        figures = ", ".join(f"{name.removeprefix('test_')} {value:.4f}" for name, value in row["figures"].items())
+        lines.append(f"| {row['task']} | {row['form']} | {row['megabytes']} | {figures} | {row['speed']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.int8", description=__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+    parser.add_argument(
+        "--run", action="append", required=True, metavar="TASK=DIR", help="a trained model; repeatable"
+    )
+    parser.add_argument("--data_dir", type=Path, required=True, help="folder with DIR/<task>/<split>.jsonl.gz")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
+    parser.add_argument("--repeats", type=int, default=5, help="samples of each time; default: 5")
+    parser.add_argument("--commit", help="to record where git cannot tell it")
+    arguments = parser.parse_args(argv)
+    check_positive(arguments, "threads", "repeats")
+    return arguments
+
+
+def runs(texts: Iterable[str]) -> list[tuple[str, Path]]:
+    """``TASK=DIR`` -> task and folder.
+
+    Raises:
+        InputError: another form, or there is no model in the folder.
+    """
+    pairs = [text.partition("=") for text in texts]
+    for task, _, folder in pairs:
+        if not Path(folder, "config.json").is_file():
+            raise InputError(
+                f"--run {task}={folder}: there is no saved model; give TASK=DIR, for instance trec=out/trec"
+            )
+    return [(task, Path(folder)) for task, _, folder in pairs]
+
+
+def run(argv: list[str] | None = None) -> dict[str, Any]:
+    """Measure and write the report.
+
+    Raises:
+        InputError: an option that cannot be used.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = parse(argv)
+    models = runs(arguments.run)
+    torch.set_num_threads(arguments.threads)
+    header = surroundings(commit=arguments.commit)
+    header |= {"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": RunArguments.seed}
+    header["command"] = command_line(["-m", "benchmarks.int8", *argv])
+    report = {"header": header, "rows": [row for task, folder in models for row in measured(task, folder, arguments)]}
+    write_json(arguments.output, report)
+    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    print(markdown(report))
+    return report
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; bad input is one sentence on standard error and exit code 2."""
+    return exit_code(run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The operator of equations_mtsa.py with an ``implementation``; see attention.py."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from . import equations_mtsa
+from .attention import check_direction, check_implementation, kernels, precision, some_queries_at_a_time, to_onnx
+from .equations import full_precision
+from .equations_mtsa import SCORE_FUNCTIONS, for_each_head
+from .masks import check_shapes, check_window
+
+
+@full_precision
+def tensorized_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    source_scores: Tensor,
+    *,
+    directions: str | Sequence[str],
+    windows: int | Sequence[int | None] | None = None,
+    key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
+    score_function: str = "sigmoid",
+    include_self: bool = False,
+    dropout: float = 0.0,
+    implementation: str = "auto",
+) -> Tensor:
+    """Multi-mask tensorized self-attention by matrix products only (MTSA Eq. 8-12, Algorithm 1).
+
+    The weight of key j for query i and feature d is f(q_i . k_j / sqrt(D)) exp(S_jd), normalised over the visible j:
+
+        H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
+
+    Args:
+        q, k, v: queries, keys, values, shape (B, H, N, D).
+        source_scores: source2token scores S, shape (B, H, N, D).
+        directions: the order mask of all heads, or one name per head; see ``order_mask``.
+        windows: hide keys more than that many tokens away: one number for all heads, or one per head, ``None`` for
+            any distance.
+        key_mask: (B, N), true at real tokens; by default all tokens are real.
+        token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
+            masks; ``mask_from_heads`` makes one.
+        score_function: f, ``"sigmoid"`` (the authors' single-layer models) or ``"exp"``.
+        include_self: let a token attend to itself under a forward, backward or diagonal mask.
+        dropout: probability of dropping weights of E_R and of E_S in the numerator; as in the authors' code, the
+            denominator keeps them. With dropout every implementation computes as ``"eager"``.
+        implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"`` (the same as fused): the same function at
+            different speeds and memory. Only ``"eager"`` has second derivatives. With a token mask, which is of size
+            N^2 itself, every implementation computes as ``"eager"``.
+
+    Returns:
+        (B, H, N, D) in the dtype of ``v``; 0 for a query that sees no key.
+
+    Raises:
+        ValueError: a direction, the score function or the implementation is unknown, the number of directions or
+            windows is wrong, a window is negative, shapes do not match, or the token mask is floating-point.
+    """
+    check_implementation(implementation)
+    check_shapes(v.shape[0], v.shape[2], key_mask, q=q, k=k, v=v, source_scores=source_scores)
+    heads = for_each_head(directions, windows, v.shape[1])
+    for direction, window in heads:
+        check_direction(direction)
+        check_window(window)
+    if score_function not in SCORE_FUNCTIONS:
+        raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
+    options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
+    options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
+    # In ONNX a loop over queries takes longer, and the weights of this equation are but (B, H, N, N).
+    eager = implementation == "eager" or dropout > 0 or token_mask is not None or to_onnx()
+    if eager or (kernels is not None and implementation == "auto" and kernels.short_for_tensorized_attention(v)):
+        return equations_mtsa.tensorized_attention(
+            q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options
+        )
+    dtype = precision(v)
+    tensors = [x.to(dtype) for x in (q, k, v, source_scores)]
+    if kernels is None:
+        return some_queries_at_a_time(equations_mtsa.tensorized_attention, *tensors, **options).to(v.dtype)
+    options["key_mask"] = None if key_mask is None else key_mask.bool()
+    return kernels.tensorized_attention(*tensors, **options).to(v.dtype)

@@ -1,0 +1,93 @@
+"""The word table: trained rows, fixed rows, and fewer bits than the layers have. Shape suffixes: see equations.py."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .configuration_base import SentenceEncoderConfig
+
+
+class WordEmbeddings(nn.Embedding):
+    """Word vectors, (B, N) ids -> (B, N, embedding_size), in the papers' layout.
+
+    With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
+    of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors. ``weight`` has
+    the rows that can be trained, ``fixed_weight`` those that follow them; it is ``None`` if there are none. With
+    ``embedding_dtype="int8"`` they hold integers, and ``scale`` and ``fixed_scale`` a factor per row.
+    """
+
+    def __init__(self, config: SentenceEncoderConfig):
+        num_trained, size = config.vocab_size - config.num_fixed_embeddings, config.embedding_size
+        padding_idx = config.pad_token_id if (config.pad_token_id or 0) < num_trained else None
+        own = {} if config.embedding_dtype == "float32" else {"dtype": getattr(torch, config.embedding_dtype)}
+        weight = torch.zeros(num_trained, size, **own)
+        trainable = weight.is_floating_point() and config.embedding_trainable != "none"
+        super().__init__(num_trained, size, padding_idx=padding_idx, _weight=weight, _freeze=not trainable)
+        # Frozen by choice; an int8 table cannot be trained at all.
+        self.frozen, self.is_int8 = config.embedding_trainable == "none", not weight.is_floating_point()
+        # Buffers (saved with the model), because from_pretrained makes every parameter trainable.
+        num_fixed = config.num_fixed_embeddings
+        self.register_buffer("fixed_weight", torch.zeros(num_fixed, size, **own) if num_fixed else None)
+        self.register_buffer("scale", torch.ones(num_trained, 1) if self.is_int8 else None)
+        self.register_buffer("fixed_scale", torch.ones(num_fixed, 1) if self.is_int8 and num_fixed else None)
+        special = (config.pad_token_id, config.unk_token_id)
+        self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
+
+    def freeze(self) -> None:
+        """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
+        if self.frozen:
+            self.weight.requires_grad_(False)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        if self.is_int8 and self.training and not self.frozen:
+            raise ValueError(
+                'the word table is int8 and cannot be trained; load the model with embedding_dtype="float32", or set '
+                'embedding_trainable="none" to train the layers alone'
+            )
+        if self.fixed_weight is None:
+            vectors_BNE = scaled(super().forward(input_ids), input_ids, self.scale)
+        else:
+            fixed_ids, ids = (
+                (input_ids - self.num_embeddings).clamp(min=0),
+                input_ids.clamp(max=self.num_embeddings - 1),
+            )
+            fixed_BNE = scaled(F.embedding(fixed_ids, self.fixed_weight), fixed_ids, self.fixed_scale)
+            vectors_BNE = scaled(super().forward(ids), ids, self.scale)
+            vectors_BNE = torch.where((input_ids >= self.num_embeddings)[..., None], fixed_BNE, vectors_BNE)
+        for token_id in self.zero_ids:
+            vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
+        return vectors_BNE
+
+    @property
+    def tables(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Rows and, for int8, their scales: of the words that can be trained, and of those that follow, if any."""
+        tables = [(self.weight, self.scale), (self.fixed_weight, self.fixed_scale)]
+        return tables[:1] if self.fixed_weight is None else tables
+
+    @torch.no_grad()
+    def vectors(self) -> Tensor:
+        """The whole table, fixed rows included, (vocab_size, embedding_size), as float32 numbers."""
+        return torch.cat([rows.float() if scale is None else rows.float() * scale for rows, scale in self.tables])
+
+    @torch.no_grad()
+    def load_vectors(self, matrix) -> None:
+        """Set the whole table, fixed rows included, from an array of shape (vocab_size, embedding_size).
+
+        Raises:
+            ValueError: the array has another shape.
+        """
+        matrix = torch.as_tensor(matrix, dtype=torch.float32, device=self.weight.device)
+        expected = (sum(rows.shape[0] for rows, _ in self.tables), self.embedding_dim)
+        if tuple(matrix.shape) != expected:
+            raise ValueError(f"word vectors of shape {tuple(matrix.shape)} for a table of shape {expected}")
+        parts = matrix.split([rows.shape[0] for rows, _ in self.tables])
+        for (rows, scale), part in zip(self.tables, parts, strict=True):
+            if scale is not None:  # the largest number of a row becomes 127
+                scale.copy_(part.abs().amax(dim=1, keepdim=True) / 127)
+                part = (part / scale.clamp(min=torch.finfo(torch.float32).tiny)).round()
+            rows.copy_(part)
+
+
+def scaled(codes_BNE: Tensor, ids_BN: Tensor, scale_V1: Tensor | None) -> Tensor:
+    """Rows of a table as numbers, in the dtype of the scale."""
+    return codes_BNE if scale_V1 is None else codes_BNE.to(scale_V1.dtype) * F.embedding(ids_BN, scale_V1)

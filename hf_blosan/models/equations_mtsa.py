@@ -1,0 +1,138 @@
+"""The equations of MTSA as short functions; conventions and shape suffixes: see equations.py."""
+
+import math
+from collections.abc import Sequence
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from .equations import MASKED, divide, full_precision, upcast
+from .masks import full_token_mask, order_mask
+
+SCORE_FUNCTIONS = ("sigmoid", "exp")
+
+
+def for_each_head(
+    directions: str | Sequence[str], windows: int | Sequence[int | None] | None, num_heads: int
+) -> list[tuple[str, int | None]]:
+    """Direction and window of every head.
+
+    Raises:
+        ValueError: the number of directions or windows differs from that of the heads.
+    """
+    directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
+    windows = [windows] * num_heads if windows is None or isinstance(windows, Integral) else list(windows)
+    for name, given in (("direction", directions), ("window", windows)):
+        if len(given) != num_heads:
+            raise ValueError(f"{len(given)} {name}s for {num_heads} heads; give one {name} or one for each head")
+    return list(zip(directions, windows, strict=True))
+
+
+def _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows=slice(None)) -> Tensor:
+    """The multi-mask of MTSA Alg. 1 combined with padding, booleans (B or 1, H, N, N)."""
+    B, num_heads, length, _ = q_BHND.shape
+    heads = for_each_head(directions, windows, num_heads)
+    options = {"include_self": include_self, "device": q_BHND.device, "queries": rows}
+    masks = {head: order_mask(length, head[0], window=head[1], **options) for head in set(heads)}
+    visible_BHNN = torch.stack([masks[head] for head in heads])[None]
+    if key_mask is not None:
+        visible_BHNN = visible_BHNN & key_mask[:, None, None].bool()
+    if token_mask is not None:
+        visible_BHNN = visible_BHNN & full_token_mask(token_mask, B, length)[:, None, rows]
+    return visible_BHNN
+
+
+def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_function: str) -> Tensor:
+    """MTSA Alg. 1, steps 2-5: the token2token weights E_R (B, H, N, N), 0 where the key is not visible."""
+    scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
+    if score_function == "sigmoid":
+        weights_BHNN = scores_BHNN.sigmoid()
+    elif score_function == "exp":
+        # A factor that depends only on the query cancels: the largest visible score is subtracted.
+        top_BHN1 = scores_BHNN.masked_fill(~visible_BHNN, MASKED).amax(-1, keepdim=True).detach()
+        weights_BHNN = (scores_BHNN - top_BHN1).clamp(max=0.0).exp()
+    else:
+        raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
+    return torch.where(visible_BHNN, weights_BHNN, 0.0)
+
+
+def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
+    """MTSA Alg. 1, step 6: E_S = exp(source2token scores), up to a factor per feature, which cancels.
+
+    The factor centres the scores: if the maximum were subtracted, a query that sees only low scores (word order may
+    hide the high ones) would underflow to 0/0. Scores that differ by up to 150 are exact in float32.
+    """
+    mask_B1N1 = None if key_mask is None else key_mask[:, None, :, None].bool()
+    scores = scores_BHND.detach()
+    top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
+    low = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, -MASKED)).amin(2, keepdim=True)
+    shift = top - ((top - low) / 2).clamp(min=0.0, max=75.0)
+    weights_BHND = (scores_BHND - shift).clamp(min=-85.0, max=76.0).exp()  # 75 but for rounding
+    return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
+
+
+@full_precision
+def tensorized_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    source_scores: Tensor,
+    *,
+    directions: str | Sequence[str],
+    windows: int | Sequence[int | None] | None = None,
+    key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
+    score_function: str = "sigmoid",
+    include_self: bool = False,
+    dropout: float = 0.0,
+    rows: slice = slice(None),
+) -> Tensor:
+    """Multi-mask tensorized self-attention by matrix products only (MTSA Eq. 8-12, Algorithm 1).
+
+    The weight of key j for query i and feature d is f(q_i . k_j / sqrt(D)) exp(S_jd), normalised over the visible j:
+
+        H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
+
+    Arguments and result as in :func:`attention.tensorized_attention`; ``rows``: compute these queries only.
+    """
+    q_BHND, k_BHND, v_BHND, scores_BHND = upcast(q, k, v, source_scores)
+    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows)
+    token_weights_BHNN = _token_weights(q_BHND[:, :, rows], k_BHND, visible_BHNN, score_function)
+    source_weights_BHND = _source_weights(scores_BHND, key_mask)
+    if dropout == 0.0:
+        both = token_weights_BHNN @ torch.cat([source_weights_BHND * v_BHND, source_weights_BHND], dim=-1)
+        numerator_BHND, denominator_BHND = both.chunk(2, dim=-1)
+    else:
+        denominator_BHND = token_weights_BHNN @ source_weights_BHND
+        dropped = torch.nn.functional.dropout
+        numerator_BHND = dropped(token_weights_BHNN, dropout) @ (dropped(source_weights_BHND, dropout) * v_BHND)
+    return divide(numerator_BHND, denominator_BHND).to(v.dtype)
+
+
+@full_precision
+def tensorized_attention_weights(
+    q: Tensor,
+    k: Tensor,
+    source_scores: Tensor,
+    *,
+    directions: str | Sequence[str],
+    windows: int | Sequence[int | None] | None = None,
+    key_mask: Tensor | None = None,
+    token_mask: Tensor | None = None,
+    score_function: str = "sigmoid",
+    include_self: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The weights that :func:`tensorized_attention` never builds (MTSA Eq. 10-11), shape (B, H, N, N, D).
+
+    For inspection and tests; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
+    """
+    dropped = torch.nn.functional.dropout
+    q_BHND, k_BHND, scores_BHND = upcast(q, k, source_scores)
+    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self)
+    token_weights_BHNN = _token_weights(q_BHND, k_BHND, visible_BHNN, score_function)
+    source_weights_BHND = _source_weights(scores_BHND, key_mask)
+    denominator_BHND = token_weights_BHNN @ source_weights_BHND
+    factors = dropped(token_weights_BHNN, dropout)[..., None], dropped(source_weights_BHND, dropout)[:, :, None]
+    return divide(factors[0] * factors[1], denominator_BHND[:, :, :, None])

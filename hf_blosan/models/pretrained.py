@@ -1,0 +1,283 @@
+"""What all models share with ``PreTrainedModel``: initialisation, loading, and saving together with their code."""
+
+import copy
+import shutil
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.core_model_loading import WeightRenaming, WeightTransform
+from transformers.dynamic_module_utils import get_relative_import_files
+
+from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
+from .embeddings import WordEmbeddings
+from .equations import IMPLEMENTATIONS
+from .layers import FeatureAttention, FusionGate
+
+# What the Auto classes load: DiSANModel, DiSANForSequenceClassification, ...
+AUTO_CLASSES = {
+    "AutoModel": "Model",
+    "AutoModelForTextEncoding": "Model",
+    "AutoModelForSequenceClassification": "ForSequenceClassification",
+    "AutoModelForPairRegression": "ForPairRegression",
+}
+
+
+def code_of(model_class: type) -> tuple[dict[str, str], list[Path]]:
+    """``auto_map`` and files of a model class, or of the class of the bundle that it derives from; else empty ones."""
+    model_type = model_class.config_class.model_type
+    for cls in model_class.__mro__:
+        name = cls.__module__.rpartition(".")[2]
+        if name == f"modeling_{model_type}":
+            module, config = sys.modules[cls.__module__], cls.config_class.__name__
+            classes = {auto: config.removesuffix("Config") + suffix for auto, suffix in AUTO_CLASSES.items()}
+            if cls.__name__ == classes["AutoModelForPairRegression"]:
+                classes["AutoModelForSequenceClassification"] = cls.__name__  # as pipelines load it
+            auto_map = {auto: f"{name}.{found}" for auto, found in classes.items() if hasattr(module, found)}
+            files = {module.__file__, *get_relative_import_files(module.__file__)}
+            return {"AutoConfig": f"configuration_{model_type}.{config}"} | auto_map, sorted(map(Path, files))
+    return {}, []
+
+
+def code_in(folder: Path) -> set[Path]:
+    """The files of code that models were saved with in a folder."""
+    found = set()
+    for entry in folder.glob("modeling_*.py"):
+        with suppress(OSError):  # an import that is not there: not a model of this kind
+            files = {entry, *map(Path, get_relative_import_files(entry))}
+            found |= files if folder / Path(__file__).name in files else set()
+    return {path for path in found if path.parent == folder}
+
+
+class CarriesCode:
+    """The part of a model that saves its code with it."""
+
+    def save_pretrained(self, save_directory, is_main_process=True, *args, include_code=True, **kwargs) -> None:
+        """As in transformers. The folder also gets the model's code, for ``trust_remote_code=True``; without
+        ``include_code`` it does not, and loading the checkpoint requires the package."""
+        folder, args = Path(save_directory), (save_directory, is_main_process, *args)
+        if not self.should_save_on_this_rank(is_main_process) or folder.is_file():
+            return super().save_pretrained(*args, **kwargs)
+        folder.mkdir(parents=True, exist_ok=True)
+        auto_map, files = code_of(type(self)) if include_code else ({}, [])
+        written = [Path(shutil.copyfile(file, folder / file.name)) for file in files]
+        for path in code_in(folder).difference(written):
+            path.unlink()
+        if auto_map:
+            self.config.auto_map = auto_map
+        before = type(self)._auto_class, type(self.config)._auto_class, self.model_tags
+        try:
+            if not include_code:  # nor may transformers save it, as it does for classes of remote code
+                vars(self.config).pop("auto_map", None)
+                type(self)._auto_class = type(self.config)._auto_class = None
+                self.model_tags = [tag for tag in self.model_tags if tag != "custom_code"]
+            super().save_pretrained(*args, **kwargs)
+        finally:
+            type(self)._auto_class, type(self.config)._auto_class, self.model_tags = before
+        # Of weights in one file and in several, loading would take the one file, even if it was there before.
+        weights = folder / "model.safetensors", folder / "model.safetensors.index.json"
+        if all(path.exists() for path in weights):
+            min(weights, key=lambda path: path.stat().st_mtime_ns).unlink()
+
+    def _get_files_timestamps(self, working_dir):
+        """Without the code, so that it is uploaded although it is written before transformers looks for new files."""
+        times, written = super()._get_files_timestamps(working_dir), {file.name for file in code_of(type(self))[1]}
+        return {name: time for name, time in times.items() if name not in written}
+
+
+# Names of tensors in checkpoints of versions up to 0.1 -> their names now.
+EARLIER_NAMES = {r"embeddings\.fixed_embeddings": "embeddings.word_embeddings.fixed_weight"}
+
+
+def conversions_from_earlier_forms(model: nn.Module) -> list[WeightTransform]:
+    """For a model with or without a head, and checkpoints with or without one.
+
+    The mapping belongs to the class that loads, not to a registry of transformers, so that code that comes with
+    different checkpoints can be loaded side by side. Models are saved in the present form.
+    """
+    conversions = [WeightRenaming(earlier, name) for earlier, name in EARLIER_NAMES.items()]
+    for name, module in getattr(model, model.base_model_prefix, model).named_modules():
+        if hasattr(module, "earlier_forms"):
+            conversions += module.earlier_forms(name)
+    return conversions
+
+
+def has_int8_table(state_dict: dict | None, checkpoint_files: list[str] | None) -> bool:
+    """Whether a checkpoint stores the word table as int8: it then has scales."""
+    names = set(state_dict or ())
+    for path in () if state_dict else checkpoint_files or ():
+        if str(path).endswith(".safetensors"):
+            with safe_open(path, framework="pt") as tensors:
+                names.update(tensors.keys())
+    return any(name.endswith("word_embeddings.scale") for name in names)
+
+
+class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
+    """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
+
+    config: SentenceEncoderConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
+    accepts_loss_kwargs = False
+    _can_compile_fullgraph = True
+    # Versions up to 0.1 saved a table of fixed word vectors even if it had no rows.
+    _keys_to_ignore_on_load_unexpected = ["fixed_weight$"]
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, (FeatureAttention, FusionGate)):
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            bound = self.config.initializer_range
+            if getattr(module, "is_int8", False):
+                if not getattr(module.weight, "_is_hf_initialized", False):
+                    module.load_vectors(torch.empty_like(module.vectors()).uniform_(-bound, bound))
+                return
+            init.uniform_(module.weight, -bound, bound)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                module.weight[module.padding_idx].zero_()
+            if getattr(module, "fixed_weight", None) is not None:
+                init.zeros_(module.fixed_weight)
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        """As in transformers, with one more argument. Reads checkpoints of earlier versions too.
+
+        Args:
+            embedding_dtype: what the word table is kept in, whatever the checkpoint has: ``"float32"`` (the dtype of
+                the layers), ``"float16"``, ``"bfloat16"`` or ``"int8"``; by default as in the checkpoint.
+
+        Weights are copied to aligned memory: as mapped from the file they may be unaligned, and matrix products would
+        differ in the last bit.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if model.get_input_embeddings().is_int8 != (model.config.embedding_dtype == "int8"):
+            model.set_embedding_dtype(model.config.embedding_dtype)
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
+                tensor.data = tensor.data.clone()
+        model.get_input_embeddings().freeze()  # loading makes every parameter trainable
+        return loaded
+
+    @staticmethod
+    def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
+        """As in transformers; also from checkpoints of earlier versions."""
+        stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
+        if model.get_input_embeddings().is_int8 != stored_as_int8:
+            # Read as it is stored; from_pretrained converts it.
+            config = copy.deepcopy(model.config)
+            config.embedding_dtype = "int8" if stored_as_int8 else "float32"
+            with torch.device(model.get_input_embeddings().weight.device):
+                model.set_input_embeddings(WordEmbeddings(config))
+        conversions = conversions_from_earlier_forms(model)
+        load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or ()), *conversions])
+        loaded = PreTrainedModel._load_pretrained_model(
+            model, state_dict, checkpoint_files, load_config, *args, **kwargs
+        )
+        # transformers would undo them when it saves the model.
+        model._weight_conversions = [x for x in model._weight_conversions if x not in conversions]
+        return loaded
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
+            raise ValueError(
+                f"attn_implementation is {requested_attention!r}; choose one of {', '.join(IMPLEMENTATIONS)}"
+            )
+        return requested_attention or "auto"
+
+    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False):
+        """Choose how attention is computed: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
+
+        They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
+        dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
+
+        Raises:
+            ValueError: the name is unknown.
+        """
+        super().set_attn_implementation(attn_implementation, allow_all_kernels)
+        self.spread_attn_implementation()
+
+    def spread_attn_implementation(self) -> None:
+        """Pass the configuration's choice to the layers, which do not know the configuration."""
+        for module in self.modules():
+            if hasattr(module, "implementation"):
+                module.implementation = self.config._attn_implementation
+
+    def post_init(self):
+        self.spread_attn_implementation()
+        self.add_model_tags("custom_code")
+        super().post_init()
+
+    def load_word_vectors(self, matrix) -> None:
+        """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
+        self.get_input_embeddings().load_vectors(matrix)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
+        table = self.get_input_embeddings().weight
+        layers = (x.dtype for x in self.parameters() if x is not table and x.is_floating_point())
+        return next(layers, super().dtype)
+
+    def set_embedding_dtype(self, embedding_dtype: str) -> None:
+        """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.
+
+        Raises:
+            ValueError: the name is unknown.
+        """
+        if embedding_dtype not in EMBEDDING_DTYPES:
+            raise ValueError(f"embedding_dtype is {embedding_dtype!r}; choose one of {', '.join(EMBEDDING_DTYPES)}")
+        table, dtype = self.get_input_embeddings(), self.dtype
+        self.config.embedding_dtype = embedding_dtype
+        converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
+        if embedding_dtype in ("float32", "int8"):
+            converted = converted.to(dtype)
+        converted.load_vectors(table.vectors())
+        self.set_input_embeddings(converted)
+
+    def save_pretrained(self, save_directory, *args, embedding_dtype: str | None = None, **kwargs):
+        """As in transformers, with one more argument.
+
+        Args:
+            embedding_dtype: what the word table is stored in, see ``set_embedding_dtype``; the model itself stays as
+                it is. By default as in the model.
+
+        Raises:
+            ValueError: the dtype is unknown, or it is given together with a state_dict.
+        """
+        if embedding_dtype is None:
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        if kwargs.get("state_dict") is not None:
+            raise ValueError("embedding_dtype converts the model's own word table; leave out state_dict")
+        table, own_dtype = self.get_input_embeddings(), self.config.embedding_dtype
+        try:
+            self.set_embedding_dtype(embedding_dtype)
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.config.embedding_dtype = own_dtype
+            self.set_input_embeddings(table)
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        if self.config.embedding_dtype == "int8":
+            raise ValueError('the word table is int8; load the model with embedding_dtype="float32" to resize it')
+        if self.config.num_fixed_embeddings:
+            raise ValueError(
+                f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
+                'rows can be added after them; train with embedding_trainable="all" to resize the vocabulary'
+            )
+        return super().resize_token_embeddings(*args, **kwargs)

@@ -1,0 +1,137 @@
+"""LoRA by PEFT on all linear maps, as on any model of transformers."""
+
+import copy
+
+import peft
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+from hf_blosan import AutoModelForPairRegression
+from hf_blosan.models import attention
+from hf_blosan.models.layers_heads import HeadLinear
+
+SMALL = {"vocab_size": 40, "embedding_size": 12, "hidden_size": 24, "classifier_size": 8}
+FIELDS = {
+    "disan": {},
+    "biblosan": {"block_length": 3},
+    "mtsa": {"num_heads": 4},
+    "multihead": {"num_heads": 3},
+    "birnn": {},
+    "textcnn": {"pooling": "source2token"},
+    "wordbag": {"dense_map": True},
+}
+SINGLE, PAIR = {"num_sentences": 1}, {"num_sentences": 2}
+CASES = [(model_type, AutoModelForSequenceClassification, SINGLE) for model_type in FIELDS]
+CASES += [(model_type, AutoModelForSequenceClassification, PAIR) for model_type in ("disan", "biblosan", "mtsa")]
+CASES += [(model_type, AutoModelForPairRegression, PAIR) for model_type in ("disan", "biblosan", "mtsa")]
+every_case = pytest.mark.parametrize("model_type, head, fields", CASES)
+
+
+def make(model_type, head, fields, **others):
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(model_type, **SMALL, **FIELDS[model_type], **fields, **others)
+    return head.from_config(config).eval()
+
+
+def batch(labels=True):
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(2, 40, (8, 11), generator=generator)
+    types = (torch.arange(11) > 5).long().expand(8, -1)
+    inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": torch.ones_like(ids)}
+    inputs["attention_mask"][::2, -2:] = 0
+    return inputs | ({"labels": torch.arange(8) % 2} if labels else {})
+
+
+def with_lora(model, **options):
+    config = peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", r=4, lora_alpha=16, **options)
+    return peft.get_peft_model(model, config)
+
+
+def train(model, steps=12):
+    model.train()
+    optimizer = torch.optim.Adam((x for x in model.parameters() if x.requires_grad), lr=0.01)
+    losses = []
+    for _ in range(steps):
+        loss = model(**batch()).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    model.eval()
+    return losses
+
+
+@torch.no_grad()
+def logits(model):
+    return model(**batch(labels=False)).logits
+
+
+def linear_maps(model):
+    """Names of the linear maps of the encoder; PEFT trains the classifier as a whole."""
+    return {name for name, module in model.named_modules() if isinstance(module, nn.Linear) and "model." in name}
+
+
+@every_case
+def test_train_merge_save_load(model_type, head, fields, tmp_path):
+    base = make(model_type, head, fields)
+    model = with_lora(copy.deepcopy(base))
+    adapted = {name for name, module in model.base_model.model.named_modules() if hasattr(module, "lora_A")}
+    assert adapted >= linear_maps(base)
+    before = logits(base)
+    torch.testing.assert_close(logits(model), before)  # B is 0 at first
+
+    losses = train(model)
+    assert min(losses) < losses[0]
+    trained = [(name, x) for name, x in model.named_parameters() if "lora_B" in name]
+    assert all(x.abs().max() > 0 for _, x in trained), "a map takes no part in the result"
+    adapted_logits = logits(model)
+    assert (adapted_logits - before).abs().max() > 0.01
+
+    model.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(copy.deepcopy(base), tmp_path).eval()
+    for name, saved in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], saved), name
+    torch.testing.assert_close(logits(again), adapted_logits, rtol=0, atol=1e-6)
+
+    merged = copy.deepcopy(model).merge_and_unload()
+    assert not [name for name, _ in merged.named_modules() if "lora" in name]
+    exact = logits(copy.deepcopy(model).double())
+    torch.testing.assert_close(logits(copy.deepcopy(model).double().merge_and_unload()), exact, rtol=0, atol=1e-12)
+    torch.testing.assert_close(logits(merged), adapted_logits, rtol=0, atol=1e-6)
+
+    merged.save_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(logits(head.from_pretrained(tmp_path / "merged")), logits(merged), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa", "multihead"])
+def test_adapted_maps_are_called(model_type):
+    """A kernel reads weight and bias of a map and would pass its adapter by."""
+    model = with_lora(make(model_type, AutoModelForSequenceClassification, SINGLE))
+    adapted = {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+    assert adapted and not any(attention.is_plain(module) for module in adapted.values())
+    seen = set()
+    for name, module in adapted.items():
+        module.lora_A["default"].register_forward_hook(lambda *_, name=name: seen.add(name))
+    logits(model)
+    assert seen == adapted.keys()
+
+
+def test_one_head_alone_may_be_adapted():
+    base = make("mtsa", AutoModelForSequenceClassification, SINGLE)
+    config = peft.LoraConfig(target_modules=r".*value_map\.2", r=2, init_lora_weights=False)
+    model = peft.get_peft_model(copy.deepcopy(base), config)
+    heads = model.base_model.model.model.context.layers[0].attention.value_map
+    assert isinstance(heads, HeadLinear) and [type(head) is nn.Linear for head in heads] == [True, True, False, True]
+    x = torch.randn(2, 5, 12)
+    expected = base.model.context.layers[0].attention.value_map(x)
+    changed = (heads(x) - expected).abs().amax(dim=(0, 2, 3)) > 1e-3
+    assert changed.tolist() == [False, False, True, False]
+    torch.testing.assert_close(logits(model.merge_and_unload()), logits(model), rtol=0, atol=1e-6)
+
+
+def test_dropout_is_separate_for_each_head_and_adapter():
+    model = with_lora(make("mtsa", AutoModelForSequenceClassification, SINGLE, dropout=0.4), lora_dropout=0.3)
+    losses = train(model, steps=30)
+    assert min(losses[-5:]) < losses[0]
