@@ -29,6 +29,13 @@ TOLERANCE = 1e-4
 """How far the graph may be from the model on random sentences, relative to the largest output."""
 
 
+def check_packages() -> None:
+    """Refuse to go on without the packages of the extra ``export``."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise InputError(f"export needs {', '.join(missing)}: pip install hf_blosan[export]")
+
+
 class Outputs(nn.Module):
     """A model that returns a plain tuple."""
 
@@ -66,7 +73,7 @@ def random_inputs(model: nn.Module, names: tuple[str, ...], batch: int, length: 
     inputs = {
         "input_ids": ids_BN,
         "attention_mask": (positions_N < lengths_B1).long(),
-        "token_type_ids": (positions_N >= (lengths_B1 + 1) // 2).long(),
+        "token_type_ids": (positions_N >= lengths_B1 // 2).long() * (model.config.num_sentences == 2),
     }
     return {name: inputs[name] for name in names}
 
@@ -87,9 +94,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         InputError: the packages of the extra ``export`` are missing.
         RuntimeError: the graph does not compute what the model computes.
     """
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        raise InputError(f"export needs {', '.join(missing)}: pip install hf_blosan[export]")
+    check_packages()
     path = Path(path)
     model = model.eval().cpu()
     names = input_names(model, tokenizer)
@@ -180,6 +185,7 @@ def main(argv: list[str] | None = None) -> int:
     to_folder = output.is_dir() or not output.suffix
     path = output / "model.onnx" if to_folder else output
     try:
+        check_packages()
         model, tokenizer = load_model(arguments.model), load_tokenizer(arguments.model)
         difference = export_onnx(model, path, tokenizer)
     except InputError as error:
