@@ -67,7 +67,7 @@ def tensorized_attention(
         raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
     options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
     options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
-    # In ONNX a loop over queries takes longer, and the weights of this equation are but (B, H, N, N).
+    # The equation's weights take (B, H, N, N), without D: ONNX gets them whole.
     eager = implementation == "eager" or dropout > 0 or token_mask is not None or to_onnx()
     if eager or (kernels is not None and implementation == "auto" and kernels.short_for_tensorized_attention(v)):
         return tensorized_equation(q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options)
