@@ -21,7 +21,7 @@ from hf_blosan.training.reporting import git_commit
 
 from .shapes import SELECTIONS
 
-PACKAGES = ("torch", "torchao", "triton", "transformers", "numpy")
+PACKAGES = ("torch", "torchao", "triton", "transformers", "numpy", "onnx", "onnxscript", "onnxruntime")
 
 
 def exit_code(run: Callable, argv: list[str] | None) -> int:

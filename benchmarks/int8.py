@@ -70,14 +70,14 @@ def megabytes(model: nn.Module) -> float:
         return round(sum(path.stat().st_size for path in files) / 1e6, 2)
 
 
-def prepared(task_name: str, folder: Path, data_dir: Path) -> tuple[Preparation, Evaluator]:
+def prepared(task_name: str, folder: Path, data_dir: str | None) -> tuple[Preparation, Evaluator]:
     """The trained model of a run, and its task's test split."""
     arguments = RunArguments(
-        task_name=task_name, model_name_or_path=str(folder), data_dir=str(data_dir), output_dir=str(folder), cpu=True
+        task_name=task_name, model_name_or_path=str(folder), data_dir=data_dir, output_dir=str(folder), cpu=True
     )
     task = find_task(arguments)
     encoder, config = find_encoder(arguments)
-    arguments = arguments.resolved(task.recipe(encoder))
+    arguments = arguments.resolved(task, encoder)
     preparation = prepare(arguments, task, encoder, config)
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, Accelerator(cpu=True), task_metrics(task))
     return preparation, evaluator
@@ -87,13 +87,15 @@ def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> lis
     """A row for each form of a model."""
     preparation, evaluator = prepared(task_name, folder, arguments.data_dir)
     (split,) = (split for split in evaluator.splits if split.name == "test")
-    models, rows = {}, []
+    models, rows, expected = {}, [], None
     for name, (make, options) in FORMS.items():
         models[name] = model = make(folder, type(preparation.model), **options)
-        figures, _ = evaluator.measure(model)
+        figures, predictions = evaluator.measure(model)
+        expected = predictions if name == "float32" else expected
         figures = {name: round(value, 4) for name, value in figures.items() if name.startswith("test_")}
         row = {"task": task_name, "encoder": preparation.encoder, "form": name, "megabytes": megabytes(model)}
         rows.append(row | {"figures": figures})
+        rows[-1]["changed_predictions"] = round(float((abs(predictions - expected) > 1e-3).mean()), 4)
 
     def predict(model: nn.Module) -> Callable[[], Any]:
         return lambda: evaluator.predict(model, split)
@@ -109,11 +111,16 @@ def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> lis
 
 def markdown(report: dict[str, Any]) -> str:
     lines = ["# Models in fewer bits", "", *surroundings_lines(report["header"]), ""]
-    lines += ["MB: the file with the weights. Speed: rows of the test split a second, in units of float32.", ""]
-    lines += ["| task | form | MB | test figures | speed |", "| --- | --- | ---: | --- | ---: |"]
+    lines += [
+        "MB: the file with the weights. Changed: predictions on the test split that differ from those of float32 (of"
+    ]
+    lines += ["scores, by more than 0.001). Speed: rows of the test split a second, in units of float32.", ""]
+    lines += ["| task | form | MB | test figures | changed | speed |", "| --- | --- | ---: | --- | ---: | ---: |"]
     for row in report["rows"]:
         figures = ", ".join(f"{name.removeprefix('test_')} {value:.4f}" for name, value in row["figures"].items())
-        lines.append(f"| {row['task']} | {row['form']} | {row['megabytes']} | {figures} | {row['speed']:.2f} |")
+        changed = f"{100 * row['changed_predictions']:.1f} %"
+        cells = (row["task"], row["form"], row["megabytes"], figures, changed, f"{row['speed']:.2f}")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -123,7 +130,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--run", action="append", required=True, metavar="TASK=DIR", help="a trained model; repeatable"
     )
-    parser.add_argument("--data_dir", type=Path, required=True, help="folder with DIR/<task>/<split>.jsonl.gz")
+    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
     parser.add_argument("--repeats", type=int, default=5, help="samples of each time; default: 5")
     parser.add_argument("--commit", help="to record where git cannot tell it")

@@ -29,15 +29,24 @@ TOLERANCE = 1e-4
 """How far the graph may be from the model on random sentences, relative to the largest output."""
 
 
+def check_packages() -> None:
+    """Refuse to go on without the packages of the extra ``export``."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        raise InputError(f"export needs {', '.join(missing)}: pip install hf_blosan[export]")
+
+
 class Outputs(nn.Module):
-    """A model whose inputs and outputs are tensors in a fixed order."""
+    """A model that returns a plain tuple."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]):
         super().__init__()
         self.model, self.names = model, names
 
-    def forward(self, **inputs: Tensor) -> tuple[Tensor, ...]:
-        output = self.model(**inputs, return_dict=True)
+    def forward(self, input_ids=None, token_type_ids=None, attention_mask=None) -> tuple[Tensor, ...]:
+        # So that the graph knows that their shapes are one.
+        others = (x if x is None else x.view(input_ids.shape) for x in (attention_mask, token_type_ids))
+        output = self.model(input_ids, *others, return_dict=True)
         return tuple(output[name] for name in self.names)
 
 
@@ -64,7 +73,7 @@ def random_inputs(model: nn.Module, names: tuple[str, ...], batch: int, length: 
     inputs = {
         "input_ids": ids_BN,
         "attention_mask": (positions_N < lengths_B1).long(),
-        "token_type_ids": (positions_N >= (lengths_B1 + 1) // 2).long(),
+        "token_type_ids": (positions_N >= lengths_B1 // 2).long() * (model.config.num_sentences == 2),
     }
     return {name: inputs[name] for name in names}
 
@@ -85,20 +94,16 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         InputError: the packages of the extra ``export`` are missing.
         RuntimeError: the graph does not compute what the model computes.
     """
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        raise InputError(f"export needs {', '.join(missing)}: pip install hf_blosan[export]")
+    check_packages()
     path = Path(path)
     model = model.eval().cpu()
     names = input_names(model, tokenizer)
-    dynamic = {name: {0: "batch", 1: "length"} for name in names}
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         program = torch.onnx.export(
             Outputs(model, output_names(model)),
             kwargs=random_inputs(model, names, 3, 23),
-            dynamic_shapes={"inputs": dynamic},
-            input_names=names,
+            dynamic_shapes={name: {0: "batch", 1: "length"} for name in names},
             output_names=output_names(model),
             opset_version=OPSET,
             dynamo=True,
@@ -180,6 +185,7 @@ def main(argv: list[str] | None = None) -> int:
     to_folder = output.is_dir() or not output.suffix
     path = output / "model.onnx" if to_folder else output
     try:
+        check_packages()
         model, tokenizer = load_model(arguments.model), load_tokenizer(arguments.model)
         difference = export_onnx(model, path, tokenizer)
     except InputError as error:

@@ -14,9 +14,9 @@ from hf_blosan.models.layers import (
     ACTIVATIONS,
     AdditivePooling,
     DirectionalSelfAttention,
-    MaskedBlockSelfAttention,
     Source2Token,
 )
+from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 from hf_blosan.models.modeling_multihead import sinusoidal_positions
 

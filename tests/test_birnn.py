@@ -159,23 +159,6 @@ def test_trains_and_survives_saving(cell, tmp_path):
 
 
 @every_cell
-@pytest.mark.parametrize("implementation", ["auto", "eager"])
-def test_compiles_in_one_graph(cell, implementation):
-    model = make_cell(AutoModel, cell).train()
-    model.set_attn_implementation(implementation)
-    batch = sentences(9, 4)
-    torch.compiler.reset()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    found, expected = compiled(**batch).pooler_output, model(**batch).pooler_output
-    torch.testing.assert_close(found, expected)
-    parameters = list(model.context.parameters())
-    for one, other in zip(
-        torch.autograd.grad(found.sum(), parameters), torch.autograd.grad(expected.sum(), parameters), strict=True
-    ):
-        torch.testing.assert_close(one, other)
-
-
-@every_cell
 def test_checkpointing_changes_no_gradient(cell):
     gradients = []
     for checkpointing in (False, True):

@@ -12,7 +12,6 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 import hf_blosan
-from hf_blosan.models import attention
 
 BUNDLE = Path(hf_blosan.__file__).parent / "models"
 FILES = sorted(path for path in BUNDLE.glob("*.py") if path.name != "__init__.py")
@@ -77,7 +76,7 @@ def test_a_checkpoint_carries_little(tmp_path):
 @pytest.mark.parametrize(
     "order", [("one", "other"), pytest.param(("other", "one"), marks=pytest.mark.slow)], ids=" before ".join
 )
-def test_bundles_do_not_touch_each_other(order, tmp_path, monkeypatch):
+def test_bundles_do_not_touch_each_other(order, tmp_path, remove_kernels):
     """Two bundles in one process, one of them with a changed equation."""
     model = make("disan")
     for name in ("one", "other"):
@@ -88,7 +87,7 @@ def test_bundles_do_not_touch_each_other(order, tmp_path, monkeypatch):
     equations.write_text(text.replace("scale * torch.tanh(", "0.5 * scale * torch.tanh("))
     found = load_elsewhere("without", tmp_path, *(tmp_path / name for name in order))
     vectors = dict(zip(order, found, strict=True))
-    monkeypatch.setattr(attention, "kernels", None)
+    remove_kernels()
     expected = model(torch.arange(2, 12)[None]).pooler_output
     assert torch.equal(vectors["one"], expected) and not torch.allclose(vectors["other"], expected)
 

@@ -56,7 +56,9 @@ def test_weights_that_a_checkpoint_lacks_are_initialised(model_type, head, tmp_p
     model.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     save_file(
-        {name: torch.full((3,), torch.nan) for name in weights}, tmp_path / "model.safetensors", {"format": "pt"}
+        {name: torch.full((1, 1, 1, 1), torch.nan) for name in weights},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
     )
     loaded = type(model).from_pretrained(tmp_path, ignore_mismatched_sizes=True)
     with torch.device("meta"):
@@ -69,7 +71,7 @@ def test_weights_that_a_checkpoint_lacks_are_initialised(model_type, head, tmp_p
         for (name, tensor), expected in zip(found.state_dict().items(), model.state_dict().values(), strict=True):
             assert torch.isfinite(tensor).all(), name
             assert tensor.shape == expected.shape and (tensor == 0).all() == (expected == 0).all(), name
-            assert tensor.abs().max() <= 1.5 * expected.abs().max(), name
+            assert tensor.abs().max() <= 1, name
 
 
 @every_class

@@ -146,3 +146,13 @@ def test_wrong_dtypes(tmp_path):
         model.save_pretrained(tmp_path, embedding_dtype="int8", state_dict=model.state_dict())
     with pytest.raises(StrictDataclassError, match="embedding_dtype"):
         AutoConfig.for_model("disan", embedding_dtype="int4")
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize_dynamic", "ignore:torch.ao.quantization is deprecated")
+def test_beside_quantised_layers(tmp_path):
+    """Of torch.ao, whose layers have no parameters: the only floating-point numbers are the table's scales."""
+    make(num_fixed=0).save_pretrained(tmp_path, embedding_dtype="int8")
+    model = AutoModel.from_pretrained(tmp_path)
+    small = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    found, expected = (m(IDS).pooler_output for m in (small, model))
+    assert small.dtype == torch.float32 and 0 < (found - expected).abs().max() < 0.1 * expected.abs().max()

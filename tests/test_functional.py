@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from hf_blosan import functional as F
-from hf_blosan.models import attention
 
 DIRECTIONS = F.DIRECTIONS
 
@@ -132,10 +131,10 @@ class TestMaskFromHeads:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("with_kernels", [True, False])
-def test_operators_are_shielded_from_autocast(with_kernels, dtype, monkeypatch):
+def test_operators_are_shielded_from_autocast(with_kernels, dtype, remove_kernels):
     """Scores are 60 apart: exp(30) overflows in float16."""
     if not with_kernels:
-        monkeypatch.setattr(attention, "kernels", None)
+        remove_kernels()
     generator = torch.Generator().manual_seed(5)
     q, k, v, scores = (torch.randn(2, 2, 6, 4, generator=generator) for _ in range(4))
     with torch.autocast("cpu", dtype):

@@ -23,9 +23,9 @@ from hf_blosan.models import layers, layers_mtsa, layers_recurrent
 from hf_blosan.models.layers import (
     DirectionalSelfAttention,
     FeatureAttention,
-    MaskedBlockSelfAttention,
     Source2Token,
 )
+from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 from hf_blosan.models.masks import in_blocks
 from hf_blosan.models.modeling_multihead import MultiHeadLayer

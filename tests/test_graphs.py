@@ -49,7 +49,7 @@ def inputs(task, batch, length, seed=0):
     lengths = [length, *(rng.randint(1, length) for _ in range(batch - 1))]
     if TASKS[task][1] == 1:
         return sentences(*lengths, seed=seed)
-    return pairs(*((first := rng.randint(0, n), n - first) for n in lengths), seed=seed)
+    return pairs(*((first := rng.randint(0, n - 1), n - first) for n in lengths), seed=seed)
 
 
 def every(fast):

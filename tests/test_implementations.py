@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
 from hf_blosan.kernels.library import NAMESPACE, has_cpu_kernels
-from hf_blosan.models import layers
+from hf_blosan.models.layers_heads import HeadLinear
 
 # There is nothing to choose where neither context nor pooler attends.
 every_encoder = pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name != "textcnn-max"])
@@ -141,11 +141,11 @@ def test_hooked_layers_are_called_as_they_are(model_type):
     model, hooked = make(AutoModel, model_type), make(AutoModel, model_type)
     seen = []
     for name, module in hooked.named_modules():
-        if isinstance(module, (torch.nn.Linear, layers.HeadLinear)):
+        if isinstance(module, (torch.nn.Linear, HeadLinear)):
             module.register_forward_hook(lambda *_, name=name: seen.append(name))
     batch = sentences(9, 4)
     torch.testing.assert_close(hooked(**batch).pooler_output, model(**batch).pooler_output)
-    dense = [n for n, m in hooked.named_modules() if isinstance(m, (torch.nn.Linear, layers.HeadLinear))]
+    dense = [n for n, m in hooked.named_modules() if isinstance(m, (torch.nn.Linear, HeadLinear))]
     assert set(seen) == set(dense)
 
 

@@ -198,20 +198,6 @@ def test_checkpointing_with_a_token_mask(model_type, reentrant):
         assert torch.equal(plain, checkpointed)
 
 
-@every_maskable
-@pytest.mark.parametrize(
-    "implementation", ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "fused", "linear"))]
-)
-def test_compiles_with_a_token_mask_and_windows(model_type, implementation):
-    model = make(AutoModelForSequenceClassification, model_type, num_sentences=2, windows=[3, None])
-    model.set_attn_implementation(implementation)
-    torch.compiler.reset()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    batch, own = pairs((6, 4), (2, 9)), random_pairs(2, 11, 11)
-    torch.testing.assert_close(compiled(**batch, token_mask=own).logits, model(**batch, token_mask=own).logits)
-    torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits)
-
-
 def test_block_length_auto_builds_no_model():
     config = AutoConfig.for_model("biblosan", block_length="auto")
     with pytest.raises(ValueError, match='block_length="auto" .* set block_length=.*optimal_block_length'):

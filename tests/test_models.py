@@ -87,16 +87,6 @@ def test_models_can_be_pickled(model_type):
     assert torch.equal(pickle.loads(pickle.dumps(model))(**batch).logits, model(**batch).logits)
 
 
-@every_encoder
-@pytest.mark.parametrize("num_sentences", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_compiles_as_one_graph(model_type, num_sentences):
-    model = make(AutoModelForSequenceClassification, model_type, num_sentences=num_sentences)
-    batch = pairs((6, 4), (2, 9)) if num_sentences == 2 else sentences(6, 4)
-    torch.compiler.reset()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits)
-
-
 @pytest.mark.parametrize("model_type", ORDER_MASKED)
 def test_word_order_matters_only_with_order_masks(model_type):
     batch = sentences(9)

@@ -35,10 +35,10 @@ def make(model_type, head, fields, **others):
     return head.from_config(config).eval()
 
 
-def batch(labels=True):
+def batch(num_sentences, labels=True):
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(2, 40, (8, 11), generator=generator)
-    types = (torch.arange(11) > 5).long().expand(8, -1)
+    types = (torch.arange(11) > 5).long().expand(8, -1) * (num_sentences - 1)
     inputs = {"input_ids": ids, "token_type_ids": types, "attention_mask": torch.ones_like(ids)}
     inputs["attention_mask"][::2, -2:] = 0
     return inputs | ({"labels": torch.arange(8) % 2} if labels else {})
@@ -54,7 +54,7 @@ def train(model, steps=12):
     optimizer = torch.optim.Adam((x for x in model.parameters() if x.requires_grad), lr=0.01)
     losses = []
     for _ in range(steps):
-        loss = model(**batch()).loss
+        loss = model(**batch(model.config.num_sentences)).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -65,7 +65,7 @@ def train(model, steps=12):
 
 @torch.no_grad()
 def logits(model):
-    return model(**batch(labels=False)).logits
+    return model(**batch(model.config.num_sentences, labels=False)).logits
 
 
 def linear_maps(model):

@@ -23,7 +23,7 @@ def make(model_type, head=AutoModelForSequenceClassification, **fields):
 
 @torch.no_grad()
 def logits(model):
-    return model(**batch(labels=False)).logits
+    return model(**batch(model.config.num_sentences, labels=False)).logits
 
 
 def linear_maps(model):

@@ -19,7 +19,6 @@ from transformers import (
 
 import hf_blosan
 from hf_blosan.auto import FAMILIES
-from hf_blosan.models import attention
 from hf_blosan.tokenization import build_tokenizer
 
 TEXTS = ["the dog sees the cat", "a bird sings", "no cat sings here", "the bird sleeps"]
@@ -75,7 +74,7 @@ def test_without_code(tmp_path):
     model.save_pretrained(tmp_path / "model", include_code=False)
     assert not code(tmp_path / "model") and "auto_map" not in saved_config(tmp_path / "model")
     model.save_pretrained(tmp_path / "model")
-    assert len(code(tmp_path / "model")) == 11 and len(saved_config(tmp_path / "model")["auto_map"]) == 5
+    assert len(code(tmp_path / "model")) == 12 and len(saved_config(tmp_path / "model")["auto_map"]) == 5
     model.save_pretrained(tmp_path / "model", include_code=False)
     assert {path.name for path in (tmp_path / "model").iterdir()} == {"config.json", WEIGHTS}
     assert "auto_map" not in saved_config(tmp_path / "model")
@@ -240,7 +239,7 @@ def run_elsewhere(tmp_path, hub, places):
 @pytest.mark.parametrize(
     "model_types", [("disan", "mtsa"), pytest.param(tuple(FAMILIES), marks=pytest.mark.slow)], ids=["two", "all"]
 )
-def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch):
+def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch, remove_kernels):
     """From a folder and from the Hub: equal results there; saved again they are complete again."""
     tokenizer = build_tokenizer(TEXTS)
     models, places = {}, []
@@ -260,7 +259,7 @@ def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch
             places += [folder, f"me/{model_type}"]
         found = run_elsewhere(tmp_path, hub, places)
         monkeypatch.undo()
-    monkeypatch.setattr(attention, "kernels", None)  # what the models have there
+    remove_kernels()  # what the models have there
     for place in map(str, places):
         model, there = models[Path(place).name], found[place]
         texts = ("the dog sees the cat", "a bird sings") if model.config.num_sentences == 2 else (TEXTS[0],)

@@ -64,7 +64,7 @@ def test_word_vectors_of_another_width(model_type):
 
 
 @every_stack
-def test_compiles_and_checkpoints(model_type):
+def test_checkpoints(model_type):
     batch = sentences(9, 4)
     gradients = []
     for checkpointing in (False, True):
@@ -74,10 +74,6 @@ def test_compiles_and_checkpoints(model_type):
         model(**batch).pooler_output.square().sum().backward()
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
     assert all(map(torch.equal, *gradients))
-    model.gradient_checkpointing_disable()
-    torch.compiler.reset()
-    compiled = torch.compile(model.eval(), backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(**batch).pooler_output, model(**batch).pooler_output)
 
 
 @every_stack

@@ -42,11 +42,9 @@ def test_word_order_does_not_matter(fields):
     torch.testing.assert_close(model(ids).pooler_output, model(ids.flip(1)).pooler_output)
 
 
-def test_plain_words_compile_and_checkpoint():
+def test_plain_words_checkpoint():
     model = make(AutoModel, "wordbag", **PLAIN)
     batch = sentences(6, 4)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(**batch).pooler_output, model(**batch).pooler_output)
     model.train().gradient_checkpointing_enable()
     model(**batch).pooler_output.sum().backward()
     assert model.get_input_embeddings().weight.grad.abs().sum() > 0

@@ -16,6 +16,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from .equations import IMPLEMENTATIONS, full_precision, scan
@@ -43,8 +44,8 @@ except ImportError:
 
 # Elements of an equation's N x N tensors that are held at a time where there are no kernels.
 CHUNK_ELEMENTS = 1 << 21
-# Queries at a time in a graph for ONNX: the best of 1..64 at 64 x 16 and 8 x 256.
-EXPORTED_QUERIES = 16
+# Queries at a time in a graph for ONNX, the best of 1 to 64 from 1 x 12 to 2 x 256: more leave the cache.
+EXPORTED_QUERIES = 4
 
 
 def to_onnx() -> bool:
@@ -146,8 +147,7 @@ def directional_attention(
     dtype = precision(values)
     tensors = [x.to(dtype) for x in (keys, queries, values)]
     options["bias"] = None if bias is None else bias.to(dtype)
-    portable = kernels is None or to_onnx()
-    if portable:
+    if kernels is None or to_onnx():
         attend = partial(some_queries_at_a_time, directional_equation, **options)
     else:
         attend = partial(kernels.directional_attention, implementation=implementation, **options)
@@ -203,9 +203,10 @@ def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> T
     """An equation in O(N D) memory: its queries in slices, each of which is recomputed for its gradient."""
     N = tensors[0].shape[-2]
     if to_onnx() and not (isinstance(N, int) and N <= EXPORTED_QUERIES):
-        # The last slice repeats the last query.
+        # The last slice is filled up with the first query.
         R = EXPORTED_QUERIES
-        rows_MR = torch.arange((N + R - 1) // R * R, device=tensors[0].device).clamp(max=N - 1).unflatten(0, (-1, R))
+        rows_N = torch.arange(N, device=tensors[0].device)
+        rows_MR = F.pad(rows_N, (0, (N + R - 1) // R * R - N)).unflatten(0, (-1, R))
 
         def step(state, rows_R):
             return state, equation(*tensors, rows=rows_R, **options)

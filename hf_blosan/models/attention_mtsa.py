@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from . import equations_mtsa
 from .attention import check_direction, check_implementation, kernels, precision, some_queries_at_a_time, to_onnx
 from .equations import full_precision
 from .equations_mtsa import SCORE_FUNCTIONS, for_each_head
+from .equations_mtsa import tensorized_attention as tensorized_equation
 from .masks import check_shapes, check_window
 
 
@@ -67,15 +67,13 @@ def tensorized_attention(
         raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
     options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
     options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
-    # In ONNX a loop over queries takes longer, and the weights of this equation are but (B, H, N, N).
+    # The equation's weights take (B, H, N, N), without D: ONNX gets them whole.
     eager = implementation == "eager" or dropout > 0 or token_mask is not None or to_onnx()
     if eager or (kernels is not None and implementation == "auto" and kernels.short_for_tensorized_attention(v)):
-        return equations_mtsa.tensorized_attention(
-            q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options
-        )
+        return tensorized_equation(q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options)
     dtype = precision(v)
     tensors = [x.to(dtype) for x in (q, k, v, source_scores)]
     if kernels is None:
-        return some_queries_at_a_time(equations_mtsa.tensorized_attention, *tensors, **options).to(v.dtype)
+        return some_queries_at_a_time(tensorized_equation, *tensors, **options).to(v.dtype)
     options["key_mask"] = None if key_mask is None else key_mask.bool()
     return kernels.tensorized_attention(*tensors, **options).to(v.dtype)

@@ -225,15 +225,15 @@ def fill_empty(token_mask: Tensor | None) -> Tensor | None:
 def real_tokens_first(mask_BN: Tensor) -> Tensor:
     """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
     if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
-        N = mask_BN.shape[1]
-        return (torch.arange(N, device=mask_BN.device) + N * ~mask_BN).argsort(dim=1)
+        N, device = mask_BN.shape[1], mask_BN.device
+        return torch.where(mask_BN, torch.arange(N, device=device), torch.arange(N, 2 * N, device=device)).argsort(1)
     return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
 
 
 def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
     """Tokens of each row in another order."""
     B, N, _ = tokens_BND.shape
-    places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
+    places_BN = order_BN + torch.arange(0, B * N, N, device=order_BN.device)[:, None]
     # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
     return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
 
@@ -276,7 +276,7 @@ def split_pairs(
     if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
-    rows_2B1 = torch.arange(mask_2BN.shape[0], device=inputs.device)[:, None] % inputs.shape[0]
+    rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]
     if token_mask is not None:
         token_mask_BNN = full_token_mask(fill_empty(token_mask), *mask_BN.shape)
         token_mask = token_mask_BNN[rows_2B1[..., None], order_2BN[..., None], order_2BN[:, None]]

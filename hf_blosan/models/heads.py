@@ -198,6 +198,8 @@ class PairRegressionMixin(SentenceHeadMixin):
             )
         config = copy.deepcopy(config)
         config.num_labels, config.problem_type = 1, "regression"
+        # The scores are final: without this, CrossEncoder bends a single logit by a sigmoid.
+        config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
         super().__init__(config)
 
     def compute_loss_and_logits(self, sentences, labels):

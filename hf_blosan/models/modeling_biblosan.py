@@ -13,7 +13,7 @@ from .encoder import (
     with_left_aligned_tokens,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import MaskedBlockSelfAttention
+from .layers_blocks import MaskedBlockSelfAttention
 from .stack import StackableLayer, stack_layers
 
 

@@ -80,7 +80,7 @@ class BiRNNModel(BiRNNPreTrainedModel, SentenceEncoderModel):
     """A recurrent encoder; ``attentions`` and ``gates`` are empty.
 
     After ``set_attn_implementation("eager")`` LSTM and SRU compute their equations token by token; GRU always does.
-    ``torch.compile`` builds a graph for each length in LSTM and GRU: pad to a few lengths.
+    In a trace (``torch.jit.trace``) these loops have the length of the example, GRU's always.
     """
 
     @staticmethod

@@ -1,6 +1,7 @@
 """What all models share with ``PreTrainedModel``: initialisation, loading, and saving together with their code."""
 
 import copy
+import json
 import shutil
 import sys
 from contextlib import suppress
@@ -26,6 +27,19 @@ AUTO_CLASSES = {
     "AutoModelForTextEncoding": "Model",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
     "AutoModelForPairRegression": "ForPairRegression",
+}
+
+
+# What sentence-transformers reads: its vectors are the model's pooler_output.
+SENTENCE_TRANSFORMER = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
+    ],
+    "sentence_bert_config.json": {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
+        "module_output_name": "sentence_embedding",
+    },
 }
 
 
@@ -67,6 +81,8 @@ class CarriesCode:
         folder.mkdir(parents=True, exist_ok=True)
         auto_map, files = code_of(type(self)) if include_code else ({}, [])
         written = [Path(shutil.copyfile(file, folder / file.name)) for file in files]
+        for name, content in SENTENCE_TRANSFORMER.items():
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for path in code_in(folder).difference(written):
             path.unlink()
         if auto_map:
@@ -230,9 +246,9 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
-        table = self.get_input_embeddings().weight
-        layers = (x.dtype for x in self.parameters() if x is not table and x.is_floating_point())
-        return next(layers, super().dtype)
+        table = self.get_input_embeddings()
+        layers = (x.dtype for x in self.parameters() if x is not table.weight and x.is_floating_point())
+        return next(layers, (table.scale if table.is_int8 else table.weight).dtype)
 
     def set_embedding_dtype(self, embedding_dtype: str) -> None:
         """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.

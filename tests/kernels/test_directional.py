@@ -23,12 +23,12 @@ FAST = ("fused", "linear")
 
 
 @pytest.fixture(params=["kernel", "torch", "equations"])
-def form(request, monkeypatch):
+def form(request, monkeypatch, remove_kernels):
     if request.param == "torch":
         monkeypatch.setattr(operator, "has_cpu_kernels", lambda: False)
         monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 500)
     elif request.param == "equations":
-        monkeypatch.setattr(attention, "kernels", None)
+        remove_kernels()
         monkeypatch.setattr(attention, "CHUNK_ELEMENTS", 1 << 14)
     elif not has_cpu_kernels():
         pytest.skip("the C++ kernels are not compiled")

@@ -1,0 +1,151 @@
+"""Models as ONNX graphs in onnxruntime, and the command that writes them."""
+
+import json
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnxruntime import InferenceSession
+from test_graphs import ENCODERS, TASKS, build, inputs
+from test_models import make
+from torch.nn import functional as F
+from transformers import AutoModel, AutoModelForSequenceClassification
+
+from benchmarks import onnx as benchmark
+from hf_blosan import export
+from hf_blosan.tokenization import build_tokenizer
+
+TEN_SHAPES = ((1, 1), (1, 2), (2, 1), (2, 5), (3, 23), (5, 9), (7, 4), (1, 64), (4, 40), (9, 16))
+TEXTS = ["the cat sat on the mat", "dogs bark"]
+
+
+def nodes(graph):
+    """All nodes of a graph, those of loops included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from nodes(attribute.g)
+
+
+def check(session, model, batch):
+    found = session.run(None, {name: value.numpy() for name, value in batch.items()})
+    output = model(**batch)
+    for name, value in zip(export.output_names(model), found, strict=True):
+        torch.testing.assert_close(torch.from_numpy(value), output[name], rtol=1e-5, atol=1e-5)
+
+
+FAST = [("disan", "pairs")]
+
+
+@pytest.mark.parametrize(
+    "encoder, task",
+    [
+        pytest.param(encoder, task, marks=[] if (encoder, task) in FAST else pytest.mark.slow)
+        for encoder in ENCODERS
+        for task in TASKS
+    ],
+)
+@torch.no_grad()
+def test_the_graph_computes_what_the_model_computes(encoder, task, tmp_path):
+    model, path = build(encoder, task), tmp_path / "model.onnx"
+    assert export.export_onnx(model, path) < 1e-5
+    session = InferenceSession(path)
+    assert [x.name for x in session.get_outputs()] == list(export.output_names(model))
+    assert all(x.shape == ["batch", "length"] for x in session.get_inputs())
+    for shape in TEN_SHAPES:
+        batch = inputs(task, *shape)
+        check(session, model, batch)
+        check(session, model, {name: F.pad(value, (3, 2)) for name, value in batch.items()})
+    graph = onnx.load(path)
+    assert [(opset.domain, opset.version) for opset in graph.opset_import if not opset.domain] == [("", export.OPSET)]
+    called = {node.op_type for node in nodes(graph.graph)} | {
+        node.op_type for function in graph.functions for node in function.node
+    }
+    known = {schema.name for schema in onnx.defs.get_all_schemas()} | {function.name for function in graph.functions}
+    assert called <= known
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_long_sentences_take_memory_in_proportion(tmp_path):
+    """The loop over queries is there, and the graph holds no tensor of all pairs of tokens by features."""
+    model = make(AutoModel, "disan")
+    export.export_onnx(model, tmp_path / "model.onnx")
+    operators = [node.op_type for node in nodes(onnx.load(tmp_path / "model.onnx").graph)]
+    assert operators.count("Scan") == 2
+    check(InferenceSession(tmp_path / "model.onnx"), model, inputs("encoder", 2, 500))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A model of pairs with its tokenizer."""
+    folder = tmp_path_factory.mktemp("saved")
+    tokenizer = build_tokenizer(TEXTS)
+    make(AutoModelForSequenceClassification, "wordbag", num_sentences=2).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder, tokenizer
+
+
+def test_the_command_writes_a_file(saved, tmp_path, capsys):
+    folder, tokenizer = saved
+    path = tmp_path / "new" / "pairs.onnx"
+    assert export.main(["--model", str(folder), "--output", str(path)]) == 0
+    assert [file.name for file in path.parent.iterdir()] == ["pairs.onnx"]
+    assert "opset 18" in capsys.readouterr().out
+    encoded = tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="np")
+    (logits,) = InferenceSession(path).run(None, dict(encoded))
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    expected = model(**tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")).logits
+    np.testing.assert_allclose(logits, expected.detach(), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_folder(saved, tmp_path):
+    folder, _ = saved
+    assert export.main(["--model", str(folder), "--output", str(tmp_path)]) == 0
+    assert {"model.onnx", "config.json", "tokenizer.json"} <= {file.name for file in tmp_path.iterdir()}
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.slow
+def test_a_failure_leaves_no_file(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "TOLERANCE", -1.0)
+    with pytest.raises(RuntimeError, match="logits of the graph differs"):
+        export.main(["--model", str(saved[0]), "--output", str(tmp_path / "pairs.onnx")])
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
+    def error(model):
+        capsys.readouterr()
+        assert export.main(["--model", str(model), "--output", str(tmp_path / "x.onnx")]) == 2
+        captured = capsys.readouterr().err
+        assert captured.startswith("error: ") and captured.count("\n") == 1
+        return captured
+
+    assert "no saved model at" in error(tmp_path / "nowhere")
+    other = shutil.copytree(saved[0], tmp_path / "other")
+    (other / "config.json").write_text('{"model_type": "bert"}')
+    assert "is a bert; choose one of disan" in error(other)
+    (other / "config.json").write_text('{"model_type": "disan", "architectures": ["DiSANForMaskedLM"]}')
+    assert "is a DiSANForMaskedLM; choose one of" in error(other)
+    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else object())
+    assert "export needs onnxscript: pip install hf_blosan[export]" in error(saved[0])
+    assert not (tmp_path / "x.onnx").exists()
+
+
+@pytest.mark.slow
+def test_the_benchmark_from_command_to_table(tmp_path, capsys):
+    path = tmp_path / "onnx.json"
+    options = ("--models", "wordbag", "--shapes", "1x3,2x5", "--threads", "1", "--repeats", "1")
+    assert benchmark.main(["--output", str(path), *options]) == 0
+    report = json.loads(path.read_text())
+    assert report["header"]["versions"]["onnxruntime"] and len(report["rows"]) == 2
+    for row in report["rows"]:
+        assert row["ratio"] > 0 and row["difference"] < 1e-5
+    assert "| wordbag | " in path.with_suffix(".md").read_text()
+    assert benchmark.main(["--output", str(path), "--models", "bert"]) == 2
+    assert "--models bert: there is no such choice" in capsys.readouterr().err
