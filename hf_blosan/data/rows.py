@@ -61,9 +61,10 @@ class Rows:
             return
         self.total, self.unit = self.path.stat().st_size, "B"
         binary = gzip.GzipFile(fileobj=self._file) if suffix.endswith(".gz") else self._file
-        text = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
+        # Kept, because it closes the file when it is collected.
+        self._text = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
         read = {"txt": _lines, "csv": _csv, "tsv": _csv}.get(suffix.split(".")[1], _json)
-        self._rows = read(text, **csv_layout(suffix))
+        self._rows = read(self._text, **csv_layout(suffix))
 
     def __enter__(self) -> Rows:
         return self

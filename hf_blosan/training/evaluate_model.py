@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
+from transformers.utils.logging import disable_progress_bar
 
 from ..data import PaddingCollator, encode_dataset, load_task
 from ..data.custom import choose_columns, classification_fields, read_columns, regression_fields
@@ -35,6 +36,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     Raises:
         InputError: the model, the task or the rows cannot be used, or do not fit each other.
     """
+    disable_progress_bar()  # of loading, which takes a moment
     accelerator = Accelerator(cpu=arguments.cpu)
     encoder, config = find_encoder(arguments)
     own_rows = arguments.test_file or arguments.dataset_name
@@ -49,7 +51,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))
     if accelerator.is_main_process:
         counts = ", ".join(f"{split} {len(rows):,}" for split, rows in encoded.items())
-        print("\n".join([f"{arguments.model_name_or_path} on {task.title}; rows: {counts}"]))
+        print(f"{arguments.model_name_or_path} on {task.title}; rows: {counts}")
         print("\n".join(figure_lines(figure_table({"figures": figures}))))
         if arguments.output_file:
             write_json(arguments.output_file, figures)
