@@ -76,7 +76,9 @@ def test_without_code(tmp_path):
     model.save_pretrained(tmp_path / "model")
     assert len(code(tmp_path / "model")) == 12 and len(saved_config(tmp_path / "model")["auto_map"]) == 5
     model.save_pretrained(tmp_path / "model", include_code=False)
-    assert {path.name for path in (tmp_path / "model").iterdir()} == {"config.json", WEIGHTS}
+    for_sentence_transformers = {"modules.json", "sentence_bert_config.json"}
+    found = {path.name for path in (tmp_path / "model").iterdir()}
+    assert found == {"config.json", WEIGHTS} | for_sentence_transformers
     assert "auto_map" not in saved_config(tmp_path / "model")
 
 
