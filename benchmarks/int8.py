@@ -30,7 +30,6 @@ from hf_blosan.training.reporting import command_line
 from .command import check_positive, exit_code, surroundings, surroundings_lines
 from .measure import times
 
-
 TIMED_BATCHES = 5
 """The number of batches of the test split that are timed, of all its lengths."""
 

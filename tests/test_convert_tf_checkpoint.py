@@ -77,7 +77,7 @@ def test_missing_surplus_and_misshapen_variables_are_named():
         convert_model("disan", arrays | {name: arrays[name][:, :-1]})
     arrays = variables("task_snli_mtsa")
     without_bias = {name: array for name, array in arrays.items() if "v_transform/bias" not in name}
-    with pytest.raises(InputError, match="missing for .*value_map.bias"):
+    with pytest.raises(InputError, match="missing for .*value_map.0.bias"):
         convert_model("mtsa", without_bias)
     with pytest.raises(InputError, match="is this a mtsa model"):
         convert_model("mtsa", {"emb_mat": torch.zeros(3, 4)})
