@@ -5,7 +5,7 @@ import torch
 
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.kernels.tensorized import flex, operator, tensorized_attention, tiles
-from hf_blosan.models import equations as F
+from hf_blosan.models import equations_mtsa as F
 
 MIXED = ["forward", "backward", "diagonal", "full"]
 ANY = [None] * 4
