@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from benchmarks import compare, crossovers, report, run, targets
-from benchmarks.measure import Case, Setting, peak_mib, resident_peak, times
+from benchmarks.measure import Case, Setting, clock, peak_mib, resident_peak
 from benchmarks.operators import OPERATORS, Operator
 from benchmarks.shapes import HALF_LENGTH, SELECTIONS, TARGETS
 from hf_blosan import kernels
@@ -253,8 +253,7 @@ def test_two_versions_take_turns(tmp_path, monkeypatch, capsys):
 
         def sample(self, operator, pass_):
             turns.append(self.checkout)
-            call = Case(OPERATORS[operator], *self.shape, self.setting).call(pass_)
-            return times({operator: call}, 1, "cpu")[operator]["median_ms"]
+            return clock(Case(OPERATORS[operator], *self.shape, self.setting).call(pass_), 1, "cpu")
 
         def __enter__(self):
             return self

@@ -278,10 +278,10 @@ class TestCommand:
             ("disan_sst --word_vectors none", "word-vector file none does not exist; correct --word_vectors"),
             ("disan_sst --seed 3", "--seed is set by the table; use --seeds"),
             ("disan_sst --encoder mtsa", "--encoder is set by the table; select rows with --rows"),
-            ("disan_sst --learn_rate 3", "unknown option '--learn_rate'; run_glue_style.py --help lists them all"),
+            ("disan_sst --learn_rate 3", "unknown option '--learn_rate'; did you mean --learning_rate?"),
             (
                 "disan_sst --learning_rate x",
-                "--learning_rate/--learning-rate: invalid float value: 'x'; run_glue_style.py --help describes",
+                "--learning_rate: invalid float value: 'x'; run_glue_style.py --help describes",
             ),
             ("disan_sst --learning_rate 0", "--learning_rate is 0.0; it must be more than 0"),
             ("disan_sst --config_overrides dropuot=0", "multihead has no field 'dropuot'; choose one of"),

@@ -13,7 +13,8 @@ from hf_blosan.kernels.library import NAMESPACE, has_cpu_kernels
 from hf_blosan.models.layers_heads import HeadLinear
 
 # There is nothing to choose where neither context nor pooler attends.
-every_encoder = pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name != "textcnn-max"])
+ENCODERS = [name for name in MODEL_TYPES if name != "textcnn-max"]
+every_encoder = pytest.mark.parametrize("model_type", ENCODERS)
 every_implementation = pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
 
 
@@ -93,7 +94,7 @@ def test_output_attentions_of_the_configuration(model_type):
     assert model(**sentences(5, 3)).attentions is None
 
 
-@every_encoder
+@pytest.mark.parametrize("model_type", ["disan", *(pytest.param(x, marks=pytest.mark.slow) for x in ENCODERS[1:])])
 @pytest.mark.parametrize(
     "implementation", ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("eager", "fused", "linear"))]
 )
