@@ -62,7 +62,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
 
 def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """A task of the table, by default that of the model, and its rows except the training rows."""
-    name = arguments.task_name or config.finetuning_task
+    name = arguments.task_name or getattr(config, "finetuning_task", None)
     if not arguments.task_name and name not in TASKS:
         raise InputError(
             f"the model at {arguments.model_name_or_path!r} does not name a task of this package; give --task_name, "
@@ -89,7 +89,7 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
         labels = [config.id2label[i] for i in range(config.num_labels)]
         head = classification_fields([], labels, len(texts), where)
     source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
-    common = {"name": config.finetuning_task or "custom", "title": where, "num_sentences": len(texts), "local": source}
+    common = {"name": getattr(config, "finetuning_task", None) or "custom", "title": where, "num_sentences": len(texts), "local": source}
     task = Task(**common, **head, evaluation_splits=("test",))
     return task, DatasetDict(test=normalise(table, source, task, where))
 
