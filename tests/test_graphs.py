@@ -80,7 +80,7 @@ def same(found, expected, **tolerance):
         torch.testing.assert_close(found[name], value, **tolerance)
 
 
-@every(lambda encoder, task, form: task == "pairs" and form == "auto" and encoder in ("disan", "biblosan", "mtsa"))
+@every(lambda encoder, task, form: task == "pairs" and form == "auto" and encoder == "disan")
 def test_torch_compile_needs_few_graphs(encoder, task, implementation):
     model = build(encoder, task, implementation)
     compiled, counter = compile_and_count(model)
@@ -102,8 +102,9 @@ def test_sentences_of_one_word(encoder):
     assert counter.frame_count == 3
 
 
-@pytest.mark.parametrize("encoder", ["sru", *(pytest.param(name, marks=pytest.mark.slow) for name in ENCODERS)])
-@pytest.mark.parametrize("implementation", ["auto", pytest.param("eager", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("implementation", ["auto", "eager"])
 def test_training_needs_few_graphs(encoder, implementation):
     model = build(encoder, "pairs", implementation).train()
     model.config.problem_type = "single_label_classification"  # a graph with a scan cannot set it
