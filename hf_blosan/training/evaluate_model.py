@@ -89,7 +89,12 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
         labels = [config.id2label[i] for i in range(config.num_labels)]
         head = classification_fields([], labels, len(texts), where)
     source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
-    common = {"name": getattr(config, "finetuning_task", None) or "custom", "title": where, "num_sentences": len(texts), "local": source}
+    common = {
+        "name": getattr(config, "finetuning_task", None) or "custom",
+        "title": where,
+        "num_sentences": len(texts),
+        "local": source,
+    }
     task = Task(**common, **head, evaluation_splits=("test",))
     return task, DatasetDict(test=normalise(table, source, task, where))
 
