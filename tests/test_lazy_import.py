@@ -1,4 +1,4 @@
-"""`import hf_blosan` registers every encoder and imports none of the models; each is imported when first used."""
+"""After `import hf_blosan` every encoder is registered, and no model is imported before it is first used."""
 
 import os
 import pickle
@@ -13,7 +13,10 @@ import hf_blosan
 from hf_blosan import AutoModelForPairRegression, auto
 
 NOTHING_IMPORTED = """
-import sys, hf_blosan
+import sys
+if "first" in sys.argv[2]:
+    import transformers.models.auto.modeling_auto
+import hf_blosan
 def imported():
     return [n for n in sys.modules if n.startswith(("hf_blosan.models.modeling", "hf_blosan.kernels"))]
 assert not imported(), imported()
@@ -22,6 +25,15 @@ STATEMENTS = {
     "names": "from hf_blosan import DiSANModel; assert DiSANModel.__name__ == 'DiSANModel'",
     "star": "from hf_blosan import *; DiSANModel, MTSAConfig, AutoModelForPairRegression",
     "for_model": "from transformers import AutoConfig; assert AutoConfig.for_model('mtsa').model_type == 'mtsa'",
+    "transformers_first": """
+from transformers import AutoModel
+assert hf_blosan.DiSANConfig in AutoModel._model_mapping and not imported()
+""",
+    "auto_first": """
+from hf_blosan.auto import LazyClasses
+from transformers import AutoModelForSequenceClassification, Trainer
+assert hf_blosan.DiSANConfig in AutoModelForSequenceClassification._model_mapping
+""",
     "from_config": """
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 config = AutoConfig.for_model("disan", vocab_size=9, embedding_size=4, hidden_size=8)
@@ -69,7 +81,7 @@ FAST = ("names", "pipeline")
 def test_models_are_imported_on_first_use(statement, saved):
     code = NOTHING_IMPORTED + STATEMENTS[statement]
     run = subprocess.run(
-        [sys.executable, "-c", code, saved],
+        [sys.executable, "-c", code, saved, "first" if statement == "transformers_first" else ""],
         capture_output=True,
         text=True,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},

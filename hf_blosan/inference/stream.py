@@ -177,11 +177,12 @@ def stream(
             **options,
         }
         output = Output(arguments.output, formats, made_from, resume=arguments.resume)
+        if output.rows:
+            logger.info("%s: %d rows are there already", arguments.output, output.rows)
         bar = tqdm(total=rows.total, unit=rows.unit, unit_scale=True, disable=typed)
         useful = True
         try:
             if output.rows:
-                logger.info("%s: %d rows are there already", arguments.output, output.rows)
                 next(islice(texts, output.rows - 1, None), None)
             while block := list(islice(texts, size)):
                 output.append(compute(block))
