@@ -77,7 +77,9 @@ def test_dense_layers_with_hooks_and_dropout(ablation):
     assert all(torch.isfinite(p.grad).all() for p in part.parameters() if p.grad is not None)
 
 
-@every_ablation
+@pytest.mark.parametrize(
+    "ablation", [pytest.param(name, marks=[] if name == "without global" else pytest.mark.slow) for name in ABLATIONS]
+)
 def test_compiles_and_is_saved(ablation, tmp_path):
     model_type, field, _ = ABLATIONS[ablation]
     model, batch = make(AutoModel, model_type, **{field: False}), sentences(13, 5)

@@ -239,7 +239,7 @@ def run_elsewhere(tmp_path, hub, places):
 
 
 @pytest.mark.parametrize(
-    "model_types", [("disan", "mtsa"), pytest.param(tuple(FAMILIES), marks=pytest.mark.slow)], ids=["two", "all"]
+    "model_types", [("mtsa",), pytest.param(tuple(FAMILIES), marks=pytest.mark.slow)], ids=["one", "all"]
 )
 def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch, remove_kernels):
     """From a folder and from the Hub: equal results there; saved again they are complete again."""
