@@ -19,6 +19,11 @@ $(VENV)/.compiled: $(VENV)/.installed setup.py $(wildcard hf_blosan/kernels/csrc
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
 
+# Not for `make test`: transformers imports torchao wherever it is installed, about a second for every process.
+$(VENV)/.quantization: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable ".[quantization]"
+	touch $@
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -26,7 +31,7 @@ lint: $(VENV)/.installed
 test: lint $(VENV)/.compiled
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: lint $(VENV)/.compiled
+test-all: lint $(VENV)/.compiled $(VENV)/.quantization
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 demo: $(VENV)/.compiled

@@ -14,6 +14,7 @@ from .version import __version__ as __version__
 # In two steps, because the first of these modules is imported in the middle of modules that the second one needs.
 after_import("transformers.models.auto.configuration_auto", register_configs)
 after_import("transformers.models.auto.modeling_auto", lambda: import_module(".auto", __name__))
+after_import("transformers.pipelines", lambda: import_module(".auto", __name__).register_pipeline())
 
 __all__ = ["AutoModelForPairRegression", *sorted(MODULES)]
 

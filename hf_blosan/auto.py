@@ -72,4 +72,13 @@ def register() -> None:
         AutoModelForPairRegression.register(config, LazyClasses(regressor), exist_ok=True)
 
 
+def register_pipeline() -> None:
+    """Register ``pipeline("sentence-embedding")``; runs when transformers' pipelines are imported."""
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from .models.pretrained import sentence_embedding_pipeline
+
+    PIPELINE_REGISTRY.register_pipeline("sentence-embedding", sentence_embedding_pipeline(), pt_model=AutoModel)
+
+
 register()

@@ -12,16 +12,16 @@ import os
 import sys
 import tempfile
 import warnings
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoTokenizer, HfArgumentParser, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from .errors import InputError
 from .families import FAMILIES, MODULES, load
+from .options import Parser
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -169,33 +169,43 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase | None:
         return None
 
 
-@dataclass
-class ExportArguments:
-    """Write a model as an ONNX graph."""
+def export(name: str, output: str | Path) -> str:
+    """Write a saved model as an ONNX graph, and return a sentence that says what was done.
 
-    model: str = field(metadata={"help": "Folder of a saved model, or its name on the Hub."})
-    output: str = field(
-        metadata={"help": "File to write, model.onnx; or a folder for it, the configuration and the tokenizer."}
-    )
+    Args:
+        name: folder of the model, or its name on the Hub.
+        output: the file; or a folder, which gets model.onnx, the configuration and the tokenizer.
 
-
-def main(argv: list[str] | None = None) -> int:
-    (arguments,) = HfArgumentParser(ExportArguments).parse_args_into_dataclasses(argv)
-    output = Path(arguments.output)
+    Raises:
+        InputError: there is no such model, or the packages of the extra ``export`` are missing.
+        RuntimeError: the graph does not compute what the model computes.
+    """
+    output = Path(output)
     to_folder = output.is_dir() or not output.suffix
     path = output / "model.onnx" if to_folder else output
-    try:
-        check_packages()
-        model, tokenizer = load_model(arguments.model), load_tokenizer(arguments.model)
-        difference = export_onnx(model, path, tokenizer)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    check_packages()
+    model, tokenizer = load_model(name), load_tokenizer(name)
+    difference = export_onnx(model, path, tokenizer)
     if to_folder:
         model.config.save_pretrained(output)
         if tokenizer is not None:
             tokenizer.save_pretrained(output)
-    print(f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}")
+    return f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status, 2 after an error in the input."""
+    parser = Parser(prog="python -m hf_blosan.export", description="Writes a saved model as an ONNX graph.")
+    parser.add_argument("--model", required=True, help="folder of a saved model, or its name on the Hub")
+    parser.add_argument(
+        "--output", required=True, help="file, or folder for model.onnx, the configuration and the tokenizer"
+    )
+    try:
+        options = parser.parse_args(argv)
+        print(export(options.model, options.output))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -81,10 +81,8 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     """Add the fields of a dataclass to a parser, in groups."""
     types_of, target, shown = get_type_hints(options), parser, [parser.prog]
     for entry in fields(options):
-        settings, kind = (
-            {"help": entry.metadata.get("help", "").replace("%", "%%")},
-            _without_none(types_of[entry.name]),
-        )
+        settings: dict[str, Any] = {"help": entry.metadata.get("help", "").replace("%", "%%")}
+        kind = _without_none(types_of[entry.name])
         several = get_origin(kind) is list
         if several:
             (kind,), settings["nargs"] = get_args(kind), "+"

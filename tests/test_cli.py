@@ -546,10 +546,11 @@ class TestThin:
             saved = (Path(model) / "model.safetensors").stat().st_size / 1e6
             assert content["megabytes"] == pytest.approx(saved, abs=0.01)
 
-    def test_export(self, monkeypatch):
+    def test_export(self, monkeypatch, capsys):
         calls = []
-        monkeypatch.setattr("hf_blosan.export.main", lambda argv: calls.append(argv) or 7)
-        assert main(["export", "out/m", "m.onnx"]) == 7 and calls == [["--model", "out/m", "--output", "m.onnx"]]
+        monkeypatch.setattr("hf_blosan.export.export", lambda *words: calls.append(words) or "written")
+        assert main(["export", "out/m", "m.onnx"]) == 0 and calls == [("out/m", "m.onnx")]
+        assert capsys.readouterr().out == "written\n"
 
     def test_card(self, tmp_path, capsys):
         record = str(ROOT / "results" / "trec_disan.json")

@@ -1,17 +1,12 @@
-"""int8 by torchao and by torch: every linear map is reached, and quantised models are saved and loaded."""
+"""int8 by torch: every linear map is reached. torchao's is in test_torchao.py."""
 
 import pytest
 import torch
-from test_earlier_checkpoints import save, with_stacked_heads
 from test_peft import FIELDS, batch
 from torch import nn
-from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig
-from transformers import AutoConfig, AutoModelForSequenceClassification, TorchAoConfig
-
-from hf_blosan import AutoModelForPairRegression
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 SIZES = {"vocab_size": 40, "embedding_size": 32, "hidden_size": 96, "classifier_size": 32}
-KINDS = {"dynamic": Int8DynamicActivationInt8WeightConfig, "weights": Int8WeightOnlyConfig}
 
 
 def make(model_type, head=AutoModelForSequenceClassification, **fields):
@@ -28,48 +23,6 @@ def logits(model):
 
 def linear_maps(model):
     return [module for module in model.modules() if isinstance(module, nn.Linear)]
-
-
-def load_int8(head, folder, kind):
-    return head.from_pretrained(folder, quantization_config=TorchAoConfig(KINDS[kind]()))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("model_type", FIELDS)
-def test_torchao_while_loading(model_type, kind, tmp_path):
-    model = make(model_type)
-    model.save_pretrained(tmp_path / "float32")
-    quantised = load_int8(AutoModelForSequenceClassification, tmp_path / "float32", kind)
-    assert len(linear_maps(quantised)) == len(linear_maps(model))
-    assert {type(module.weight).__name__ for module in linear_maps(quantised)} == {"Int8Tensor"}
-    expected, found = logits(model), logits(quantised)
-    assert 0 < (found - expected).abs().max() < 0.05 * expected.abs().max()
-
-    quantised.save_pretrained(tmp_path / "int8")
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "int8")
-    torch.testing.assert_close(logits(again), found)
-    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("float32", "int8")]
-    assert sizes[1] < sizes[0] or model_type in ("birnn", "textcnn")  # most of their weights are not linear maps
-
-
-def test_pair_regression(tmp_path):
-    model = make("mtsa", AutoModelForPairRegression, num_sentences=2)
-    model.save_pretrained(tmp_path)
-    quantised = load_int8(AutoModelForPairRegression, tmp_path, "dynamic")
-    assert {type(module.weight).__name__ for module in linear_maps(quantised)} == {"Int8Tensor"}
-    torch.testing.assert_close(logits(quantised), logits(model), rtol=0, atol=0.05)
-
-
-def test_an_earlier_checkpoint_while_loading(tmp_path):
-    """The stacked heads of earlier checkpoints are divided, and then quantised head by head."""
-    model = make("mtsa")
-    save(model, tmp_path / "present")
-    save(model, tmp_path / "earlier", with_stacked_heads(model))
-    found = [
-        load_int8(AutoModelForSequenceClassification, tmp_path / name, "dynamic") for name in ("present", "earlier")
-    ]
-    assert {type(module.weight).__name__ for module in linear_maps(found[1])} == {"Int8Tensor"}
-    assert torch.equal(logits(found[0]), logits(found[1]))
 
 
 @pytest.mark.filterwarnings("ignore:.*quantize_dynamic", "ignore:torch.ao.quantization is deprecated")

@@ -79,7 +79,7 @@ def test_without_code(tmp_path):
     for_sentence_transformers = {"modules.json", "sentence_bert_config.json"}
     found = {path.name for path in (tmp_path / "model").iterdir()}
     assert found == {"config.json", WEIGHTS} | for_sentence_transformers
-    assert "auto_map" not in saved_config(tmp_path / "model")
+    assert not {"auto_map", "custom_pipelines"} & set(saved_config(tmp_path / "model"))
 
 
 def test_arguments_of_transformers_pass_through(tmp_path):
@@ -223,6 +223,13 @@ for place in places:
     model.save_pretrained(copy)
     model.save_pretrained(copy.with_name(copy.name + "_without"), include_code=False)
     tokenizer.save_pretrained(copy)
+    vectors = copy.with_name(copy.name + "_encoder")
+    encoder.save_pretrained(vectors)
+    tokenizer.save_pretrained(vectors)
+    embed = pipeline("sentence-embedding", model=str(vectors), **trusted)
+    with torch.no_grad():
+        expected = encoder(**tokenizer(texts[0], return_tensors="pt")).pooler_output[0]
+    assert torch.equal(embed(texts[0], return_tensors=True), expected)
 torch.save(found, out)
 """
 

@@ -92,3 +92,24 @@ def test_gradient_accumulation_gives_the_same_gradient(head, tmp_path):
         trainer = trained(model, tokenizer, rows, tmp_path, max_grad_norm=1e9, **options)
         norms.append(trainer.state.log_history[0]["grad_norm"])
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
+def test_sentence_embedding_pipeline(tmp_path):
+    """Of a model with a head; that of a saved encoder, which comes with its code, is in test_saving.py."""
+    tokenizer = build_tokenizer(FIRST, model_max_length=4)
+    config = AutoConfig.for_model("disan", vocab_size=len(tokenizer), **SMALL)
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    # Otherwise a pipeline without a task would be this one, and not the classifier.
+    assert not hasattr(AutoConfig.from_pretrained(tmp_path), "custom_pipelines")
+
+    embed = pipeline("sentence-embedding", model=str(tmp_path))
+    with torch.no_grad():
+        batch = tokenizer(FIRST[:3], truncation=True, padding=True, return_tensors="pt")
+        expected = model.base_model(**batch).pooler_output
+    vectors = embed(FIRST[:3], batch_size=2)
+    torch.testing.assert_close(torch.tensor(vectors), expected, rtol=0, atol=1e-6)
+    assert embed(FIRST[0]) == pytest.approx(vectors[0], abs=1e-6)
+    unit = embed(FIRST[0], normalize=True, return_tensors=True)
+    torch.testing.assert_close(unit, torch.nn.functional.normalize(expected[0], dim=0), rtol=0, atol=1e-6)

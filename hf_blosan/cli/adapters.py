@@ -26,9 +26,10 @@ def evaluate(options: EvaluateArguments) -> int:
 
 def export(options: ExportArguments) -> int:
     """As `python -m hf_blosan.export`."""
-    from ..export import main
+    from ..export import export as function
 
-    return main(["--model", options.model, "--output", options.output])
+    print(function(options.model, options.output))
+    return 0
 
 
 def card(options: CardArguments) -> int:

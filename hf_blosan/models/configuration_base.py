@@ -28,7 +28,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
         pooling: ``"source2token"`` (a weight per feature) or ``"additive"`` (one weight per token).
         num_hidden_layers: context-fusion layers; one in the papers' classification models. A stack has residual
-            connections, see ``stack.StackableLayer``.
+            connections, see ``encoder.StackableLayer``.
         embedding_trainable: ``"all"`` rows except [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are
             constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
             trained; or ``"none"``.

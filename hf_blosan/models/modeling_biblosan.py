@@ -9,12 +9,13 @@ from .encoder import (
     ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
+    StackableLayer,
     fuse_directions,
+    stack_layers,
     with_left_aligned_tokens,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_blocks import MaskedBlockSelfAttention
-from .stack import StackableLayer, stack_layers
 
 
 class BiBloSANLayer(StackableLayer):

@@ -3,10 +3,16 @@
 from torch import nn
 
 from .configuration_disan import DiSANConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, fuse_directions
+from .encoder import (
+    ContextFusion,
+    SentenceEncoderModel,
+    SentenceEncoderPreTrainedModel,
+    StackableLayer,
+    fuse_directions,
+    stack_layers,
+)
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import DirectionalSelfAttention
-from .stack import StackableLayer, stack_layers
 
 
 class DiSANLayer(StackableLayer):

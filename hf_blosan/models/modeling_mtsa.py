@@ -1,10 +1,15 @@
 """MTSA: multi-mask tensorized self-attention (Shen et al. 2019, arXiv 1805.00912)."""
 
 from .configuration_mtsa import MTSAConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .encoder import (
+    ContextFusion,
+    SentenceEncoderModel,
+    SentenceEncoderPreTrainedModel,
+    StackableLayer,
+    stack_layers,
+)
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_mtsa import TensorizedSelfAttention
-from .stack import StackableLayer, stack_layers
 
 
 class MTSALayer(StackableLayer):

@@ -43,6 +43,11 @@ SENTENCE_TRANSFORMER = {
 }
 
 
+# How transformers finds the pipeline of a saved encoder. Not written for a model with a head, for which a pipeline
+# without a task would otherwise take this one.
+PIPELINES = {"sentence-embedding": {"impl": "pipeline.SentenceEmbeddingPipeline", "pt": ["AutoModel"]}}
+
+
 def code_of(model_class: type) -> tuple[dict[str, str], list[Path]]:
     """``auto_map`` and files of a model class, or of the class of the bundle that it derives from; else empty ones."""
     model_type = model_class.config_class.model_type
@@ -57,6 +62,16 @@ def code_of(model_class: type) -> tuple[dict[str, str], list[Path]]:
             files = {module.__file__, *get_relative_import_files(module.__file__)}
             return {"AutoConfig": f"configuration_{model_type}.{config}"} | auto_map, sorted(map(Path, files))
     return {}, []
+
+
+def sentence_embedding_pipeline() -> type:
+    """The class of ``pipeline("sentence-embedding")``, imported on first use because pipelines take long to import.
+
+    The statement also makes transformers take the file along with the others.
+    """
+    from .pipeline import SentenceEmbeddingPipeline
+
+    return SentenceEmbeddingPipeline
 
 
 def code_in(folder: Path) -> set[Path]:
@@ -87,10 +102,13 @@ class CarriesCode:
             path.unlink()
         if auto_map:
             self.config.auto_map = auto_map
+            if self.base_model is self:
+                self.config.custom_pipelines = PIPELINES
         before = type(self)._auto_class, type(self.config)._auto_class, self.model_tags
         try:
             if not include_code:  # nor may transformers save it, as it does for classes of remote code
-                vars(self.config).pop("auto_map", None)
+                for name in ("auto_map", "custom_pipelines"):
+                    vars(self.config).pop(name, None)
                 type(self)._auto_class = type(self.config)._auto_class = None
                 self.model_tags = [tag for tag in self.model_tags if tag != "custom_code"]
             super().save_pretrained(*args, **kwargs)

@@ -224,12 +224,28 @@ INLINE Vector<T> scale_by_power(Vector<T> v, Vector<T> rounded) {
   return (Vector<T>)((Integers)v + ((Integers)rounded << E::mantissa));
 }
 
+// t c - n, where n is t c rounded to an integer. With a fused multiply-add the product is exact; without one its rounding
+// would be most of the error of 2^(t c), and float32 factors are split into halves whose products are exact.
+template <class T>
+INLINE Vector<T> fraction_of_product(Vector<T> t, T c, Vector<T> n) {
+#if !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
+  if constexpr (sizeof(T) == sizeof(float)) {
+    typedef int32_t Integers __attribute__((vector_size(VECTOR_BYTES)));
+    constexpr int32_t high_bits = ~0xfff;
+    const Vector<T> high = (Vector<T>)((Integers)t & high_bits);
+    const T c_high = ((Vector<T>)((Integers)fill<Vector<T>>(c) & high_bits))[0];
+    return (high * c_high - n) + (high * (c - c_high) + (t - high) * c);
+  }
+#endif
+  return t * c - n;
+}
+
 // 2^(t c); |t c| must stay within the exponents of T.
 template <class T>
 INLINE Vector<T> power_of_two(Vector<T> t, T c) {
   using E = Exponential<T>;
   const Vector<T> rounded = t * c + E::round;
-  const Vector<T> f = t * c - (rounded - E::round);
+  const Vector<T> f = fraction_of_product<T>(t, c, rounded - E::round);
   return scale_by_power<T>(power_series<T, 0>(f), rounded);
 }
 

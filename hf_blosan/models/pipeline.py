@@ -1,0 +1,39 @@
+"""A pipeline of transformers from texts to sentence vectors."""
+
+import torch
+from torch import Tensor
+from transformers import Pipeline
+
+
+class SentenceEmbeddingPipeline(Pipeline):
+    """``pipeline("sentence-embedding", model=...)``: texts -> sentence vectors, the encoder's ``pooler_output``.
+
+    A text gives a list of ``hidden_size`` numbers, a list of texts a list of such lists.
+
+    Args:
+        normalize: scale every vector to length 1, for cosine similarities by dot products. Default: ``False``.
+        return_tensors: give tensors of shape (hidden_size,) in place of lists. Default: ``False``.
+        truncation: cut texts to the tokenizer's ``model_max_length``. Default: ``True``.
+    """
+
+    _load_processor = False
+    _load_image_processor = False
+    _load_feature_extractor = False
+    _load_tokenizer = True
+
+    def _sanitize_parameters(self, truncation=None, normalize=None, return_tensors=None):
+        options = {"normalize": normalize, "return_tensors": return_tensors}
+        given = {name: value for name, value in options.items() if value is not None}
+        return {} if truncation is None else {"truncation": truncation}, {}, given
+
+    def preprocess(self, text: str, truncation: bool = True) -> dict[str, Tensor]:
+        return self.tokenizer(text, truncation=truncation, return_tensors="pt")
+
+    def _forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"vectors": self.model.base_model(**inputs).pooler_output}
+
+    def postprocess(self, outputs: dict[str, Tensor], normalize: bool = False, return_tensors: bool = False):
+        vector = outputs["vectors"][0].float()
+        if normalize:
+            vector = torch.nn.functional.normalize(vector, dim=0)
+        return vector if return_tensors else vector.tolist()

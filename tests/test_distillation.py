@@ -1,0 +1,84 @@
+"""examples/distill_sentence_encoder.py on small generated data, with a small BERT as the teacher."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from tokenizers import BertWordPieceTokenizer
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+
+from hf_blosan.data import make_demo_corpus
+
+SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "distill_sentence_encoder.py"
+MODELS = ["teacher", "DiSAN", "mean of the first word vectors", "model2vec"]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Tables like the real ones, with made-up scores."""
+    folder, corpus = tmp_path_factory.mktemp("data"), make_demo_corpus()
+    for name in ("stsb", "sick"):
+        (folder / name).mkdir()
+        for split in ("train", "validation", "test"):
+            rows = [
+                {"sentence1": row["sentence1"], "sentence2": row["sentence2"], "score": float(number % 5)}
+                for number, row in enumerate(corpus[split].select(range(100)))
+            ]
+            with gzip.open(folder / name / f"{split}.jsonl.gz", "wt") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def teacher(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    words = BertWordPieceTokenizer()
+    with gzip.open(data / "stsb" / "train.jsonl.gz", "rt") as file:
+        words.train_from_iterator([json.loads(line)["sentence1"] for line in file], show_progress=False)
+    words.save_model(str(folder))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=words.get_vocab_size(), **sizes)).save_pretrained(folder / "bert")
+    model = SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(48)], device="cpu")
+    model.save(str(folder / "teacher"))
+    return folder / "teacher"
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_a_student_learns_its_teachers_vectors(data, teacher, tmp_path):
+    out = tmp_path / "out"
+    options = ["--embedding_size", 16, "--num_train_epochs", 30, "--per_device_train_batch_size", 16]
+    done = run("--teacher", teacher, "--data_dir", data, "--output_dir", out, *options)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((out / "results.json").read_text())
+    assert list(results["models"]) == MODELS
+    assert all(row["sentences_per_second"] > 0 and row["megabytes"] > 0 for row in results["models"].values())
+    assert f"{results['models']['DiSAN']['stsb_spearman']:.4f}" in done.stdout
+
+    sentences = ["the man pushes the cat", "the cat does not push the man"]
+    expected = SentenceTransformer(str(teacher), device="cpu").encode(sentences, convert_to_tensor=True)
+    student = SentenceTransformer(str(out / "model"), device="cpu")
+    found = student.encode(sentences, convert_to_tensor=True)
+    assert torch.cosine_similarity(found, expected).min() > 0.9
+    tokenizer, encoder = AutoTokenizer.from_pretrained(out / "model"), AutoModel.from_pretrained(out / "model")
+    assert encoder.config.embedding_dtype == "int8"
+    with torch.no_grad():
+        batch = tokenizer(sentences, padding=True, return_tensors="pt")
+        torch.testing.assert_close(encoder(**batch).pooler_output, found, rtol=0, atol=1e-5)
+
+
+def test_a_folder_without_tables_is_named(teacher, tmp_path):
+    done = run("--teacher", teacher, "--data_dir", tmp_path, "--output_dir", tmp_path / "out")
+    assert done.returncode == 1 and done.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert str(tmp_path) in done.stderr and not (tmp_path / "out").exists()
