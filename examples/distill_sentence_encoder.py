@@ -3,19 +3,25 @@
     python examples/distill_sentence_encoder.py --teacher sentence-transformers/all-MiniLM-L6-v2 --data_dir data
 
 Needs sentences and no labels: the student learns to give the vectors that the teacher gives, by sentence-transformers'
-own trainer and its EmbedDistillLoss. Its word vectors start from the teacher's too: the vector of each word alone,
-reduced by principal component analysis. The student has as many features as the teacher and shares its vector space,
-so it can search an index that the teacher has built.
+own trainer and its EmbedDistillLoss. It has the teacher's tokens, whose vectors start from the teacher's for each
+token alone, reduced by principal component analysis. The student has as many features as the teacher and shares its
+vector space, so it can search an index that the teacher has built.
 
 The sentences are those of all training splits in --data_dir, without those that also occur in an evaluation split.
 Written to --output_dir: the model, a folder that sentence-transformers and transformers both load, and results.json
 with Spearman's correlations on STS-B and SICK, sentences a second and megabytes, beside the teacher, the mean of the
-student's first word vectors, and model2vec.
+student's first token vectors, and model2vec if it is installed (`pip install --no-deps model2vec skeletoken`: the
+extra that it names for distilling asks for an older transformers than it works with).
 """
 
 import argparse
+import copy
+import hashlib
+import json
 import time
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,13 +32,14 @@ from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sentence_transformers.sentence_transformer.training_args import SentenceTransformerTrainingArguments
 from sklearn.decomposition import PCA
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast, set_seed
 
 from hf_blosan import DiSANConfig, DiSANModel
 from hf_blosan.data import LengthBucketBatchSampler
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
-from hf_blosan.tokenization import WordVectors, build_tokenizer, embedding_matrix
+from hf_blosan.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training.files import write_json
 from hf_blosan.training.reporting import command_line, git_commit
 
@@ -49,15 +56,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="has NAME/train.jsonl.gz and so on")
     parser.add_argument("--output_dir", type=Path, default=Path("out/distilled"))
     parser.add_argument("--max_train_samples", type=int, help="number of sentences; default: all")
-    parser.add_argument("--max_vocab_size", type=int, default=30000)
-    parser.add_argument("--max_length", type=int, default=64, help="words of a sentence")
-    parser.add_argument("--embedding_size", type=int, default=256)
+    parser.add_argument("--max_length", type=int, default=128, help="tokens of a sentence")
+    parser.add_argument("--embedding_size", type=int, default=384)
     parser.add_argument("--embedding_dtype", default="int8", help="of the saved word table")
-    parser.add_argument("--num_train_epochs", type=float, default=4)
+    parser.add_argument("--num_train_epochs", type=float, default=3)
     parser.add_argument("--per_device_train_batch_size", type=int, default=128)
-    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--only_compare", action="store_true", help="with the student that is in --output_dir")
     return parser.parse_args()
 
 
@@ -90,12 +97,41 @@ def vectors_of(teacher: SentenceTransformer, texts: list[str]) -> np.ndarray:
     return teacher.encode(texts, batch_size=128, show_progress_bar=True)
 
 
-def word_vectors(teacher: SentenceTransformer, tokenizer: PreTrainedTokenizerFast, size: int, seed: int) -> np.ndarray:
-    """A word table (words, size): the teacher's vector of each word alone, reduced by principal component analysis."""
-    words = tokenizer.convert_ids_to_tokens(range(2, len(tokenizer)))
-    reduced = PCA(size, random_state=seed).fit_transform(vectors_of(teacher, words))
-    vectors = WordVectors(words, (0.4 * reduced / reduced.std()).astype(np.float32))  # as large as GloVe's
-    return embedding_matrix(tokenizer, vectors, seed=seed)[0]
+def targets_of(
+    teacher: SentenceTransformer, sentences: list[str], options: argparse.Namespace
+) -> tuple[np.ndarray, float]:
+    """The teacher's vectors of all sentences, and the minutes they took; kept in a file for runs with other options."""
+    made_from = "\n".join([options.teacher, options.teacher_dtype, *sentences])
+    path = options.output_dir / f"teacher-{hashlib.sha256(made_from.encode()).hexdigest()[:12]}.npz"
+    if not path.exists():
+        print(f"The teacher encodes {len(sentences)} sentences.")
+        start = time.perf_counter()
+        vectors = vectors_of(teacher, sentences).astype(np.float16)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished.npz")
+        np.savez(unfinished, vectors=vectors, minutes=(time.perf_counter() - start) / 60)
+        unfinished.replace(path)
+    with np.load(path) as file:
+        return file["vectors"].astype(np.float32), float(file["minutes"])
+
+
+def student_tokenizer(teacher: SentenceTransformer, max_length: int) -> PreTrainedTokenizerFast:
+    """The teacher's tokens, without the special ones around a sentence."""
+    tokenizer = copy.deepcopy(teacher.tokenizer)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
+    tokenizer.model_max_length = max_length
+    return prepare_pretrained_tokenizer(tokenizer)
+
+
+def token_vectors(
+    teacher: SentenceTransformer, tokenizer: PreTrainedTokenizerFast, size: int, seed: int
+) -> np.ndarray:
+    """A word table (tokens, size): the teacher's vector of each token alone, by principal component analysis."""
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    vectors = vectors_of(teacher, [token.removeprefix("##").removeprefix("▁").removeprefix("Ġ") for token in tokens])
+    reduced = PCA(size, random_state=seed).fit_transform(vectors).astype(np.float32)
+    reduced[tokenizer.all_special_ids] = 0
+    return 0.4 * reduced / reduced.std()  # as large as GloVe's
 
 
 def train(student: SentenceTransformer, dataset: Dataset, validation, options: argparse.Namespace) -> None:
@@ -155,76 +191,76 @@ def similarity(data_dir: Path, task: str, split: str) -> EmbeddingSimilarityEval
     return EmbeddingSimilarityEvaluator(*columns, name=task, write_csv=False, main_similarity="cosine")
 
 
-def new_student(
-    teacher: SentenceTransformer, sentences: list[str], options: argparse.Namespace
-) -> SentenceTransformer:
-    """A DiSAN with words of the sentences and vectors of the teacher, saved to --output_dir and loaded from there."""
-    tokenizer = build_tokenizer(
-        sentences, min_frequency=2, max_vocab_size=options.max_vocab_size, model_max_length=options.max_length
-    )
+def new_student(teacher: SentenceTransformer, options: argparse.Namespace) -> SentenceTransformer:
+    """A DiSAN with tokens and vectors of the teacher, saved to --output_dir and loaded from there."""
+    tokenizer = student_tokenizer(teacher, options.max_length)
     config = DiSANConfig(
         vocab_size=len(tokenizer),
         embedding_size=options.embedding_size,
         hidden_size=teacher.get_embedding_dimension(),
         dropout=options.dropout,
+        pad_token_id=tokenizer.pad_token_id,
+        unk_token_id=tokenizer.unk_token_id,
     )
     model = DiSANModel(config)
-    model.load_word_vectors(word_vectors(teacher, tokenizer, options.embedding_size, options.seed))
+    model.load_word_vectors(token_vectors(teacher, tokenizer, options.embedding_size, options.seed))
     model.save_pretrained(options.output_dir / "model")
     tokenizer.save_pretrained(options.output_dir / "model")
     return SentenceTransformer(str(options.output_dir / "model"))
 
 
-def distill(options: argparse.Namespace) -> dict:
-    """Train a student and compare it; the content of results.json."""
-    start = time.perf_counter()
+def distill(options: argparse.Namespace) -> dict[str, Any]:
+    """Train a student and save it to --output_dir; what is to be recorded of it."""
     set_seed(options.seed)
     validation = similarity(options.data_dir, "stsb", "validation")
     sentences = training_sentences(options.data_dir, options.max_train_samples, options.seed)
     teacher = SentenceTransformer(options.teacher, model_kwargs={"dtype": options.teacher_dtype})
-    student = new_student(teacher, sentences, options)
-    encoder = student[0].auto_model
-    first_vectors = encoder.get_input_embeddings().weight.detach().numpy().copy()
-
-    print(f"The teacher encodes {len(sentences)} sentences.")
-    dataset = Dataset.from_dict({"sentence": sentences, "label": vectors_of(teacher, sentences)})
-    train(student, dataset, validation, options)
-    encoder.set_embedding_dtype(options.embedding_dtype)
+    vectors, teacher_minutes = targets_of(teacher, sentences, options)
+    start = time.perf_counter()
+    student = new_student(teacher, options)
+    train(student, Dataset.from_dict({"sentence": sentences, "label": vectors}), validation, options)
+    student[0].auto_model.set_embedding_dtype(options.embedding_dtype)
     student.save(str(options.output_dir / "model"))
-    minutes = (time.perf_counter() - start) / 60
-
-    models = {
-        "teacher": SentenceTransformer(options.teacher),
-        "DiSAN": student,
-        "mean of the first word vectors": StaticEmbedding(student.tokenizer, first_vectors),
-        "model2vec": StaticEmbedding.from_distillation(options.teacher),
-    }
-    for name, model in models.items():
-        if isinstance(model, StaticEmbedding):
-            models[name] = SentenceTransformer(modules=[model])
     return {
         "command": command_line(),
         "commit": git_commit(),
-        "minutes": minutes,
+        "minutes": {"teacher": teacher_minutes, "student": (time.perf_counter() - start) / 60},
         "threads": torch.get_num_threads(),
         "sentences": len(sentences),
-        "validation": {"stsb_spearman": validation(student)["stsb_spearman_cosine"]},
-        "models": evaluate(models, options),
+        "validation_stsb_spearman": validation(student)["stsb_spearman_cosine"],
     }
+
+
+def compare(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Figures of the student and of what it could be replaced by: see :func:`evaluate`."""
+    teacher = SentenceTransformer(options.teacher)
+    student = SentenceTransformer(str(options.output_dir / "model"))
+    tokens = token_vectors(teacher, student.tokenizer, options.embedding_size, options.seed)
+    static = {"mean of the first token vectors": StaticEmbedding(student.tokenizer, tokens)}
+    if find_spec("model2vec"):
+        static["model2vec"] = StaticEmbedding.from_distillation(options.teacher)
+    models = {"teacher": teacher, "DiSAN": student}
+    return evaluate(models | {name: SentenceTransformer(modules=[table]) for name, table in static.items()}, options)
 
 
 def main() -> None:
     options = parse()
+    path = options.output_dir / "results.json"
     try:
-        results = distill(options)
+        if options.only_compare and not path.exists():
+            raise InputError(f"there is no {path}; leave out --only_compare to train a student first")
+        results = json.loads(path.read_text()) if options.only_compare else {"training": distill(options)}
+        write_json(path, results)
+        results["models"] = compare(options)
     except InputError as error:
         raise SystemExit(f"error: {error}") from error
-    write_json(options.output_dir / "results.json", results)
-    print(f"\nDistilled in {results['minutes']:.0f} minutes\n")
-    print(f"{'model':32}" + "".join(f"{name:>10}" for name in (*EVALUATION.values(), "MB", "per second")))
+    write_json(path, results)
+    minutes = results["training"]["minutes"]
+    print(f"\nThe teacher took {minutes['teacher']:.0f} minutes, the student {minutes['student']:.0f}.\n")
+    print(f"{'model':32}" + "".join(f"{name:>8}" for name in EVALUATION.values()) + f"{'MB':>8}{'per second':>12}")
     for name, row in results["models"].items():
-        scores = "".join(f"{row[f'{task}_spearman']:10.4f}" for task in EVALUATION)
-        print(f"{name:32}{scores}{row['megabytes']:10.1f}{row['sentences_per_second']:11.0f}")
+        scores = "".join(f"{row[f'{task}_spearman']:8.4f}" for task in EVALUATION)
+        print(f"{name:32}{scores}{row['megabytes']:8.1f}{row['sentences_per_second']:12.0f}")
 
 
 if __name__ == "__main__":
