@@ -100,7 +100,7 @@ def vectors_of(teacher: SentenceTransformer, texts: list[str]) -> np.ndarray:
 def targets_of(
     teacher: SentenceTransformer, sentences: list[str], options: argparse.Namespace
 ) -> tuple[np.ndarray, float]:
-    """The teacher's vectors of all sentences, and the minutes they took; kept in a file for runs with other options."""
+    """The teacher's vectors of all sentences and the minutes they took, kept in a file for runs with other options."""
     made_from = "\n".join([options.teacher, options.teacher_dtype, *sentences])
     path = options.output_dir / f"teacher-{hashlib.sha256(made_from.encode()).hexdigest()[:12]}.npz"
     if not path.exists():
@@ -212,6 +212,7 @@ def new_student(teacher: SentenceTransformer, options: argparse.Namespace) -> Se
 def distill(options: argparse.Namespace) -> dict[str, Any]:
     """Train a student and save it to --output_dir; what is to be recorded of it."""
     set_seed(options.seed)
+    commit = git_commit()
     validation = similarity(options.data_dir, "stsb", "validation")
     sentences = training_sentences(options.data_dir, options.max_train_samples, options.seed)
     teacher = SentenceTransformer(options.teacher, model_kwargs={"dtype": options.teacher_dtype})
@@ -223,7 +224,7 @@ def distill(options: argparse.Namespace) -> dict[str, Any]:
     student.save(str(options.output_dir / "model"))
     return {
         "command": command_line(),
-        "commit": git_commit(),
+        "commit": commit,
         "minutes": {"teacher": teacher_minutes, "student": (time.perf_counter() - start) / 60},
         "threads": torch.get_num_threads(),
         "sentences": len(sentences),
