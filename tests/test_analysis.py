@@ -269,8 +269,8 @@ class TestFigures:
         (bars,) = figures["sentence1_pooling"].axes
         close([bar.get_height() for bar in bars.patches], sentence.weights)
 
-    @pytest.mark.parametrize("variant", VARIANTS)
-    def test_every_encoder_has_figures(self, variant, make, tokenizer):
+    @pytest.mark.parametrize("variant", ["biblosan", "mtsa", "multihead", "birnn", "textcnn, hierarchical"])
+    def test_every_kind_of_encoder_has_figures(self, variant, make, tokenizer):
         explanation = explain(make(variant), tokenizer, TEXT)
         kinds = {map_.kind for map_ in explanation.sentences[0].maps.values()}
         figures = explanation.figures(columns=1)

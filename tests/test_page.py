@@ -128,7 +128,7 @@ def serve(folder, tmp_path):
         command = [sys.executable, *[str(word).replace("PORT", str(port)) for word in command]]
         with (tmp_path / "log").open("w") as log:
             running.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log))
-        deadline, url = time.monotonic() + 120, f"http://127.0.0.1:{port}/"
+        deadline, url = time.monotonic() + 300, f"http://127.0.0.1:{port}/"
         while url not in (tmp_path / "log").read_text():
             assert running[-1].poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.2)
@@ -166,7 +166,7 @@ class Reader:
     def __init__(self, driver):
         self.driver = driver
 
-    def wait(self, condition, seconds=60):
+    def wait(self, condition, seconds=240):
         from selenium.webdriver.support.wait import WebDriverWait
 
         return WebDriverWait(self.driver, seconds).until(lambda driver: condition())

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 HIDDEN = "0.88"
 """The grey of keys that a query does not see."""
-BAR = "#31688e"
-CELL, SMALLEST, LARGEST = 0.34, 2.4, 10.0
-"""Inches: of a token in a heatmap, and of a heatmap's side."""
-LONGEST_LABEL = 16
+BAR, COLOURS = "#225ea8", "YlGnBu"
+CELL, SMALLEST_CELL = 0.34, 0.1
+"""Inches of a token in the figures of short and of very long sentences."""
+SMALLEST, LARGEST = 2.4, 6.0
+"""Inches of a heatmap between them."""
+LONGEST_LABEL = 22
 MOST_NUMBERS = 24
 """Values of a gate are printed for at most this many tokens."""
 
@@ -50,17 +52,19 @@ def draw_attention(maps: Sequence[Map], *, columns: int = 2) -> Figure:
 
     grid = figure.subplots(rows, columns, squeeze=False)
     # The square root keeps the small weights of long sentences visible; the same scale in all figures.
-    colours = {"norm": PowerNorm(0.5, vmin=0, vmax=1), "cmap": "viridis_r"}
+    colours = {"norm": PowerNorm(0.5, vmin=0, vmax=1), "cmap": COLOURS}
     for axes, map_ in zip(grid.flat, maps, strict=False):
         image = axes.imshow(np.ma.array(map_.mean, mask=map_.hidden), **colours)
         axes.set_facecolor(HIDDEN)
         axes.set_title(map_.title, fontsize=10)
-        token_ticks(axes.xaxis, map_.labels, upright=True)
-        token_ticks(axes.yaxis, map_.labels)
-        axes.set(xlabel="key: what is looked at", ylabel="query: what looks")
+        token_ticks(axes.xaxis, map_.labels, side, upright=True)
+        token_ticks(axes.yaxis, map_.labels, side)
+        axes.set(xlabel="key (attended to)", ylabel="query (attends)")
     for axes in grid.flat[len(maps) :]:
         axes.remove()
-    bar = figure.colorbar(image, ax=grid, shrink=0.8, aspect=30, ticks=[0, 0.05, 0.2, 0.5, 1])
+    bar = figure.colorbar(
+        image, ax=list(grid.flat[: len(maps)]), shrink=0.8 / rows, aspect=25, ticks=[0, 0.05, 0.2, 0.5, 1]
+    )
     bar.set_label(f"{maps[0].meaning}, {averaged(maps[0])}")
     hidden = Patch(facecolor=HIDDEN, edgecolor="0.6", label="hidden: by word order, window or block")
     if any(map_.hidden.any() for map_ in maps):
@@ -78,7 +82,7 @@ def draw_gates(maps: Sequence[Map], *, columns: int = 2) -> Figure:
         values = np.stack([map_.mean for map_ in group])
         spread = max(0.05, float(np.abs(values - 0.5).max()))
         image = axes.imshow(values, cmap="PuOr", vmin=0.5 - spread, vmax=0.5 + spread, aspect="auto")
-        token_ticks(axes.xaxis, group[0].labels, upright=True)
+        token_ticks(axes.xaxis, group[0].labels, width, upright=True)
         axes.set_yticks(range(len(group)), [map_.title for map_ in group], fontsize=9)
         if values.shape[1] <= MOST_NUMBERS:
             for row, column in np.ndindex(*values.shape):
@@ -101,7 +105,7 @@ def draw_pooling(maps: Sequence[Map], *, columns: int = 2) -> Figure:
         axes.set_title(f"{map_.title}: {map_.meaning}; {averaged(map_)}", fontsize=9, loc="left")
         axes.set_xlim(-0.6, len(values) - 0.4)
         axes.spines[["top", "right"]].set_visible(False)
-        token_ticks(axes.xaxis, map_.labels, upright=True)
+        token_ticks(axes.xaxis, map_.labels, width, upright=True)
     return figure
 
 
@@ -122,11 +126,9 @@ def compare_word(word: str, first: Sentence, second: Sentence) -> Figure:
     figure = new_figure(9.0, 3.6)
     strip, dots = figure.subplots(1, 2, width_ratios=[2, 1])
     largest = float(max(w.max() for w in weights))
-    image = strip.imshow(
-        np.stack(weights), cmap="viridis_r", aspect="auto", vmin=0, vmax=largest, interpolation="none"
-    )
-    names = ["first", "second"]
-    strip.set_yticks([0, 1], names)
+    image = strip.imshow(np.stack(weights), cmap=COLOURS, aspect="auto", vmin=0, vmax=largest, interpolation="none")
+    strip.set_yticks([0, 1], ["first", "second"])
+    strip.axhline(0.5, color="white", linewidth=3)
     strip.set(xlabel="feature of the sentence vector")
     strip.set_title(
         f"weight of “{word}” in\nfirst: {in_short(first)}\nsecond: {in_short(second)}", **LITERAL, fontsize=9
@@ -162,17 +164,17 @@ def in_groups(maps: Sequence[Map]) -> list[list[Map]]:
 
 
 def heatmap_side(map_: Map) -> float:
-    return min(LARGEST, max(SMALLEST, CELL * len(map_.labels)))
+    N = len(map_.labels)
+    return max(SMALLEST, min(CELL * N, LARGEST), SMALLEST_CELL * N)
 
 
 def strip_width(map_: Map) -> float:
-    return min(2 * LARGEST, max(2 * SMALLEST, 1.3 * CELL * len(map_.labels)))
+    return 1.6 * heatmap_side(map_)
 
 
-def token_ticks(axis: Any, labels: Sequence[str], *, upright: bool = False) -> None:
-    """A label for every token, smaller if there are many."""
+def token_ticks(axis: Any, labels: Sequence[str], length: float, *, upright: bool = False) -> None:
+    """A label for every token on an axis of this length in inches, small enough to fit."""
     shown = [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
-    size = 9 if len(labels) <= 30 else 7 if len(labels) <= 60 else 5
-    axis.set_ticks(range(len(labels)), shown, fontsize=size, **LITERAL)
+    axis.set_ticks(range(len(labels)), shown, fontsize=min(9, 0.75 * 72 * length / len(labels)), **LITERAL)
     if upright:
         axis.set_tick_params(rotation=90)

@@ -181,4 +181,5 @@ def on_diagonal(blocks_MRRD: np.ndarray) -> np.ndarray:
 
 def in_short(tokens: list[str]) -> str:
     """A block of tokens by its first and last one."""
-    return " ".join(tokens) if len(tokens) < 3 else f"{tokens[0]} … {tokens[-1]}"
+    words = [token.removesuffix(" [UNK]") for token in tokens]
+    return " ".join(words) if len(words) < 3 else f"{words[0]} … {words[-1]}"
