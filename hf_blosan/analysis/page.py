@@ -188,7 +188,9 @@ def demo(arguments: DemoArguments) -> int:
     page = make_page(models)
     gradio = import_gradio()
     # Fonts of the reader's system: the default theme's would be served, others come from Google.
-    theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    theme = gradio.themes.Default(
+        primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
+    )
     settings = {"share": False, "run_history": False, "ssr_mode": False, "footer_links": [], "quiet": True}
     try:
         _, url, _ = page.launch(
