@@ -219,7 +219,7 @@ class TestArrays:
 
     def test_unknown_words_are_shown(self, make, tokenizer):
         (sentence,) = explain(make("wordbag"), tokenizer, "The zebra  and 5 zebras").sentences
-        assert sentence.tokens == ["the", "zebra [UNK]", "and", "5", "zebras [UNK]"]
+        assert sentence.tokens == ["The", "zebra [UNK]", "and", "5", "zebras [UNK]"]
         assert sentence.find("Zebra") == 1
 
     @pytest.mark.parametrize(

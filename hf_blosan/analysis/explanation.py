@@ -31,7 +31,7 @@ class Sentence:
 
     Attributes:
         text: as given.
-        tokens: N tokens; one outside the vocabulary is shown as ``word [UNK]``.
+        tokens: N tokens as written in the text; one outside the vocabulary is ``word [UNK]``.
         maps: by name, those of the context layers first, that of the pooler last.
     """
 
@@ -110,8 +110,9 @@ class Explanation:
         """
         from .figures import DRAW
 
+        options = {"attention": {"columns": columns}}
         return {
-            f"sentence{number}_{kind}": DRAW[kind](maps, columns=columns)
+            f"sentence{number}_{kind}": DRAW[kind](maps, **options.get(kind, {}))
             for number, sentence in enumerate(self.sentences, 1)
             for kind in KINDS
             if (maps := sentence.of_kind(kind))
@@ -252,14 +253,15 @@ def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str
 
 
 def tokens_of(tokenizer: PreTrainedTokenizerBase, encoding: Any, texts: list[str]) -> list[list[str]]:
-    """The tokens of each text, special ones included."""
+    """The tokens of each text as written there; special tokens by their names."""
     ids = encoding["input_ids"][0].long().tolist()
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     if tokenizer.is_fast:
-        for i, name in enumerate(names):
-            if ids[i] == tokenizer.unk_token_id:
-                sentence, (start, end) = encoding.token_to_sequence(0, i), encoding.encodings[0].offsets[i]
-                names[i] = name if sentence is None else f"{texts[sentence][start:end]} {name}"
+        places = zip(encoding.encodings[0].sequence_ids, encoding.encodings[0].offsets, strict=True)
+        for i, (sentence, (start, end)) in enumerate(places):
+            written = "" if sentence is None else texts[sentence][start:end].strip()
+            unknown = f" {names[i]}" if ids[i] == tokenizer.unk_token_id else ""
+            names[i] = written + unknown if written else names[i]
     if len(texts) == 1:
         return [names]
     types = encoding["token_type_ids"][0].long().tolist()

@@ -72,7 +72,7 @@ def draw_attention(maps: Sequence[Map], *, columns: int = 2) -> Figure:
     return figure
 
 
-def draw_gates(maps: Sequence[Map], *, columns: int = 2) -> Figure:
+def draw_gates(maps: Sequence[Map]) -> Figure:
     """A strip for each gate, those over the same tokens or blocks together; 0.5 is white."""
     groups = in_groups(maps)
     width = max(strip_width(group[0]) for group in groups)
@@ -94,7 +94,7 @@ def draw_gates(maps: Sequence[Map], *, columns: int = 2) -> Figure:
     return figure
 
 
-def draw_pooling(maps: Sequence[Map], *, columns: int = 2) -> Figure:
+def draw_pooling(maps: Sequence[Map]) -> Figure:
     """Bars for each map: the weights of the tokens; the line is the weight if all were the same."""
     width = max(strip_width(map_) for map_ in maps)
     figure = new_figure(width + 1.0, 2.4 * len(maps))
