@@ -23,7 +23,8 @@ CELL, SMALLEST_CELL = 0.34, 0.1
 """Inches of a token in the figures of short and of very long sentences."""
 SMALLEST, LARGEST = 2.4, 6.0
 """Inches of a heatmap between them."""
-LONGEST_LABEL = 22
+LETTER, LONGEST_LABEL = 0.08, 22
+"""Inches of a letter of a label, and the letters of the longest one."""
 MOST_NUMBERS = 24
 """Values of a gate are printed for at most this many tokens."""
 
@@ -46,7 +47,8 @@ def draw_attention(maps: Sequence[Map], *, columns: int = 2) -> Figure:
     columns = min(columns, len(maps))
     rows = math.ceil(len(maps) / columns)
     side = max(heatmap_side(map_) for map_ in maps)
-    figure = new_figure(columns * (side + 1.1) + 0.9, rows * (side + 1.3) + 0.4)
+    room = 0.6 + LETTER * max(len(shorten(label)) for map_ in maps for label in map_.labels)
+    figure = new_figure(columns * (side + room) + 1.4, rows * (side + room + 0.3) + 0.4)
     from matplotlib.colors import PowerNorm
     from matplotlib.patches import Patch
 
@@ -89,7 +91,7 @@ def draw_gates(maps: Sequence[Map]) -> Figure:
                 strong = abs(values[row, column] - 0.5) > 0.7 * spread
                 style = {"color": "white" if strong else "black", "fontsize": 8, "ha": "center", "va": "center"}
                 axes.text(column, row, f"{values[row, column]:.2f}".lstrip("0"), **style)
-        axes.set_title(f"{group[0].meaning}; {averaged(group[0])}", fontsize=9, loc="left")
+        axes.set_title(f"{group[0].meaning}\n{averaged(group[0])}", fontsize=9, loc="left")
         figure.colorbar(image, ax=axes, pad=0.02, aspect=8)
     return figure
 
@@ -102,7 +104,7 @@ def draw_pooling(maps: Sequence[Map]) -> Figure:
         values = map_.mean
         axes.bar(range(len(values)), values, color=BAR)
         axes.axhline(values.sum() / len(values), color="0.4", linewidth=0.8, linestyle="--")
-        axes.set_title(f"{map_.title}: {map_.meaning}; {averaged(map_)}", fontsize=9, loc="left")
+        axes.set_title(f"{map_.title}: {map_.meaning}\n{averaged(map_)}", fontsize=9, loc="left")
         axes.set_xlim(-0.6, len(values) - 0.4)
         axes.spines[["top", "right"]].set_visible(False)
         token_ticks(axes.xaxis, map_.labels, width, upright=True)
@@ -172,9 +174,13 @@ def strip_width(map_: Map) -> float:
     return 1.6 * heatmap_side(map_)
 
 
+def shorten(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+
+
 def token_ticks(axis: Any, labels: Sequence[str], length: float, *, upright: bool = False) -> None:
     """A label for every token on an axis of this length in inches, small enough to fit."""
-    shown = [label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…" for label in labels]
-    axis.set_ticks(range(len(labels)), shown, fontsize=min(9, 0.75 * 72 * length / len(labels)), **LITERAL)
+    size = min(9, 0.75 * 72 * length / len(labels))
+    axis.set_ticks(range(len(labels)), [shorten(label) for label in labels], fontsize=size, **LITERAL)
     if upright:
         axis.set_tick_params(rotation=90)

@@ -32,7 +32,7 @@ PAIRS = [
 DEMO_PAIRS = [
     ["the man pushes the cat", "the cat does not push the man"],
     ["the cat pushes the man", "the cat does not push the man"],
-    ["the dog chases the girl in the park", "the girl is chased by the dog"],
+    ["some boys are happy", "all boys are not happy"],
 ]
 EXAMPLES = {
     "trec": QUESTIONS,
@@ -54,6 +54,8 @@ HOW_TO_READ = """
 All values are means over the features, each of which has weights of its own in DiSAN, Bi-BloSAN and MTSA.
 """
 CSS = """
+.figures {display: flex; flex-wrap: wrap; gap: 1rem}
+.figures section {flex: 1 1 400px; min-width: 0}
 .figures img {max-width: 100%; height: auto; margin: 0.4rem 0; background: white}
 .figures h4 {margin: 0.8rem 0 0}
 """
@@ -94,18 +96,17 @@ class Shown:
 
 
 def figures_html(explanation: Explanation, columns: int) -> str:
-    """The figures as images, with a heading for each sentence."""
-    parts, sentence = [], None
+    """The figures as images, the two sentences of a pair side by side."""
+    sections = [""] * len(explanation.sentences)
+    if len(sections) > 1:
+        sections = [f"<h4>{html.escape(sentence.text)}</h4>" for sentence in explanation.sentences]
     for name, figure in explanation.figures(columns=columns).items():
         number, _, kind = name.removeprefix("sentence").partition("_")
-        if number != sentence and len(explanation.sentences) > 1:
-            parts.append(f"<h4>{html.escape(explanation.sentences[int(number) - 1].text)}</h4>")
-        sentence = number
         content = base64.b64encode(draw(figure, "svg")).decode()
-        parts.append(f'<img alt="{kind} of sentence {number}" src="data:image/svg+xml;base64,{content}">')
-    if explanation.note:
-        parts.append(f"<p>{html.escape(explanation.note)}</p>")
-    return f'<div class="figures">{"".join(parts)}</div>'
+        image = f'<img alt="{kind} of sentence {number}" src="data:image/svg+xml;base64,{content}">'
+        sections[int(number) - 1] += image
+    content = "".join(f"<section>{section}</section>" for section in sections)
+    return f'<div class="figures">{content}</div><p>{html.escape(explanation.note)}</p>'
 
 
 def make_page(models: Sequence[Shown]) -> Any:
@@ -118,8 +119,8 @@ def make_page(models: Sequence[Shown]) -> Any:
     if len(counts) > 1:
         one, two = (next(s.name for s in models if num_sentences(s.model) == count) for count in (1, 2))
         raise InputError(f"{one} takes one sentence and {two} compares two; give two models of the same kind")
-    gradio, columns = import_gradio(), 2 if len(models) == 1 else 1
     (count,) = counts
+    gradio, columns = import_gradio(), 2 if count == len(models) == 1 else 1
 
     def answer(*texts: str):
         try:
