@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 
+from ..analysis.arguments import DemoArguments, ExplainArguments
 from ..errors import InputError
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..options import Parser, add_options, read_options
@@ -49,6 +50,10 @@ COMMANDS = {
     ),
     "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
     "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),
+    "explain": Command(
+        "what a model looks at in a sentence or a pair", ExplainArguments, "hf_blosan.analysis.command:explain_text"
+    ),
+    "demo": Command("a web page to try one model or two", DemoArguments, "hf_blosan.analysis.page:demo"),
     "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.cli.adapters:export"),
     "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.cli.adapters:card"),
     "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.cli.adapters:push"),

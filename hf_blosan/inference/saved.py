@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import (
     AutoConfig,
@@ -72,3 +73,15 @@ def file_state(path: Path) -> tuple[int, int]:
     """Size and time of the last change of a file."""
     state = path.stat()
     return state.st_size, state.st_mtime_ns
+
+
+def probabilities_of(config: Any, logits: np.ndarray) -> np.ndarray | None:
+    """Of the labels, (rows, labels), from logits of that shape, as in transformers' text-classification pipeline.
+
+    ``None`` for a regression, whose logits are scores.
+    """
+    if config.problem_type == "regression":
+        return None
+    several = config.problem_type == "multi_label_classification" or config.num_labels == 1
+    logits = torch.from_numpy(logits)
+    return (logits.sigmoid() if several else logits.softmax(-1)).numpy()

@@ -22,7 +22,7 @@ from ..data.rows import Rows
 from ..errors import InputError
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output
-from .saved import file_state, identity, load
+from .saved import file_state, identity, load, probabilities_of
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +73,9 @@ def encode(arguments: EncodeArguments) -> int:
 
 def prediction_columns(config: Any, logits: np.ndarray, probabilities: bool) -> Columns:
     """Columns of predictions from logits (rows, labels), as in transformers' text-classification pipeline."""
-    if config.problem_type == "regression":
+    probability = probabilities_of(config, logits)
+    if probability is None:
         return {"score": logits[:, 0]}
-    logits = torch.from_numpy(logits)
-    several = config.problem_type == "multi_label_classification" or config.num_labels == 1
-    probability = (logits.sigmoid() if several else logits.softmax(-1)).numpy()
     names, best = [config.id2label[i] for i in range(config.num_labels)], probability.argmax(axis=1)
     columns = {"label": [names[i] for i in best], "score": probability.max(axis=1)}
     return columns | (

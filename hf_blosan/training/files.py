@@ -24,13 +24,18 @@ def plain(content: Any) -> Any:
     return content if isinstance(content, (str, int, float, bool, type(None))) else str(content)
 
 
-def write_text(path: str | Path, content: str) -> None:
-    """Write a text file, atomically."""
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file, atomically; its folder is made if there is none."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(content, encoding="utf-8")
+    temporary.write_bytes(content)
     os.replace(temporary, path)
+
+
+def write_text(path: str | Path, content: str) -> None:
+    """Write a text file, atomically."""
+    write_bytes(path, content.encode("utf-8"))
 
 
 def write_json(path: str | Path, content: Any) -> None:

@@ -1,0 +1,49 @@
+"""Options of the commands that look inside a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import InputError
+from ..inference.arguments import MODEL, BenchArguments
+from ..options import option, positional, same_as
+
+MAX_TOKENS = 128
+"""Longest sentence that is explained by default; an attention map grows with its square."""
+
+
+@dataclass
+class ExplainArguments:
+    """Options of ``hf-blosan explain``."""
+
+    model: str = positional(MODEL)
+    text: str = positional("A sentence.")
+    pair: str | None = positional("The second sentence, for a model of pairs.", None)
+    top_tokens: int = option("Tokens to print per sentence, those of the largest weights first.", 10, group="output")
+    output_dir: str | None = option("Folder for figures, explanation.json (feature means) and arrays.npz.")
+    figure_format: Literal["png", "svg", "pdf"] = option("Format of the figures.", "png")
+    max_tokens: int = option("Refuse longer sentences.", MAX_TOKENS, group="computation")
+    cpu: bool = same_as(BenchArguments, "cpu")
+    trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
+
+    def __post_init__(self) -> None:
+        for name in ("top_tokens", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name} is {getattr(self, name)}; it must be more than 0.")
+
+
+@dataclass
+class DemoArguments:
+    """Options of ``hf-blosan demo``."""
+
+    model: str = positional(MODEL)
+    model2: str | None = positional("Another model, shown beside the first.", None)
+    host: str = option("Address to listen on; 0.0.0.0 is every address of this machine.", "127.0.0.1", group="server")
+    port: int | None = option("Port to listen on. Default: the first free one from 7860.")
+    cpu: bool = same_as(BenchArguments, "cpu")
+    trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
+
+    def __post_init__(self) -> None:
+        if self.port is not None and not 0 < self.port < 65536:
+            raise InputError(f"--port is {self.port}; it must be from 1 to 65535.")

@@ -1,0 +1,55 @@
+"""``hf-blosan explain``."""
+
+from __future__ import annotations
+
+from ..inference.saved import load
+from .arguments import ExplainArguments
+from .explanation import Explanation, Sentence, explain
+
+BAR_WIDTH = 30
+
+
+def explain_text(arguments: ExplainArguments) -> int:
+    """Print what a model predicts and the tokens of the largest weights; write figures and arrays; return the status.
+
+    Raises:
+        InputError: the model or the texts cannot be used, or the files not be written.
+    """
+    model, tokenizer = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
+    texts = (arguments.text, arguments.pair)
+    explanation = explain(model, tokenizer, *texts, max_tokens=arguments.max_tokens)
+    files = (
+        explanation.save(arguments.output_dir, figure_format=arguments.figure_format) if arguments.output_dir else []
+    )
+    print(report(explanation, arguments.top_tokens))
+    for path in files:
+        print(f"wrote {path}")
+    return 0
+
+
+def report(explanation: Explanation, top_tokens: int) -> str:
+    """Prediction and tokens as plain text."""
+    parts = [prediction_line(explanation), *(table(sentence, top_tokens) for sentence in explanation.sentences)]
+    return "\n\n".join([*parts, explanation.note] if explanation.note else parts)
+
+
+def prediction_line(explanation: Explanation) -> str:
+    """The labels with their probabilities, the five most probable ones at most, or the score."""
+    if explanation.probabilities is not None:
+        best = list(explanation.probabilities.items())[:5]
+        return "prediction: " + ", ".join(f"{label} {probability:.3f}" for label, probability in best)
+    if explanation.score is not None:
+        return f"predicted score: {explanation.score:.3f}"
+    return "no prediction: an encoder without a head"
+
+
+def table(sentence: Sentence, top_tokens: int) -> str:
+    """The tokens of the largest weights, in order of weight."""
+    weights, tokens = sentence.weights, sentence.tokens
+    order = weights.argsort(kind="stable")[::-1][:top_tokens]
+    width = max(len("token"), *(len(tokens[i]) for i in order))
+    lines = [sentence.text, f"{'place':>5}  {'token':<{width}}  weight ({sentence.pooling.title})"]
+    scale = BAR_WIDTH / max(float(weights.max()), 1e-9)
+    lines += [f"{i + 1:>5}  {tokens[i]:<{width}}  {weights[i]:.3f} {'#' * round(scale * weights[i])}" for i in order]
+    left_out = len(tokens) - len(order)
+    return "\n".join([*lines, f"       {left_out} more tokens"] if left_out else lines)

@@ -1,0 +1,277 @@
+"""``explain``: what a model predicts for a sentence or a pair, and what it looks at."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import InputError
+from ..families import DESCRIPTIONS
+from ..inference.saved import probabilities_of
+from ..training.files import write_bytes, write_json
+from .arguments import MAX_TOKENS
+from .maps import Map, read_maps
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = {"attention": "attention between tokens", "gate": "gates", "pooling": "weights in the sentence vector"}
+"""The kinds of maps, each of which becomes one figure, and what they are called."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """A sentence as the model saw it.
+
+    Attributes:
+        text: as given.
+        tokens: N tokens as written in the text; one outside the vocabulary is ``word [UNK]``.
+        maps: by name, those of the context layers first, that of the pooler last.
+    """
+
+    text: str
+    tokens: list[str]
+    maps: dict[str, Map]
+
+    @property
+    def pooling(self) -> Map:
+        """The weights of the tokens in the sentence vector, (N, hidden_size) or (N, 1)."""
+        return next(reversed(self.maps.values()))
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The importance of the tokens: their weights in the sentence vector averaged over its features, (N,)."""
+        return self.pooling.mean
+
+    def of_kind(self, kind: str) -> list[Map]:
+        """The maps of a kind."""
+        return [map_ for map_ in self.maps.values() if map_.kind == kind]
+
+    def find(self, word: str) -> int:
+        """The first position of a word.
+
+        Raises:
+            InputError: it is not a token of the sentence.
+        """
+        tokens = [token.removesuffix(" [UNK]").lower() for token in self.tokens]
+        if word.lower() not in tokens:
+            raise InputError(f"{word!r} is not a token of {self.text!r}; choose one of {', '.join(self.tokens)}")
+        return tokens.index(word.lower())
+
+    def word_weights(self, word: str) -> np.ndarray:
+        """The weights of a word in the features of the sentence vector (DiSAN Fig. 8), (hidden_size,) or (1,).
+
+        Raises:
+            InputError: it is not a token of the sentence.
+        """
+        return self.pooling.values[self.find(word)]
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What a model predicts for a sentence or a pair, and what it looks at.
+
+    Attributes:
+        model_type: the encoder, as in ``"disan"``.
+        probabilities: of the labels, the most probable one first; ``None`` if the model scores, or only encodes.
+        score: of a regression, else ``None``.
+        sentences: one, or the two of a pair.
+    """
+
+    model_type: str
+    probabilities: dict[str, float] | None
+    score: float | None
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def note(self) -> str:
+        """One sentence on the kinds of maps that the encoder lacks; empty if it has all."""
+        missing = [name for kind, name in KINDS.items() if not self.sentences[0].of_kind(kind)]
+        if not missing:
+            return ""
+        shown = [name for name in KINDS.values() if name not in missing]
+        encoder = f"{self.model_type} ({DESCRIPTIONS.get(self.model_type, 'an encoder of your own')})"
+        return f"{encoder} has no {' and no '.join(missing)}; it has {' and '.join(shown)}."
+
+    def figures(self, *, columns: int = 2) -> dict[str, Figure]:
+        """matplotlib figures of the feature means, by names such as ``"sentence1_attention"``.
+
+        Args:
+            columns: attention maps side by side.
+
+        Raises:
+            InputError: matplotlib is not installed.
+        """
+        from .figures import DRAW
+
+        options = {"attention": {"columns": columns}}
+        return {
+            f"sentence{number}_{kind}": DRAW[kind](maps, **options.get(kind, {}))
+            for number, sentence in enumerate(self.sentences, 1)
+            for kind in KINDS
+            if (maps := sentence.of_kind(kind))
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Prediction, tokens and feature means as JSON types."""
+        return {
+            "model_type": self.model_type,
+            "probabilities": self.probabilities,
+            "score": self.score,
+            "note": self.note,
+            "sentences": [
+                {
+                    "text": sentence.text,
+                    "tokens": sentence.tokens,
+                    "maps": {
+                        name: {
+                            "kind": map_.kind,
+                            "title": map_.title,
+                            "meaning": map_.meaning,
+                            "labels": map_.labels,
+                            "mean": map_.mean.tolist(),
+                        }
+                        for name, map_ in sentence.maps.items()
+                    },
+                }
+                for sentence in self.sentences
+            ],
+        }
+
+    def save(self, folder: str | Path, *, figure_format: str = "png") -> list[Path]:
+        """Write the figures, ``explanation.json`` (:meth:`to_dict`) and ``arrays.npz``; return the paths.
+
+        The arrays have names such as ``sentence1_attention_forward`` and keep all features.
+
+        Raises:
+            InputError: matplotlib is not installed, or the folder cannot be written.
+        """
+        arrays = {
+            f"sentence{number}_{name}": map_.values
+            for number, sentence in enumerate(self.sentences, 1)
+            for name, map_ in sentence.maps.items()
+        }
+        files = {f"{name}.{figure_format}": draw(figure, figure_format) for name, figure in self.figures().items()}
+        content = io.BytesIO()
+        np.savez_compressed(content, **arrays)
+        files["arrays.npz"] = content.getvalue()
+        try:
+            for name, content in files.items():
+                write_bytes(Path(folder) / name, content)
+            write_json(Path(folder) / "explanation.json", self.to_dict())
+        except OSError as error:
+            raise InputError(f"{folder} cannot be written ({error.strerror}); give another folder") from error
+        return [Path(folder) / name for name in (*files, "explanation.json")]
+
+
+def draw(figure: Figure, figure_format: str) -> bytes:
+    """A figure as a file."""
+    content = io.BytesIO()
+    figure.savefig(content, format=figure_format)
+    return content.getvalue()
+
+
+def explain(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    pair: str | None = None,
+    *,
+    max_tokens: int = MAX_TOKENS,
+) -> Explanation:
+    """What a model predicts for a sentence or a pair, and what it looks at, without dropout.
+
+    Args:
+        model: any model of this package, with a head or without.
+        tokenizer: its tokenizer.
+        text: a sentence.
+        pair: the second sentence, for a model of pairs.
+        max_tokens: refuse longer sentences, because attention maps grow with the square of the length.
+
+    Raises:
+        InputError: a text is empty or too long, there is one text too many or too few, or the model is of another
+            package.
+    """
+    texts = check_texts(model, text, pair)
+    encoding = tokenizer(*texts, return_tensors="pt", padding=False, verbose=False)
+    sentences = tokens_of(tokenizer, encoding, texts)
+    for text, tokens in zip(texts, sentences, strict=True):
+        if not tokens:
+            raise InputError(f"{text!r} has no tokens; give a sentence with words")
+        if len(tokens) > max_tokens:
+            raise InputError(
+                f"the sentence {' '.join(text.split())[:30]!r}... has {len(tokens)} tokens, {max_tokens} are allowed; "
+                "shorten it, or increase max_tokens"
+            )
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            options = {"output_attentions": True, "return_dict": True}
+            output = model.eval()(**encoding.to(model.device), **options)
+    finally:
+        model.train(was_training)
+    predicted = predict(model.config, output.logits.float().cpu().numpy()) if "logits" in output else {}
+    return Explanation(
+        model_type=model.config.model_type,
+        probabilities=predicted.get("probabilities"),
+        score=predicted.get("score"),
+        sentences=tuple(
+            Sentence(text, tokens, {map_.name: map_ for map_ in read_maps(model.config, output, row, tokens)})
+            for row, (text, tokens) in enumerate(zip(texts, sentences, strict=True))
+        ),
+    )
+
+
+def num_sentences(model: PreTrainedModel) -> int:
+    """How many sentences the model takes: an encoder without a head takes one."""
+    return getattr(model.config, "num_sentences", 1) if hasattr(model, "classifier") else 1
+
+
+def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str]:
+    """The texts, as many as the model takes; raises InputError otherwise."""
+    if not hasattr(model.config, "embedding_trainable"):
+        raise InputError(
+            f"{type(model).__name__} is not a model of this package; give one of {', '.join(DESCRIPTIONS)}"
+        )
+    texts, count = [text] if pair is None else [text, pair], num_sentences(model)
+    for given in texts:
+        if not isinstance(given, str):
+            raise InputError(f"a text is {given!r}; give one sentence as a string")
+    if len(texts) != count:
+        takes = "takes one sentence, but two are given; leave out" if count == 1 else "compares two sentences; give"
+        raise InputError(f"the model {takes} the second one")
+    for number, given in enumerate(texts, 1):
+        if not given.strip():
+            raise InputError(f"{'the text' if count == 1 else f'sentence {number}'} is empty; give some words")
+    return texts
+
+
+def tokens_of(tokenizer: PreTrainedTokenizerBase, encoding: Any, texts: list[str]) -> list[list[str]]:
+    """The tokens of each text as written there; special tokens by their names."""
+    ids = encoding["input_ids"][0].long().tolist()
+    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
+    if tokenizer.is_fast:
+        places = zip(encoding.encodings[0].sequence_ids, encoding.encodings[0].offsets, strict=True)
+        for i, (sentence, (start, end)) in enumerate(places):
+            written = "" if sentence is None else texts[sentence][start:end].strip()
+            unknown = f" {names[i]}" if ids[i] == tokenizer.unk_token_id else ""
+            names[i] = written + unknown if written else names[i]
+    if len(texts) == 1:
+        return [names]
+    types = encoding["token_type_ids"][0].long().tolist()
+    return [[name for name, type_ in zip(names, types, strict=True) if type_ == row] for row in (0, 1)]
+
+
+def predict(config: Any, logits: np.ndarray) -> dict[str, Any]:
+    """The entries ``probabilities`` or ``score`` of an explanation, from logits (1, labels)."""
+    values = probabilities_of(config, logits)
+    if values is None:
+        return {"score": float(logits[0, 0])}
+    order = values[0].argsort()[::-1]
+    return {"probabilities": {config.id2label[int(i)]: float(values[0, i]) for i in order}}

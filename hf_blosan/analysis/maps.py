@@ -1,0 +1,185 @@
+"""The attention weights and gates of one sentence, read from the output of each encoder and freed from padding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+KEY = "weight of the key"
+ITSELF = "share of the token itself, the rest is its context"
+CONTEXT = "share of the context, the rest is the token itself"
+BLOCK_ITSELF = "share of the block itself, the rest is the other blocks"
+BLOCK_CONTEXT = "share of the other blocks, the rest is the block itself"
+POOLED = {
+    "source2token": "weight in the sentence vector",
+    "additive": "weight in the sentence vector",
+    "max": "share of the sentence vector's features taken from the window that starts here",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """Weights or gates over the tokens, or blocks of tokens, of a sentence.
+
+    Attributes:
+        kind: ``"attention"``, ``"gate"`` or ``"pooling"``.
+        title: as in ``"attention, forward"``.
+        meaning: what a value says.
+        values: float32; attention (query, key, feature), 0 where the query does not see the key; a gate (token,
+            feature), between 0 and 1; pooling (token, feature). There is one feature where all share a weight.
+        labels: the tokens or blocks.
+    """
+
+    kind: Literal["attention", "gate", "pooling"]
+    title: str
+    meaning: str
+    values: np.ndarray
+    labels: list[str]
+
+    @property
+    def name(self) -> str:
+        """The title as an identifier, as in ``"attention_forward"``."""
+        return re.sub(r"\W+", "_", self.title)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean over the features: (query, key) or (token,)."""
+        return self.values.mean(axis=-1)
+
+    @property
+    def hidden(self) -> np.ndarray:
+        """Attention only, (query, key): whether order mask, window or block hide the key from the query."""
+        return ~self.values.any(axis=-1)
+
+
+def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map]:
+    """The maps of one row of a model's output with ``output_attentions=True``, context layers first, then the pooler.
+
+    Args:
+        config: of the model.
+        output: of the model, whose row holds the sentence's tokens first, then padding.
+        row: which row of the maps.
+        tokens: the N tokens of the sentence.
+    """
+    attentions, gates = ([in_numpy(x[row]) for x in maps or ()] for maps in (output.attentions, output.gates))
+    read = READERS.get(config.model_type)
+    found = []
+    if read and (attentions or gates):
+        layers = config.num_hidden_layers
+        for layer in range(layers):
+            parts = (maps[len(maps) * layer // layers :][: len(maps) // layers] for maps in (attentions, gates))
+            for kind, title, meaning, values, labels in read(config, *parts, tokens):
+                title += f", layer {layer + 1}" if layers > 1 else ""
+                found.append(Map(kind, title, meaning, values, labels))
+    pooled = in_numpy(output.pooler_attentions[row, : len(tokens)])
+    title = config.pooling if config.pooling == "source2token" else f"{config.pooling} pooling"
+    return [*found, Map("pooling", title, POOLED[config.pooling], pooled, tokens)]
+
+
+Part = tuple[str, str, str, np.ndarray, list[str]]
+"""The fields of a Map."""
+
+
+def read_disan(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+    """Attention (2, N, N, D) and gates (2, N, D) of both directions (DiSAN Eq. 15-20)."""
+    N = len(tokens)
+    names = with_windows(numbered(config.directions), config.windows)
+    for name, weights in zip(names, attentions[0], strict=True):
+        yield "attention", f"attention, {name}", KEY, weights[:N, :N], tokens
+    for name, gate in zip(names, gates[0], strict=True):
+        yield "gate", f"gate, {name}", ITSELF, gate[:N], tokens
+
+
+def read_biblosan(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+    """Attention in blocks (2, M, R, R, D), of block vectors (2, M, R, D), between blocks (2, M, M, D), and gates."""
+    N, R = len(tokens), config.block_length
+    edges = [*range(0, N, R), N]
+    M, names = len(edges) - 1, numbered(config.directions)
+    blocks = [in_short(tokens[start:end]) for start, end in pairwise(edges)]
+    for name, weights in zip(names, attentions[0], strict=True):
+        yield "attention", f"attention in blocks, {name}", KEY, on_diagonal(weights[:M])[:N, :N], tokens
+    if config.fuse_global:
+        for name, weights in zip(names, attentions[2], strict=True):
+            yield "attention", f"attention between blocks, {name}", KEY, weights[:M, :M], blocks
+        of_itself = BLOCK_ITSELF if config.formulation == "released" else BLOCK_CONTEXT
+        for name, gate in zip(names, gates[0], strict=True):
+            yield "gate", f"gate of blocks, {name}", of_itself, gate[:M], blocks
+    for name, gate in zip(names, gates[-1], strict=True):
+        yield "gate", f"gate, {name}", CONTEXT, gate[:N], tokens
+    if config.fuse_global:
+        for name, weights in zip(names, attentions[1], strict=True):
+            flat = weights.reshape(-1, weights.shape[-1])[:N]
+            yield "pooling", f"block vectors, {name}", "weight in the vector of its block", flat, tokens
+
+
+def read_mtsa(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+    """Attention (H, N, N, D) and, if there are any, gates (H, N, D) of the heads (MTSA Eq. 7-13)."""
+    N, heads = len(tokens), config.num_heads
+    directions, windows = (
+        [value for value in values for _ in range(heads // len(values))]
+        for values in (config.directions, config.windows or [None])
+    )
+    names = with_windows([f"head {i + 1} {direction}" for i, direction in enumerate(directions)], windows)
+    for name, weights in zip(names, attentions[0], strict=True):
+        yield "attention", f"attention, {name}", KEY, weights[:N, :N], tokens
+    for gate_of_heads in gates:
+        for name, gate in zip(names, gate_of_heads, strict=True):
+            yield "gate", f"gate, {name}", ITSELF, gate[:N], tokens
+
+
+def read_multihead(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+    """Attention (H, N, N): one weight for all features of a head."""
+    N = len(tokens)
+    for head, weights in enumerate(attentions[0], 1):
+        yield "attention", f"attention, head {head}", KEY, weights[:N, :N, None], tokens
+
+
+def read_textcnn(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+    """The gates (N, hidden_size) of a hierarchical CNN."""
+    yield "gate", "gate", "share of the convolution's result that passes", gates[0][: len(tokens)], tokens
+
+
+READERS = {
+    "disan": read_disan,
+    "biblosan": read_biblosan,
+    "mtsa": read_mtsa,
+    "multihead": read_multihead,
+    "textcnn": read_textcnn,
+}
+"""What reads the attention and gates of a layer, by model type; the other encoders have none."""
+
+
+def in_numpy(x: Any) -> np.ndarray:
+    return x.detach().float().cpu().numpy()
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """Names, numbered where they are not all different."""
+    different = len(set(names)) == len(names)
+    return list(names) if different else [f"{name} {i}" for i, name in enumerate(names, 1)]
+
+
+def with_windows(names: list[str], windows: Sequence[int | None] | None) -> list[str]:
+    """Names that also say how far a token sees."""
+    if windows is None:
+        return names
+    return [n if w is None else f"{n} within {w}" for n, w in zip(names, windows, strict=True)]
+
+
+def on_diagonal(blocks_MRRD: np.ndarray) -> np.ndarray:
+    """(M, R, R, D) -> (M R, M R, D), 0 outside the blocks."""
+    M, R, _, D = blocks_MRRD.shape
+    whole = np.zeros((M, R, M, R, D), dtype=blocks_MRRD.dtype)
+    whole[np.arange(M), :, np.arange(M)] = blocks_MRRD
+    return whole.reshape(M * R, M * R, D)
+
+
+def in_short(tokens: list[str]) -> str:
+    """A block of tokens by its first and last one."""
+    words = [token.removesuffix(" [UNK]") for token in tokens]
+    return " ".join(words) if len(words) < 3 else f"{words[0]} … {words[-1]}"

@@ -1,0 +1,210 @@
+"""``hf-blosan demo``: a web page that shows what models predict for a sentence or a pair, and what they look at."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import InputError
+from ..hub.model_card import ENCODER_NAMES
+from ..inference.saved import load
+from .arguments import DemoArguments
+from .explanation import Explanation, draw, explain, num_sentences
+
+QUESTIONS = ["Who wrote Hamlet ?", "How far is it from Denver to Aspen ?", "What does the acronym NASA stand for ?"]
+OPINIONS = [
+    "The plot is thin , but the actors save the film .",
+    "It is not a bad film at all .",
+    "A film with everything but a story .",
+]
+PAIRS = [
+    ["A man is playing a guitar .", "A man is not playing a guitar ."],
+    ["A dog is chasing a man .", "A man is chasing a dog ."],
+    ["Two children play in the park .", "Some kids are outside ."],
+]
+DEMO_PAIRS = [
+    ["the man pushes the cat", "the cat does not push the man"],
+    ["the cat pushes the man", "the cat does not push the man"],
+    ["some boys are happy", "all boys are not happy"],
+]
+EXAMPLES = {
+    "trec": QUESTIONS,
+    "trec_fine": QUESTIONS,
+    "demo": DEMO_PAIRS,
+    "demo_relatedness": DEMO_PAIRS,
+    **dict.fromkeys(("sst2", "sst5", "glue_sst2", "mr", "cr"), OPINIONS),
+}
+"""Examples to click, by the task of the model."""
+OTHER_EXAMPLES = {1: [QUESTIONS[0], *OPINIONS[:2]], 2: PAIRS}
+"""Those for all other tasks, by the number of sentences."""
+
+HOW_TO_READ = """
+- **Attention**: a row is a token that looks, a column a token that is looked at; the weights of a row sum to 1. Grey
+  is hidden: *forward* looks at earlier tokens, *backward* at later ones.
+- **Gates** mix a token's own vector with what it gathered from its context.
+- **Sentence vector**: how much each token contributes to it. The dashed line is an equal share.
+
+All values are means over the features, each of which has weights of its own in DiSAN, Bi-BloSAN and MTSA.
+"""
+CSS = """
+.figures {display: flex; flex-wrap: wrap; gap: 1rem}
+.figures section {flex: 1 1 400px; min-width: 0}
+.figures img {max-width: 100%; height: auto; margin: 0.4rem 0; background: white}
+.figures h4 {margin: 0.8rem 0 0}
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A model of the page."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def title(self) -> str:
+        """Name and encoder."""
+        encoder = self.model.config.model_type
+        return f"{self.name} ({ENCODER_NAMES.get(encoder, encoder)})"
+
+    @property
+    def has_head(self) -> bool:
+        return hasattr(self.model, "classifier")
+
+    def answer(self, texts: Sequence[str], *, columns: int = 2) -> tuple[dict[str, float] | str, str]:
+        """Prediction and figures, as values of a label and an HTML component.
+
+        Raises:
+            InputError: a text cannot be used.
+        """
+        explanation = explain(self.model, self.tokenizer, *texts)
+        if explanation.probabilities is not None:
+            label = explanation.probabilities
+        elif explanation.score is not None:
+            label = f"{explanation.score:.2f}"
+        else:
+            label = ""
+        return label, figures_html(explanation, columns)
+
+
+def figures_html(explanation: Explanation, columns: int) -> str:
+    """The figures as images, the two sentences of a pair side by side."""
+    sections = [""] * len(explanation.sentences)
+    if len(sections) > 1:
+        sections = [f"<h4>{html.escape(sentence.text)}</h4>" for sentence in explanation.sentences]
+    for name, figure in explanation.figures(columns=columns).items():
+        number, _, kind = name.removeprefix("sentence").partition("_")
+        content = base64.b64encode(draw(figure, "svg")).decode()
+        image = f'<img alt="{kind} of sentence {number}" src="data:image/svg+xml;base64,{content}">'
+        sections[int(number) - 1] += image
+    content = "".join(f"<section>{section}</section>" for section in sections)
+    return f'<div class="figures">{content}</div><p>{html.escape(explanation.note)}</p>'
+
+
+def make_page(models: Sequence[Shown]) -> Any:
+    """The page, a ``gradio.Blocks``, with the models side by side.
+
+    Raises:
+        InputError: Gradio is not installed, or one model takes a sentence and another a pair.
+    """
+    counts = {num_sentences(shown.model) for shown in models}
+    if len(counts) > 1:
+        one, two = (next(s.name for s in models if num_sentences(s.model) == count) for count in (1, 2))
+        raise InputError(f"{one} takes one sentence and {two} compares two; give two models of the same kind")
+    (count,) = counts
+    gradio, columns = import_gradio(), 2 if count == len(models) == 1 else 1
+
+    def answer(*texts: str):
+        try:
+            values = [value for shown in models for value in shown.answer(texts, columns=columns)]
+        except InputError as error:
+            text = f"<strong>{html.escape(str(error))}</strong>"
+            return gradio.update(value=text, visible=True), *[None] * len(results)
+        return gradio.update(visible=False), *values
+
+    names = ["Sentence"] if count == 1 else ["First sentence", "Second sentence"]
+    boxes = [gradio.Textbox(label=name, elem_id=f"text{i}", render=False) for i, name in enumerate(names, 1)]
+    message = gradio.Markdown(visible=False, elem_id="message", render=False)
+    results = []
+    for number, shown in enumerate(models, 1):
+        label = f"{shown.name}: {'prediction' if shown.has_head else 'an encoder, which predicts nothing'}"
+        results.append(gradio.Label(label=label, num_top_classes=5, elem_id=f"prediction{number}", render=False))
+        results.append(gradio.HTML(elem_id=f"figures{number}", render=False))
+    event = {"fn": answer, "inputs": boxes, "outputs": [message, *results]}
+
+    with gradio.Blocks(title="hf_blosan", analytics_enabled=False) as page:
+        gradio.Markdown(f"## {' and '.join(shown.title for shown in models)}")
+        with gradio.Row():
+            for box in boxes:
+                box.render()
+        button = gradio.Button("Show", variant="primary", elem_id="show")
+        gradio.Examples(examples_for(models[0].model), **event, run_on_click=True, cache_examples=False)
+        message.render()
+        with gradio.Row():
+            for prediction, figures in zip(results[::2], results[1::2], strict=True):
+                with gradio.Column(min_width=360):
+                    prediction.render()
+                    figures.render()
+        with gradio.Accordion("How to read the figures", open=False):
+            gradio.Markdown(HOW_TO_READ)
+        for submitted in (button.click, *(box.submit for box in boxes)):
+            submitted(**event, api_visibility="private")
+    return page
+
+
+def examples_for(model: PreTrainedModel) -> list[list[str]]:
+    """Examples to click, one row of texts each."""
+    count = num_sentences(model)
+    rows = EXAMPLES.get(getattr(model.config, "finetuning_task", None) or "", OTHER_EXAMPLES[count])
+    return [([row] if isinstance(row, str) else row)[:count] for row in rows]
+
+
+def import_gradio() -> Any:
+    """Gradio, which is not to report anything to anybody; raises InputError if it is not installed."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    try:
+        import gradio
+    except ImportError as error:
+        raise InputError("the page needs Gradio; pip install hf_blosan[demo]") from error
+    return gradio
+
+
+def demo(arguments: DemoArguments) -> int:
+    """Serve the page until it is interrupted; return the exit status.
+
+    Raises:
+        InputError: a model cannot be used, Gradio is not installed, or the address or port cannot be used.
+    """
+    options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
+    names = [name for name in (arguments.model, arguments.model2) if name]
+    models = [Shown(Path(name).name, *load(name, None, **options)) for name in names]
+    page = make_page(models)
+    gradio = import_gradio()
+    # Fonts of the reader's system: the default theme's would be served, others come from Google.
+    theme = gradio.themes.Default(
+        primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
+    )
+    settings = {"share": False, "run_history": False, "ssr_mode": False, "footer_links": [], "quiet": True}
+    try:
+        _, url, _ = page.launch(
+            server_name=arguments.host,
+            server_port=arguments.port,
+            theme=theme,
+            css=CSS,
+            prevent_thread_lock=True,
+            **settings,
+        )
+    except OSError as error:
+        place = arguments.host if arguments.port is None else f"{arguments.host}:{arguments.port}"
+        raise InputError(f"{place} cannot be listened on ({error}); give another --host or --port") from error
+    print(f"{url} (Ctrl-C ends it)", flush=True)
+    page.block_thread()
+    return 0
