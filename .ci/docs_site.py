@@ -81,9 +81,20 @@ def command_help() -> str:
     return "\n".join(texts)
 
 
-class PlainRoles(griffe.Extension):
-    """Sphinx's roles in docstrings, ``:func:`name```, as plain code."""
+class Docstrings(griffe.Extension):
+    """Sphinx's roles, ``:func:`name```, as plain code; configurations and options as dataclasses with defaults."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs) -> None:
         if obj.docstring:
             obj.docstring.value = re.sub(r":\w+:`([^`]+)`", r"`\1`", obj.docstring.value)
+
+    def on_class_members(self, *, cls: griffe.Class, **kwargs) -> None:
+        for decorator in cls.decorators:
+            if str(decorator.value) == "strict":  # huggingface_hub's, which makes a dataclass
+                decorator.value = griffe.ExprName("dataclasses.dataclass")
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs) -> None:
+        value = attr.value
+        if isinstance(value, griffe.ExprCall) and str(value.function) == "option":
+            defaults = [argument for argument in value.arguments[1:] if not isinstance(argument, griffe.ExprKeyword)]
+            attr.value = defaults[0] if defaults else "None"

@@ -42,6 +42,7 @@ NOT_RUN = {
 """Pages whose Python blocks are not run here, and why."""
 
 COMMANDS_NOT_RUN = {
+    "git clone": "needs the network",
     "pip install": "installs packages; `make wheel` installs the package itself",
     "make ": "the commands of continuous integration",
     "--hub_model_id": "needs an account on the Hub; tests/test_upload.py uploads to a Hub of its own",
