@@ -5,6 +5,7 @@ equations are blocks of LaTeX, which GitHub shows. Here these become addresses, 
 """
 
 import io
+import os
 import re
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -48,7 +49,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         for text in parts[::2]
     ]
     parts[1::2] = [equation(code) for code in parts[1::2]]
-    return "".join(parts).replace("<!-- hf-blosan --help -->", command_help())
+    marker = "<!-- hf-blosan --help -->"
+    return "".join(command_help() if part == marker else part for part in re.split(f"({marker})", "".join(parts)))
 
 
 def target(source: str, page: str, link: str) -> str:
@@ -72,6 +74,7 @@ def command_help() -> str:
     """The help of every command."""
     from hf_blosan.cli import COMMANDS, make_parser
 
+    os.environ["COLUMNS"] = "100"
     (commands,) = make_parser()._subparsers._group_actions
     texts = []
     for name in COMMANDS:
@@ -95,6 +98,10 @@ class Docstrings(griffe.Extension):
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs) -> None:
         value = attr.value
-        if isinstance(value, griffe.ExprCall) and str(value.function) == "option":
-            defaults = [argument for argument in value.arguments[1:] if not isinstance(argument, griffe.ExprKeyword)]
-            attr.value = defaults[0] if defaults else "None"
+        if not isinstance(value, griffe.ExprCall):
+            return
+        keywords = {x.name: x.value for x in value.arguments if isinstance(x, griffe.ExprKeyword)}
+        if str(value.function) == "option":  # option("help", default)
+            attr.value = next((x for x in value.arguments[1:] if not isinstance(x, griffe.ExprKeyword)), "None")
+        elif isinstance(factory := keywords.get("default_factory"), griffe.ExprLambda):
+            attr.value = factory.body

@@ -161,7 +161,7 @@ def test_the_site_is_built_and_needs_no_other_host(tmp_path):
         assert not [url for url in loaded if re.match(r"(https?:)?//", url)], path
         assert ":func:" not in html and ":class:" not in html, path
         shown += html.count("<math ")
-    assert shown >= 15
+    assert shown == sum(len(blocks(page, "math")) for page in PAGES)
     for path in tmp_path.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", path.read_text(encoding="utf-8")), path
     options = (tmp_path / "command_line" / "index.html").read_text(encoding="utf-8")
