@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
 
-.PHONY: test test-all demo benchmark wheel lint format clean
+.PHONY: test test-all demo docs benchmark wheel lint format clean
 
 # torch comes first: the kernels are compiled against the torch that is installed, in the environment itself.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -37,6 +37,9 @@ test-all: lint $(VENV)/.compiled $(VENV)/.quantization
 demo: $(VENV)/.compiled
 	$(BIN)/python examples/demo.py
 
+docs: $(VENV)/.installed
+	$(BIN)/mkdocs build --strict
+
 benchmark: $(VENV)/.compiled
 	$(BIN)/python -m benchmarks.run --shapes targets --output benchmarks/reports/cpu_targets.json
 	$(BIN)/python -m benchmarks.report benchmarks/reports/cpu_targets.json
@@ -51,4 +54,4 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) *.egg-info build dist .pytest_cache .ruff_cache hf_blosan/kernels/*.so
+	rm -rf $(VENV) *.egg-info build dist site .pytest_cache .ruff_cache hf_blosan/kernels/*.so

@@ -1,4 +1,6 @@
-"""Compiles hf_blosan/kernels/csrc into the library of CPU operators; everything else stands in pyproject.toml.
+"""Compiles hf_blosan/kernels/csrc into the library of CPU operators, and makes the README into the description.
+
+Everything else is in pyproject.toml.
 
 The library talks to torch through its stable ABI and to Python not at all, so that one build serves every Python and
 every torch from 2.10 on. It is built against the torch of the environment the package is installed into, never against
@@ -9,6 +11,7 @@ it and computes in plain torch.
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import site
@@ -153,7 +156,17 @@ class Wheel(bdist_wheel):
         return super().get_tag() if built else ("py3", "none", "any")
 
 
+def description() -> str:
+    """The README with links that also work on the page of the package index."""
+    repository = "https://github.com/hf-blosan/hf_blosan"
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"(!\[[^]]*\]\()(?!\w+:)", rf"\g<1>{repository}/raw/main/", text)
+    return re.sub(r"(\]\()(?!\w+:|#)", rf"\g<1>{repository}/blob/main/", text)
+
+
 setup(
+    long_description=description(),
+    long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
             "hf_blosan.kernels._csrc",

@@ -1,18 +1,20 @@
-"""The how-tos in docs/ hold: what they print makes an encoder and a task, and what they name is there."""
+"""The pages hold: what they print makes an encoder and a task, what they name is there, and the site can be built."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from pages import PAGES, ROOT, anchors, blocks, links, text_of
 from small_data import WORDS, question_rows, write_rows
 
-ROOT = Path(__file__).resolve().parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
-READABLE = [*DOCS, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "hf_blosan" / "kernels" / "README.md"]
+import hf_blosan
 
 USE = """
 import sys
@@ -40,15 +42,18 @@ assert trained.config.auto_map["AutoModel"] == "modeling_toy.ToyModel"
 again = AutoModelForSequenceClassification.from_pretrained(folder / "again").eval()
 assert torch.equal(trained(ids).logits, again(ids).logits)
 """
+LANGUAGES = ("bash", "python", "diff", "csv", "text", "math", "bibtex")
+REPOSITORY = "https://github.com/hf-blosan/hf_blosan"
+API_PAGES = [page for page in PAGES if page.startswith("docs/api/")]
 
 
-def blocks(page: str, language: str) -> list[tuple[str, str]]:
-    """The code blocks of a page in a language, each with the last path named before it."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+def named_blocks(page: str, language: str) -> list[tuple[str, str]]:
+    """The blocks of code of a page in a language, each with the last path named before it."""
     found = []
-    for block in re.finditer(rf"```{language}\n(.*?)```", text, re.DOTALL):
-        *_, path = re.findall(r"`([\w./]+\.py)`", text[: block.start()])
-        found.append((path, block[1]))
+    for block in blocks(page, language):
+        before = "".join(text_of(page).splitlines(keepends=True)[: block.line - 1])
+        *_, path = re.findall(r"`([\w./]+\.py)`", before)
+        found.append((path, block.code))
     return found
 
 
@@ -65,13 +70,13 @@ def apply_diff(file: Path, diff: str) -> None:
 def test_an_encoder_and_a_task_are_added_as_the_pages_say(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", "csrc")
     shutil.copytree(ROOT / "hf_blosan", tmp_path / "hf_blosan", ignore=ignored)
-    new_files = blocks("add_an_encoder.md", "python")
-    edits = blocks("add_an_encoder.md", "diff")
+    new_files = named_blocks("docs/add_an_encoder.md", "python")
+    edits = named_blocks("docs/add_an_encoder.md", "diff")
     assert len(new_files) == len(edits) == 2
     for path, code in new_files:
         assert not (tmp_path / path).exists()
         (tmp_path / path).write_text(code, encoding="utf-8")
-    for path, diff in edits + blocks("add_a_task.md", "diff"):
+    for path, diff in edits + named_blocks("docs/add_a_task.md", "diff"):
         apply_diff(tmp_path / path, diff)
 
     moods = {"bad": WORDS["animal"], "good": WORDS["colour"]}
@@ -86,22 +91,78 @@ def test_an_encoder_and_a_task_are_added_as_the_pages_say(tmp_path):
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES)
 def test_places_in_tables_exist(page):
     """A row `file` | `place` | ... names a text that occurs in the file."""
-    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows
-    for path, place in rows:
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", text_of(page), re.MULTILINE)
+    tables = len(re.findall(r"^\| file \| place \|", text_of(page), re.MULTILINE))
+    assert len(rows) >= tables
+    for path, place in rows if tables else ():
         assert place.replace("\\|", "|") in (ROOT / path).read_text(encoding="utf-8"), f"{path}: {place}"
 
 
-@pytest.mark.parametrize("page", READABLE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_that_are_named_exist(page):
-    """Paths from the root in backticks, and links to files."""
-    text = page.read_text(encoding="utf-8")
-    made_by_the_reader = {path for path, _ in blocks("add_an_encoder.md", "python")}
-    named = set(re.findall(r"`((?:hf_blosan|tests|benchmarks|docs|examples)/[\w./]*\w\.\w+)`", text))
-    missing = [path for path in named - made_by_the_reader if not (ROOT / path).exists()]
-    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
-    missing += [link for link in links if not (page.parent / link).exists()]
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_links(page):
+    """Paths from the root in backticks are there, and so are the files and headings that links lead to."""
+    made_by_the_reader = {path for path, _ in named_blocks("docs/add_an_encoder.md", "python")}
+    named = set(re.findall(r"`((?:hf_blosan|tests|benchmarks|docs|examples|results)/[\w./]*\w\.\w+)`", text_of(page)))
+    missing = {path for path in named - made_by_the_reader if "NAME" not in path and not (ROOT / path).exists()}
+    for link in links(page):
+        url = urlsplit(link)
+        if url.scheme:
+            assert url.scheme == "https" and re.fullmatch(r"[\w-]+(\.[\w-]+)+", url.netloc), link
+            assert url.netloc != "arxiv.org" or re.fullmatch(r"/abs/\d{4}\.\d{5}", url.path), link
+            continue
+        target = (ROOT / page).parent.joinpath(url.path).resolve() if url.path else ROOT / page
+        if not target.exists() or not target.is_relative_to(ROOT):
+            missing.add(link)
+        elif url.fragment and url.fragment not in anchors(target.relative_to(ROOT).as_posix()):
+            missing.add(link)
     assert not missing
+
+
+def test_every_block_has_a_language():
+    for page in PAGES:
+        assert text_of(page).count("```") == 2 * len(blocks(page)), page
+        for block in blocks(page):
+            assert block.language in LANGUAGES, block
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_the_reference_is_complete():
+    """Everything that the package exports is described, and everything that is described is there."""
+    text = "\n".join(text_of(page) for page in API_PAGES)
+    described = set(re.findall(r"^::: ([\w.]+)", text, re.MULTILINE))
+    for name in described:
+        module, _, member = name.rpartition(".")
+        assert getattr(import_module(module), member).__doc__, name
+    last_names = {name.rpartition(".")[2] for name in described} | set(re.findall(r"`(\w+)`", text))
+    for module in ("functional", "training", "data", "hub", "analysis"):
+        assert set(import_module(f"hf_blosan.{module}").__all__) <= last_names, module
+    assert set(hf_blosan.__all__) <= last_names
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("mkdocstrings"), reason="the site needs pip install hf_blosan[docs]")
+def test_the_site_is_built_and_needs_no_other_host(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert {path.name for path in tmp_path.iterdir()} >= {"index.html", "getting_started", "api", "kernels"}
+    shown = 0
+    for path in tmp_path.rglob("*.html"):
+        html = path.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?([^\"'\s>]+)", html)
+        sheets = re.findall(r"<link\b[^>]*rel=[\"']?(?:stylesheet|preconnect|preload|icon)\b[^>]*>", html)
+        loaded += [re.search(r"href=[\"']?([^\"'\s>]+)", sheet)[1] for sheet in sheets]
+        assert not [url for url in loaded if re.match(r"(https?:)?//", url)], path
+        assert ":func:" not in html and ":class:" not in html, path
+        shown += html.count("<math ")
+    assert shown == sum(len(blocks(page, "math")) for page in PAGES)
+    for path in tmp_path.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", path.read_text(encoding="utf-8")), path
+    options = (tmp_path / "command_line" / "index.html").read_text(encoding="utf-8")
+    assert "--early_stopping_patience" in options and "hf-blosan push FOLDER" in options

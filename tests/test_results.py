@@ -16,21 +16,30 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 IN_TABLES = sorted((ROOT / "results").glob("*/*.json"))
 FOLDERS = sorted({path.parent for path in IN_TABLES})
-ROWS = re.findall(r"^\| .*\[\w+\]\(results/(\w+)\.json\).*$", (ROOT / "README.md").read_text(), re.MULTILINE)
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| .*\[\w+\]\(\.\./results/(\w+)\.json\).*$", PAGE, re.MULTILINE)
 
 
-def test_every_record_is_in_the_readme():
+def test_every_record_is_on_the_page():
     assert RECORDS and sorted(ROWS) == [path.stem for path in RECORDS]
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_readme_shows_the_figures_of_the_record(path):
+def test_the_page_shows_the_figures_of_the_record(path):
     run = json.loads(path.read_text())
-    (row,) = [line for line in (ROOT / "README.md").read_text().splitlines() if f"(results/{path.name})" in line]
+    (row,) = [line for line in PAGE.splitlines() if f"(../results/{path.name})" in line]
     figures = {name: value for name, value in run["figures"].items() if name.startswith("test_")}
     assert figures
     for value in figures.values():
         assert re.search(rf"\b{value:.4f}\b", row), f"{path.stem}: {value:.4f} is not in {row}"
+
+
+def test_figures_in_the_readme_are_those_of_the_records_they_link_to():
+    linked = re.findall(r"\[([\d.]+)\]\((results/\w+\.json)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(linked) >= 6
+    for figure, path in linked:
+        run = json.loads((ROOT / path).read_text())
+        assert figure == f"{run['figures']['test_' + run['task']['best_metric']]:.4f}", path
 
 
 @pytest.mark.parametrize("path", [*RECORDS, *IN_TABLES], ids=lambda path: path.stem)
@@ -69,13 +78,13 @@ def test_recorded_tables_are_complete():
             assert made == (run.row.name, run.task, run.arguments.seed)
 
 
-def test_readme_shows_the_recorded_tables():
-    """The tables of systems in the README are those of the folders in results/, line by line as the command prints."""
+def test_the_page_shows_the_recorded_tables():
+    """The tables of systems are those of the folders in results/, line by line as the command prints."""
     printed = []
     for folder in FOLDERS:
         table, runs = recorded_table(folder)
         for run in runs:
             run.record = json.loads(run.record_file.read_text())
         printed.append([line for line in render(table, runs, {}).splitlines() if line[:1] == "|"])
-    tables = re.findall(r"(?:^\|.*\n)+", (ROOT / "README.md").read_text(), re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE)
     assert sorted(lines.splitlines() for lines in tables if lines.startswith("| system ")) == sorted(printed)
