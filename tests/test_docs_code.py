@@ -33,6 +33,7 @@ SLOW = (
     "Trainer",
     "hf_blosan.training",
     "hf_blosan.analysis",
+    "explanation.",
 )
 """Python blocks with one of these run in the slow tests only."""
 
@@ -295,6 +296,7 @@ def test_commands_are_understood(monkeypatch):
 def test_commands_and_options_in_the_text_exist(monkeypatch):
     """What stands between single backticks."""
     sources = [*(ROOT / "hf_blosan").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / ".ci").glob("*.py")]
+    sources += (ROOT / "examples").glob("*.py")
     options = {word for path in sources for word in re.findall(r'"(--[\w-]+)"', path.read_text())}
     dataclasses = [RunArguments, *(command.options for command in COMMANDS.values())]
     options |= {f"--{entry.name}" for kind in dataclasses for entry in fields(kind)}
