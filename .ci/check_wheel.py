@@ -1,9 +1,12 @@
 """Tries a wheel as its users get it: `python .ci/check_wheel.py dist/hf_blosan-*.whl [other pythons]`.
 
-The wheel is installed into an environment of its own and runs there away from the checkout. With other Pythons, which
-need not have torch, the same file passes pip's check of its tags, and its library is loaded beside torch's libraries.
+The wheel is installed into an environment of its own and runs there away from the checkout: the operators, the command
+from training to prediction, and, after the package is removed again, the checkpoint by itself. With other Pythons,
+which need not have torch, the same file passes pip's check of its tags, and its library is loaded beside torch's
+libraries.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,22 @@ output.loss.backward()
 assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 print(f"Python {sys.version.split()[0]}, torch {torch.__version__}: forward and backward of a DiSAN,",
       f"compiled operators for {library.instruction_set()}")
+"""
+
+TRAIN = (
+    "train --task_name demo --encoder disan --output_dir model --max_train_steps 20 --config_overrides hidden_size=24"
+)
+PAIR = ("the man pushes the cat", "the cat does not push the man")
+
+ALONE = """
+import importlib.util, json, sys
+assert importlib.util.find_spec("hf_blosan") is None
+from transformers import pipeline
+classify = pipeline("text-classification", model="model", trust_remote_code=True)
+answer = classify({"text": sys.argv[1], "text_pair": sys.argv[2]})
+(row,) = map(json.loads, open("labels.jsonl"))
+assert answer["label"] == row["label"] and abs(answer["score"] - row["score"]) < 1e-5, (answer, row)
+print(f"without the package, by the checkpoint's own code: {answer['label']} ({answer['score']:.3f})")
 """
 
 LOAD = """
@@ -52,9 +71,18 @@ def main(wheel: Path, others: list[str]) -> None:
         venv.create(folder / "env", with_pip=True)
         python = folder / "env" / "bin" / "python"
         pip = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet")
-        call(python, *pip, "--constraint", constraints, wheel)
+        call(python, *pip, "--constraint", constraints, f"{wheel}[train]")
         print(wheel.name)
         print(call(python, "-I", "-c", USE, cwd=folder), end="")
+        command = python.with_name("hf-blosan")
+        call(command, *TRAIN.split(), cwd=folder)
+        (folder / "pairs.jsonl").write_text(
+            json.dumps(dict(zip(("sentence1", "sentence2"), PAIR, strict=True))) + "\n"
+        )
+        call(command, "predict", "model", "pairs.jsonl", "labels.jsonl", cwd=folder)
+        print(f"hf-blosan {call(command, '--version').strip()}: train and predict")
+        call(python, "-m", "pip", "--disable-pip-version-check", "uninstall", "--quiet", "--yes", "hf_blosan")
+        print(call(python, "-I", "-c", ALONE, *PAIR, cwd=folder), end="")
         torch = call(python, "-I", "-c", "import torch; print(torch.__path__[0])").strip()
         for number, other in enumerate(others):
             target = folder / f"target{number}"
