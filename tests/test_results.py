@@ -42,6 +42,18 @@ def test_figures_in_the_readme_are_those_of_the_records_they_link_to():
         assert figure == f"{run['figures']['test_' + run['task']['best_metric']]:.4f}", path
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/distillation.md"])
+def test_figures_of_the_distilled_encoder(page):
+    run = json.loads((ROOT / "benchmarks" / "reports" / "distillation.json").read_text())
+    text, models = (ROOT / page).read_text(encoding="utf-8"), run["models"]
+    for model in models.values():
+        figures = [f"{model[f'{task}_spearman']:.4f}" for task in ("stsb", "sick")]
+        assert " | ".join([*figures, f"{model['megabytes']:.1f}", f"{model['sentences_per_second']:,.0f}"]) in text
+    assert re.fullmatch(r"[0-9a-f]{40}", run["commit"]) and re.fullmatch(r"[0-9a-f]{40}", run["training"]["commit"])
+    assert models["DiSAN"]["stsb_spearman"] >= 0.79
+    assert models["DiSAN"]["sentences_per_second"] >= 10 * models["teacher"]["sentences_per_second"]
+
+
 @pytest.mark.parametrize("path", [*RECORDS, *IN_TABLES], ids=lambda path: path.stem)
 def test_record_can_be_repeated(path):
     """Command, commit of a clean tree, versions and seed are there."""
