@@ -314,7 +314,11 @@ def interrupt(monkeypatch, *, after: int, garbage: Path | None = None):
         if next(count, None) is None:
             if garbage:  # what an interruption in the middle of writing leaves behind
                 output.file.write(b"half a ro")
-            signal.raise_signal(signal.SIGINT)
+            handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.signal(signal.SIGINT, handler)
         append(output, columns)
 
     monkeypatch.setattr(stream.Output, "append", append_or_stop)
