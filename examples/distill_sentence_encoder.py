@@ -32,7 +32,6 @@ from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from sentence_transformers.sentence_transformer.training_args import SentenceTransformerTrainingArguments
 from sklearn.decomposition import PCA
-from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast, set_seed
 
 from hf_blosan import DiSANConfig, DiSANModel
@@ -88,7 +87,7 @@ def training_sentences(data_dir: Path, limit: int | None, seed: int) -> list[str
         for column in TEXT_COLUMNS:
             if column in rows.column_names:
                 sentences.update(dict.fromkeys(rows[column]))
-    kept = [text for text in sentences if text.strip() and text not in held_out]
+    kept = [text for text in sentences if text and text.strip() and text not in held_out]
     return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))[:limit]]
 
 
@@ -115,21 +114,13 @@ def targets_of(
         return file["vectors"].astype(np.float32), float(file["minutes"])
 
 
-def student_tokenizer(teacher: SentenceTransformer, max_length: int) -> PreTrainedTokenizerFast:
-    """The teacher's tokens, without the special ones around a sentence."""
-    tokenizer = copy.deepcopy(teacher.tokenizer)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A:0", pair="$A:0 $B:1", special_tokens=[])
-    tokenizer.model_max_length = max_length
-    return prepare_pretrained_tokenizer(tokenizer)
-
-
 def token_vectors(
     teacher: SentenceTransformer, tokenizer: PreTrainedTokenizerFast, size: int, seed: int
 ) -> np.ndarray:
     """A word table (tokens, size): the teacher's vector of each token alone, by principal component analysis."""
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     vectors = vectors_of(teacher, [token.removeprefix("##").removeprefix("▁").removeprefix("Ġ") for token in tokens])
-    reduced = PCA(size, random_state=seed).fit_transform(vectors).astype(np.float32)
+    reduced = PCA(min(size, *vectors.shape), random_state=seed).fit_transform(vectors).astype(np.float32)
     reduced[tokenizer.all_special_ids] = 0
     return 0.4 * reduced / reduced.std()  # as large as GloVe's
 
@@ -193,17 +184,19 @@ def similarity(data_dir: Path, task: str, split: str) -> EmbeddingSimilarityEval
 
 def new_student(teacher: SentenceTransformer, options: argparse.Namespace) -> SentenceTransformer:
     """A DiSAN with tokens and vectors of the teacher, saved to --output_dir and loaded from there."""
-    tokenizer = student_tokenizer(teacher, options.max_length)
+    tokenizer = prepare_pretrained_tokenizer(copy.deepcopy(teacher.tokenizer))
+    tokenizer.model_max_length = options.max_length
+    table = token_vectors(teacher, tokenizer, options.embedding_size, options.seed)
     config = DiSANConfig(
         vocab_size=len(tokenizer),
-        embedding_size=options.embedding_size,
+        embedding_size=table.shape[1],
         hidden_size=teacher.get_embedding_dimension(),
         dropout=options.dropout,
         pad_token_id=tokenizer.pad_token_id,
         unk_token_id=tokenizer.unk_token_id,
     )
     model = DiSANModel(config)
-    model.load_word_vectors(token_vectors(teacher, tokenizer, options.embedding_size, options.seed))
+    model.load_word_vectors(table)
     model.save_pretrained(options.output_dir / "model")
     tokenizer.save_pretrained(options.output_dir / "model")
     return SentenceTransformer(str(options.output_dir / "model"))

@@ -21,9 +21,9 @@ class AfterImport(MetaPathFinder):
         execute = spec.loader.exec_module
 
         def execute_and_call(module) -> None:
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
             execute(module)
+            if self in sys.meta_path:  # until here, so that an import that fails can be tried again
+                sys.meta_path.remove(self)
             self.function()
 
         spec.loader.exec_module = execute_and_call

@@ -4,10 +4,12 @@
 
 One graph serves every batch size and length. Its inputs are named as the tokenizer names them, so that
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
-``last_hidden_state`` and ``pooler_output`` of an encoder, ``logits`` of a head. If the output is a folder, the graph
-is its ``model.onnx``, beside the configuration and the tokenizer, as in repositories of ``optimum``.
+``last_hidden_state`` and ``pooler_output`` of an encoder, ``logits`` of a head. An output that does not end in
+``.onnx`` is a folder: the graph is its ``model.onnx``, beside the configuration and the tokenizer, as in repositories
+of ``optimum``.
 """
 
+import copy
 import os
 import sys
 import tempfile
@@ -96,7 +98,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
     """
     check_packages()
     path = Path(path)
-    model = model.eval().cpu()
+    model = copy.deepcopy(model).eval().cpu()
     names = input_names(model, tokenizer)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
@@ -174,14 +176,14 @@ def export(name: str, output: str | Path) -> str:
 
     Args:
         name: folder of the model, or its name on the Hub.
-        output: the file; or a folder, which gets model.onnx, the configuration and the tokenizer.
+        output: a file that ends in .onnx; or a folder, which gets model.onnx, the configuration and the tokenizer.
 
     Raises:
         InputError: there is no such model, or the packages of the extra ``export`` are missing.
         RuntimeError: the graph does not compute what the model computes.
     """
     output = Path(output)
-    to_folder = output.is_dir() or not output.suffix
+    to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "model.onnx" if to_folder else output
     check_packages()
     model, tokenizer = load_model(name), load_tokenizer(name)

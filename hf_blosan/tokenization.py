@@ -7,6 +7,7 @@ extra words (in the papers the remaining words of the vector file, with fixed ve
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable
 
@@ -119,11 +120,12 @@ def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Cou
 
 
 def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Make a fast pretrained tokenizer mark sentence pairs by type ids 0 and 1, in place.
+    """A fast pretrained tokenizer that marks sentence pairs by type ids 0 and 1.
 
     The models of this package distinguish the sentences of a pair by type ids. Tokenizers of the BERT family produce
-    them; those of the RoBERTa and T5 families produce only zeros and get a post-processor with the same special tokens
-    in the same places and type ids 0 and 1, which is saved with the tokenizer.
+    them; those of the RoBERTa and T5 families produce only zeros. What is returned for these is a plain
+    ``PreTrainedTokenizerFast`` with the same special tokens in the same places and type ids 0 and 1: their own classes
+    would put their post-processor back when they are loaded.
 
     Raises:
         InputError: the tokenizer has no padding token, or is not fast.
@@ -136,10 +138,19 @@ def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrain
     tokenizer.model_input_names = MODEL_INPUT_NAMES
     tokenizer.init_kwargs["model_input_names"] = MODEL_INPUT_NAMES
     if 1 not in tokenizer("a", "b")["token_type_ids"]:
-        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        backend = copy.deepcopy(tokenizer.backend_tokenizer)
+        backend.post_processor = processors.TemplateProcessing(
             single=_template(tokenizer, tokenizer("a")),
             pair=_template(tokenizer, tokenizer("a", "b")),
             special_tokens=list(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)),
+        )
+        return PreTrainedTokenizerFast(
+            tokenizer_object=backend,
+            model_input_names=MODEL_INPUT_NAMES,
+            model_max_length=tokenizer.model_max_length,
+            padding_side=tokenizer.padding_side,
+            truncation_side=tokenizer.truncation_side,
+            **tokenizer.special_tokens_map,
         )
     return tokenizer
 

@@ -380,6 +380,19 @@ class TestStreaming:
         assert output.read_bytes() == whole.read_bytes()
         assert not list(tmp_path.glob(".*"))
 
+    def test_the_input_is_not_overwritten(self, classifier, questions, capsys):
+        content = Path(questions).read_bytes()
+        assert "is the input, which would be lost" in refused(capsys, "predict", classifier, questions, questions)
+        assert Path(questions).read_bytes() == content
+
+    def test_a_closed_pipe_ends_the_command(self, monkeypatch):
+        def closed(options):
+            raise BrokenPipeError
+
+        monkeypatch.setattr("hf_blosan.cli.load", lambda function: closed)
+        monkeypatch.setattr("hf_blosan.cli.os.dup2", lambda *files: None)
+        assert main(["tasks"]) == 141
+
     def test_what_has_changed_is_not_continued(
         self, classifier, scorer, questions, tmp_path, monkeypatch, capsys, small_buffer
     ):

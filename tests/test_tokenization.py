@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
 
 from hf_blosan.errors import InputError
 from hf_blosan.tokenization import (
@@ -132,6 +132,18 @@ def test_pretrained_tokenizer_without_pair_types_learns_them(tmp_path):
     assert encoded["input_ids"] == ids == [0, 3, 4, 2, 2, 5, 2]
     assert encoded["token_type_ids"] == [0, 0, 0, 0, 0, 1, 1]
     assert loaded("a b")["input_ids"] == [0, 3, 4, 2]
+
+
+def test_a_class_with_a_post_processor_of_its_own_keeps_the_pair_types(tmp_path):
+    """RoBERTa's class puts its own back when it is loaded."""
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "b", "Ġ"]
+    roberta = RobertaTokenizer(vocab={word: i for i, word in enumerate(vocabulary)}, merges=[], model_max_length=64)
+    prepare_pretrained_tokenizer(roberta).save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    encoded = loaded("a", "b")
+    assert encoded["input_ids"] == roberta("a", "b")["input_ids"] == [0, 5, 2, 2, 6, 2]
+    assert encoded["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+    assert loaded.model_max_length == 64 and loaded.pad_token == "<pad>" and loaded.mask_token == "<mask>"
 
 
 def test_pretrained_tokenizer_without_padding_is_refused():

@@ -104,6 +104,13 @@ def test_sentence_embedding_pipeline(tmp_path):
     # Otherwise a pipeline without a task would be this one, and not the classifier.
     assert not hasattr(AutoConfig.from_pretrained(tmp_path), "custom_pipelines")
 
+    model.base_model.save_pretrained(tmp_path / "encoder")  # which has one configuration with the model
+    assert hasattr(AutoConfig.from_pretrained(tmp_path / "encoder"), "custom_pipelines")
+    head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "encoder")
+    for number, saved in enumerate((model, head)):
+        saved.save_pretrained(tmp_path / f"head{number}")
+        assert not hasattr(AutoConfig.from_pretrained(tmp_path / f"head{number}"), "custom_pipelines")
+
     embed = pipeline("sentence-embedding", model=str(tmp_path))
     with torch.no_grad():
         batch = tokenizer(FIRST[:3], truncation=True, padding=True, return_tensors="pt")

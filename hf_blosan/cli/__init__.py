@@ -6,6 +6,7 @@ Nothing heavy is imported before the arguments are parsed, so that ``--help`` an
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -95,23 +96,22 @@ def main(argv: list[str] | None = None) -> int:
         options = read_options(namespace, command.options)
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
-        return load(command.function)(options)
+        try:
+            return load(command.function)(options)
+        except ModuleNotFoundError as error:
+            raise InputError(f"this command needs more packages ({error}); pip install hf_blosan[train]") from error
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # `hf-blosan ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt as error:
         print(f"\n{error or 'interrupted'}", file=sys.stderr)
         return 130
 
 
 def load(function: str):
-    """The function of a command.
-
-    Raises:
-        InputError: a package that it needs is not installed.
-    """
+    """The function of a command."""
     module, _, name = function.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except ImportError as error:
-        raise InputError(f"this command needs more packages ({error}); pip install hf_blosan[train]") from error
+    return getattr(import_module(module), name)

@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,8 @@ def stream(
     typed = arguments.input == "-" and sys.stdin.isatty()
     size = 1 if typed else BUFFER_BATCHES * arguments.batch_size
     model, options = made_by
+    if arguments.output != "-" and Path(arguments.output).resolve() == Path(arguments.input).resolve():
+        raise InputError(f"the output {arguments.output} is the input, which would be lost; give another file")
     with Rows(arguments.input) as rows:
         names, texts = choose_texts(rows, arguments, num_texts, size)
         made_from = {

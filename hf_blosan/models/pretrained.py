@@ -102,6 +102,7 @@ class CarriesCode:
             path.unlink()
         if auto_map:
             self.config.auto_map = auto_map
+            vars(self.config).pop("custom_pipelines", None)  # of an encoder to which this model added a head
             if self.base_model is self:
                 self.config.custom_pipelines = PIPELINES
         before = type(self)._auto_class, type(self.config)._auto_class, self.model_tags
