@@ -101,6 +101,7 @@ def enter(folder: Path, monkeypatch) -> Path:
     sizes = {"embedding_size": 64, "hidden_size": 128, "classifier_size": 128, "num_sentences": 2}
     save("out/demo", demo, hf_blosan.DiSANForSequenceClassification, **sizes, **labels)
     questions = [row["text"] for row in question_rows(40)]
+    questions += ["Who wrote Hamlet ?", "What is the capital of France ?", "Who is the capital named after ?"]
     save("out/trec", questions, hf_blosan.DiSANForSequenceClassification, num_labels=6)
     save("out/distilled/model", questions, hf_blosan.DiSANModel, hidden_size=384)
     save("out/sick", questions, hf_blosan.DiSANForPairRegression, num_sentences=2)
