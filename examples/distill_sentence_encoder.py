@@ -233,6 +233,8 @@ def compare(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     static = {"mean of the first token vectors": StaticEmbedding(student.tokenizer, tokens)}
     if find_spec("model2vec"):
         static["model2vec"] = StaticEmbedding.from_distillation(options.teacher)
+    for table in static.values():  # safetensors does not save other tensors
+        table.embedding.weight.data = table.embedding.weight.data.contiguous()
     models = {"teacher": teacher, "DiSAN": student}
     return evaluate(models | {name: SentenceTransformer(modules=[table]) for name, table in static.items()}, options)
 

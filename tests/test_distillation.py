@@ -59,7 +59,7 @@ def run(*arguments):
 
 def test_a_student_learns_its_teachers_vectors(data, teacher, tmp_path):
     out = tmp_path / "out"
-    options = ["--embedding_size", 16, "--num_train_epochs", 30, "--per_device_train_batch_size", 16]
+    options = ["--embedding_size", 16, "--num_train_epochs", 60, "--per_device_train_batch_size", 16]
     done = run("--teacher", teacher, "--data_dir", data, "--output_dir", out, *options)
     assert done.returncode == 0, done.stderr
     results = json.loads((out / "results.json").read_text())

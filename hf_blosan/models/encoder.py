@@ -280,7 +280,7 @@ def real_tokens_first(mask_BN: Tensor) -> Tensor:
 def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
     """Tokens of each row in another order."""
     B, N, _ = tokens_BND.shape
-    places_BN = order_BN + torch.arange(0, B * N, N, device=order_BN.device)[:, None]
+    places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
     # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
     return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
 
