@@ -92,8 +92,9 @@ class TensorizedSelfAttention(Layer):
         q_BHND, k_BHND = (
             torch.zeros_like(v_BHND) if map_ is None else self.linear(map_, query_input) for map_ in maps
         )
-        scores_BHND = torch.zeros_like(v_BHND)
-        if self.source_scores is not None:
+        if self.source_scores is None:
+            scores_BHND = torch.zeros_like(v_BHND)
+        else:
             scores_BHND = {"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from]
             *hidden_maps, score_map = self.source_scores
             for hidden_map in hidden_maps:
