@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -71,10 +72,39 @@ def check_positive(arguments: Namespace, *names: str) -> None:
             raise InputError(f"--{name} {getattr(arguments, name)}: give at least 1")
 
 
-def surroundings(gpu: bool = False, commit: str | None = None) -> dict[str, Any]:
-    """The machine, the versions, the commit and the date of a run."""
+def resumed(option: str, path: Path, head: dict[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
+    """The report that a run continues, or an empty one. Its header stays: it describes how it was measured.
+
+    Args:
+        option: the option that asked for it, for messages.
+        path: the report.
+        head: the header of this run.
+        ignored: entries of the header that may differ, besides date and command.
+
+    Raises:
+        InputError: it is no report, or its header differs: another machine, commit or setting.
+    """
+    if not path.exists():
+        return {"header": head, "rows": []}
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        before, rows = report["header"], report["rows"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{option}: {path} is not a report of this program; give another --output") from error
+    for name in head.keys() - {"date", "command", *ignored}:
+        if before.get(name) != head[name]:
+            raise InputError(
+                f"{option}: {path} was made with {name} {before.get(name)}, now it is {head[name]}; "
+                "give another --output"
+            )
+    commands = [line for line in before["command"].splitlines() if line != head["command"]]
+    return {"header": before | {"command": "\n".join([*commands, head["command"]])}, "rows": rows}
+
+
+def surroundings(gpu: bool = False, commit: str | None = None, packages: Iterable[str] = ()) -> dict[str, Any]:
+    """The machine, the versions (of these packages too), the commit and the date of a run."""
     versions = {"python": platform.python_version(), "hf_blosan": hf_blosan.__version__}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *packages):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

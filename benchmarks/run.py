@@ -16,7 +16,7 @@ from hf_blosan.errors import InputError
 from hf_blosan.training.files import write_json
 from hf_blosan.training.reporting import command_line
 
-from .command import check_positive, choose, exit_code, parse_shapes, surroundings
+from .command import check_positive, choose, exit_code, parse_shapes, resumed, surroundings
 from .correctness import RULE, refusal
 from .measure import Case, Setting, peak_mib, times
 from .operators import OPERATORS, PASSES
@@ -72,31 +72,6 @@ def header(arguments: argparse.Namespace, setting: Setting, argv: list[str]) -> 
     }
 
 
-def resumed(arguments: argparse.Namespace, head: dict[str, Any]) -> dict[str, Any]:
-    """The earlier report that this run continues. Its header stays: it describes how the times were measured.
-
-    Raises:
-        InputError: it is no report, or comes from another machine, commit, setting or number of samples.
-    """
-    path = arguments.output
-    if not path.exists():
-        return {"header": head, "rows": []}
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-        before, rows = report["header"], report["rows"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"--resume: {path} is not a report of this program; give another --output") from error
-    ignored = {"date", "command"} | (set() if arguments.times else {"repeats"})
-    for name in head.keys() - ignored:
-        if before.get(name) != head[name]:
-            raise InputError(
-                f"--resume: {path} was made with {name} {before.get(name)}, now it is {head[name]}; "
-                "give another --output"
-            )
-    commands = [line for line in before["command"].splitlines() if line != head["command"]]
-    return {"header": before | {"command": "\n".join([*commands, head["command"]])}, "rows": rows}
-
-
 Rows = dict[str, dict[str, Any]]
 """The rows of a shape and pass, by operator."""
 
@@ -144,7 +119,8 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     torch.set_num_threads(setting.threads)
     report = {"header": header(arguments, setting, argv), "rows": []}
     if arguments.resume:
-        report = resumed(arguments, report["header"])
+        ignored = () if arguments.times else ("repeats",)
+        report = resumed("--resume", arguments.output, report["header"], ignored)
     for shape in shapes:
         for pass_ in passes:
             place = {"batch": shape[0], "length": shape[1], "pass": pass_}

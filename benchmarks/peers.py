@@ -1,0 +1,173 @@
+"""The encoders beside what people use today: `python -m benchmarks.peers --data_dir DIR --word_vectors FILE
+--minilm FOLDER --output benchmarks/reports/peers.json`.
+
+Every system is trained and measured on the same rows. A result is written as soon as it is there; the same command
+continues what was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.utils import logging
+
+from hf_blosan.tasks import TASKS
+from hf_blosan.training.files import plain, write_json, write_text
+from hf_blosan.training.reporting import command_line
+
+from .command import check_positive, choose, exit_code, resumed, surroundings
+from .measure import times
+from .peers_data import Predict, Problem, Row, read_problem
+from .peers_report import markdown
+from .peers_systems import SYSTEMS, check
+
+SHOWN = ("sst2", "trec", "cr", "subj", "sick_entailment", "sick_relatedness")
+"""The tasks that are measured by default."""
+
+PACKAGES = ("scikit-learn", "sentence-transformers", "model2vec", "accelerate", "datasets")
+
+TIMED_ROWS = {1: 128, 64: 512}
+"""Batch size -> test rows that are timed."""
+
+
+def measured(problem: Problem, name: str, repeats: int) -> dict[str, Any]:
+    """Train a system on a task and measure it."""
+    system = SYSTEMS[name]
+    if system.prepare:
+        system.prepare(problem)
+    with TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        settings = system.fit(problem, Path(folder))
+        seconds = time.perf_counter() - begin
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+        predict = system.load(Path(folder))
+        figures = {
+            f"{split}_{metric}": round(value, 4)
+            for split in ("validation", "test")
+            for metric, value in problem.figures(split, predict(problem.splits[split].texts)).items()
+        }
+        return {
+            "task": problem.task.name,
+            "system": name,
+            "rows": {split: len(rows.texts) for split, rows in problem.splits.items()},
+            "figures": figures,
+            "train_seconds": round(seconds, 2),
+            "megabytes": round(size / 1e6, 2),
+            "speed": speed(predict, problem.splits["test"].texts, repeats, problem.seed),
+            "settings": settings,
+        }
+
+
+def speed(predict: Predict, texts: Sequence[Row], repeats: int, seed: int) -> dict[str, dict[str, float]]:
+    """For each batch size the rows a second from text to prediction, and the times of all timed rows together.
+
+    The rows are drawn from the test split and sorted by length, so that a batch has little padding.
+    """
+    drawn = np.random.default_rng(seed).permutation(len(texts))
+    passes, counts = {}, {}
+    for size, number in TIMED_ROWS.items():
+        rows = sorted((texts[i] for i in drawn[:number]), key=lambda row: sum(map(len, row)))
+        batches = [rows[start : start + size] for start in range(0, len(rows), size)]
+        counts[str(size)] = len(rows)
+
+        def one_pass(batches=batches) -> None:
+            for batch in batches:
+                predict(batch)
+
+        passes[str(size)] = one_pass
+    found = times(passes, repeats, "cpu")
+    return {
+        size: {"rows_per_second": round(1e3 * counts[size] / summary["median_ms"], 1), "rows": counts[size], **summary}
+        for size, summary in found.items()
+    }
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    description = "The encoders beside what people use today."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=description)
+    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
+    parser.add_argument("--word_vectors", help="word vectors in GloVe text format, plain or .gz")
+    parser.add_argument("--minilm", help="folder or name of a sentence-transformers model, for all-MiniLM-L6-v2")
+    parser.add_argument("--tasks", default=",".join(SHOWN), help=f"default: {','.join(SHOWN)}")
+    default = ",".join(name for name, system in SYSTEMS.items() if not system.optional)
+    parser.add_argument("--systems", default=default, help=f"from {','.join(SYSTEMS)}, or all; default: {default}")
+    parser.add_argument("--threads", type=int, default=2, help="of torch, BLAS and the tokenizers; default: 2")
+    parser.add_argument("--repeats", type=int, default=5, help="samples of each time; default: 5")
+    parser.add_argument("--seed", type=int, default=42, help="of the splits and of every system; default: 42")
+    parser.add_argument("--commit", help="to record where git cannot tell it")
+    arguments = parser.parse_args(argv)
+    check_positive(arguments, "threads", "repeats")
+    return arguments
+
+
+def header(arguments: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
+    """Everything that figures depend on besides task and system."""
+    given = {name: getattr(arguments, name) for name in ("word_vectors", "minilm")}
+    return {
+        **surroundings(commit=arguments.commit, packages=PACKAGES),
+        **{name: value and Path(value).name for name, value in given.items()},
+        "threads": arguments.threads,
+        "device": "cpu",
+        "dtype": "float32",
+        "seed": arguments.seed,
+        "repeats": arguments.repeats,
+        "command": command_line(["-m", "benchmarks.peers", *argv]),
+    }
+
+
+def place(row: dict[str, Any]) -> tuple[int, int]:
+    """Where a row stands in the report, in whatever order the rows were made."""
+    return list(TASKS).index(row["task"]), list(SYSTEMS).index(row["system"])
+
+
+def run(argv: list[str] | None = None) -> dict[str, Any]:
+    """Train, measure, and write the report after each task and system.
+
+    Raises:
+        InputError: an option that cannot be used, or a package is missing.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = parse(argv)
+    tasks = choose("--tasks", arguments.tasks, TASKS)
+    systems = list(SYSTEMS) if arguments.systems == "all" else choose("--systems", arguments.systems, SYSTEMS)
+    options = {name: getattr(arguments, name) for name in ("data_dir", "word_vectors", "minilm", "seed")}
+    check(systems, options)
+    report = resumed("--output", arguments.output, header(arguments, argv))
+    present = {(row["task"], row["system"]) for row in report["rows"]}
+
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(arguments.threads)
+    os.environ.setdefault("RAYON_NUM_THREADS", str(arguments.threads))  # the tokenizers'
+    logging.set_verbosity_error()
+    with threadpool_limits(arguments.threads):
+        for task in tasks:
+            missing = [name for name in systems if (task, name) not in present]
+            problem = read_problem(task, **options) if missing else None
+            for name in missing:
+                print(f"{task}: {SYSTEMS[name].title}", file=sys.stderr, flush=True)
+                report["rows"].append(plain(measured(problem, name, arguments.repeats)))
+                report["rows"].sort(key=place)
+                write_json(arguments.output, report)
+    write_text(arguments.output.with_suffix(".md"), markdown(report))
+    print(markdown(report))
+    return report
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; bad input is one sentence on standard error and exit code 2."""
+    return exit_code(run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

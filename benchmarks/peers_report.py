@@ -1,0 +1,193 @@
+"""The comparison as Markdown and as a figure: `python -m benchmarks.peers_report benchmarks/reports/peers.json
+--figure docs/images/peers.png` writes peers.md beside the JSON, draws, and prints the table of the README.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from hf_blosan.errors import InputError
+from hf_blosan.tasks import TASKS
+from hf_blosan.training.files import write_text
+
+from .command import exit_code, surroundings_lines
+from .peers_systems import OURS, SYSTEMS
+
+NAMES = {"sst2": "SST-2", "sick_entailment": "SICK-E", "sick_relatedness": "SICK-R"}
+"""Headings of tasks that are not their names in capitals."""
+METRICS = {"spearmanr": "Spearman", "mse": "MSE"}
+
+EXPLANATION = """\
+A row is a sentence, or a pair of sentences in SICK. All systems are trained on the same training rows and measured on
+the same test rows, those of the training command with this seed: of data without a test split one fold. Everything
+that is chosen (the best step, the C of a logistic regression) is chosen on the validation rows. Training is the time
+from rows in memory to the saved model, with reading word vectors and pretrained models; tables made from MiniLM are
+the same for all tasks and not counted. MB is everything that the saved model consists of. Speed is from text to
+prediction, the rows sorted by length, the median over samples."""
+
+
+def heading(task: str) -> str:
+    return NAMES.get(task, task.upper())
+
+
+def best_figure(row: dict[str, Any]) -> float | None:
+    """The figure that the task is compared by, on the test rows; None where a correlation is undefined."""
+    return row["figures"][f"test_{TASKS[row['task']].best_metric}"]
+
+
+def shown(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
+    """A Markdown table; all columns but the first ones are aligned to the right."""
+    rules = ["---"] * left + ["---:"] * (len(headings) - left)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
+
+
+def by_task(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    return {task: [row for row in rows if row["task"] == task] for task in dict.fromkeys(row["task"] for row in rows)}
+
+
+def overview(rows: list[dict[str, Any]]) -> str:
+    """One line for each system: its figure on each task, and the median of each cost over the tasks."""
+    tasks = by_task(rows)
+    best = {task: max((best_figure(row) or 0.0 for row in there), default=0.0) for task, there in tasks.items()}
+    lines = []
+    for name, system in SYSTEMS.items():
+        own = {row["task"]: row for row in rows if row["system"] == name}
+        if not own:
+            continue
+        cells = [f"**{system.title}**" if name in OURS else system.title]
+        for task in tasks:
+            figure = best_figure(own[task]) if task in own else None
+            text = "" if task not in own else shown(figure)
+            cells.append(f"**{text}**" if figure == best[task] else text)
+        for size in ("1", "64"):
+            rates = [row["speed"][size]["rows_per_second"] for row in own.values()]
+            cells.append(f"{statistics.median(rates):,.0f}")
+        cells.append(f"{statistics.median(row['train_seconds'] for row in own.values()):,.0f}")
+        cells.append(f"{statistics.median(row['megabytes'] for row in own.values()):.1f}")
+        lines.append(cells)
+    headings = ["system", *map(heading, tasks), "rows/s, batch 1", "rows/s, batch 64", "training, s", "MB"]
+    return table(headings, lines)
+
+
+def task_table(rows: list[dict[str, Any]]) -> str:
+    """Everything that was measured on a task."""
+    metrics = [name.removeprefix("test_") for name in rows[0]["figures"] if name.startswith("test_")]
+    selecting = TASKS[rows[0]["task"]].best_metric
+    headings = ["system", f"validation {selecting}", *(METRICS.get(name, name) for name in metrics)]
+    headings += ["training, s", "MB", "rows/s, batch 1", "rows/s, batch 64"]
+    lines = []
+    for row in rows:
+        figures = row["figures"]
+        cells = [SYSTEMS[row["system"]].title, shown(figures[f"validation_{selecting}"])]
+        cells += [shown(figures[f"test_{name}"]) for name in metrics]
+        cells += [f"{row['train_seconds']:,.1f}", f"{row['megabytes']:.1f}", *map(rate, row["speed"].values())]
+        lines.append(cells)
+    return table(headings, lines)
+
+
+def rate(timed: dict[str, float]) -> str:
+    """Rows a second with quartiles."""
+    low, high = (1e3 * timed["rows"] / timed[f"{name}_quartile_ms"] for name in ("upper", "lower"))
+    return f"{timed['rows_per_second']:,.0f} ({low:,.0f} to {high:,.0f})"
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """The whole report as text."""
+    head, tasks = report["header"], by_task(report["rows"])
+    origins = [f"- {label}: {head[key]}" for key, label in (("word_vectors", "Word vectors"), ("minilm", "MiniLM"))]
+    metrics = (f"{heading(task)} {TASKS[task].best_metric}" for task in tasks)
+    parts = [
+        "# The encoders beside what people use today",
+        "\n".join([*surroundings_lines(head), *(line for line in origins if not line.endswith("None"))]),
+        EXPLANATION,
+        f"## All tasks\n\nTest figures: {', '.join(metrics)}. Speed, training and MB: the median over these tasks.",
+        overview(report["rows"]),
+    ]
+    for task, rows in tasks.items():
+        counts = ", ".join(f"{number:,} {split}" for split, number in rows[0]["rows"].items())
+        parts += [f"## {TASKS[task].title}\n\nRows: {counts}.", task_table(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Plot the figure of each task over rows a second, a panel for each task.
+
+    Raises:
+        InputError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import colormaps
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InputError('the figure needs matplotlib: pip install -e ".[benchmark]"') from error
+    tasks = by_task(rows)
+    columns = min(3, len(tasks))
+    lines = math.ceil(len(tasks) / columns)
+    figure = Figure(figsize=(1 + 4 * columns, 1 + 3.2 * lines), layout="constrained")
+    panels = list(figure.subplots(lines, columns, squeeze=False).flat)
+    handles = {}
+    for panel, (task, there) in zip(panels, tasks.items(), strict=False):
+        panel.set(title=heading(task), xscale="log", xlabel="rows a second", ylabel=TASKS[task].best_metric)
+        panel.grid(alpha=0.3)
+        for row in there:
+            if best_figure(row) is None:
+                continue
+            number = list(SYSTEMS).index(row["system"])
+            style = {"color": colormaps["tab10"](number), "marker": "o" if row["system"] in OURS else "s"}
+            speeds = [row["speed"][size]["rows_per_second"] for size in ("1", "64")]
+            heights = [best_figure(row)] * 2
+            panel.plot(speeds, heights, linewidth=1, markerfacecolor="white", **style)
+            title = SYSTEMS[row["system"]].title
+            (handles[title],) = panel.plot(speeds[1:], heights[1:], linestyle="", label=title, **style)
+    for panel in panels[len(tasks) :]:
+        panel.set_visible(False)
+    figure.suptitle("hollow: one row at a time; filled: batches of 64")
+    figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=columns)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    figure.savefig(unfinished, dpi=110)
+    unfinished.replace(path)
+
+
+def run(argv: list[str] | None = None) -> None:
+    """Write the Markdown, draw, and print the table of the README.
+
+    Raises:
+        InputError: the file is no report, or matplotlib is missing.
+    """
+    description = "The comparison as Markdown and as a figure; prints the table of the README."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers_report", description=description)
+    parser.add_argument("report", type=Path, help="JSON file that benchmarks.peers wrote")
+    parser.add_argument("--figure", type=Path, help="image to draw: .png, .svg or .pdf")
+    arguments = parser.parse_args(argv)
+    try:
+        report = json.loads(arguments.report.read_text(encoding="utf-8"))
+        text = markdown(report)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{arguments.report}: not a file that benchmarks.peers wrote; give one of these"
+        raise InputError(message) from error
+    if arguments.figure:
+        if arguments.figure.suffix not in (".png", ".svg", ".pdf"):
+            raise InputError(f"--figure {arguments.figure}: give a name that ends in .png, .svg or .pdf")
+        draw(report["rows"], arguments.figure)
+    write_text(arguments.report.with_suffix(".md"), text)
+    print(overview(report["rows"]))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; bad input is one sentence on standard error and exit code 2."""
+    return exit_code(run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

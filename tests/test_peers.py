@@ -1,0 +1,186 @@
+"""The comparison with what people use: what it trains, records and refuses, on small generated data."""
+
+import json
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from small_data import pair_rows, write_rows, write_trec, write_vectors
+
+from benchmarks import peers, peers_report, peers_systems
+from benchmarks.peers_data import Problem, Split, read_problem
+from benchmarks.peers_systems import SYSTEMS
+from hf_blosan.tasks import get_task
+
+QUESTIONS = "stand acronym why mean define animal who whom where country many year the a of in".split()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = write_trec(tmp_path_factory.mktemp("data"), train=240, test=60)
+    for seed, split in enumerate(("train", "validation", "test")):
+        write_rows(folder / "sick" / f"{split}.jsonl", pair_rows(200 if split == "train" else 60, seed))
+    write_vectors(folder / "vectors.txt", QUESTIONS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def minilm(tmp_path_factory):
+    """A small random sentence encoder with its own words."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("minilm")
+    words = BertWordPieceTokenizer()
+    words.train_from_iterator([" ".join(QUESTIONS)] * 3, show_progress=False)
+    words.save_model(str(folder))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=words.get_vocab_size(), **sizes)).save_pretrained(folder / "bert")
+    model = SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(48)], device="cpu")
+    model.save(str(folder / "model"))
+    return folder / "model"
+
+
+@pytest.fixture
+def compare(data, tmp_path, monkeypatch):
+    """Runs the command with one sample of each time; returns its report."""
+    monkeypatch.setattr("benchmarks.measure.SAMPLE_MS", 1.0)
+    path = tmp_path / "peers.json"
+
+    def call(*options):
+        defaults = ["--data_dir", str(data), "--output", str(path), "--threads", "1", "--repeats", "1"]
+        assert peers.main([*defaults, *map(str, options)]) == 0
+        return json.loads(path.read_text())
+
+    call.path = path
+    return call
+
+
+def test_from_command_to_report_figure_and_back(compare, monkeypatch, capsys):
+    first = compare("--systems", "ngrams", "--tasks", "sick_relatedness")
+    (row,) = first["rows"]
+    assert (row["task"], row["system"]) == ("sick_relatedness", "ngrams")
+    assert row["rows"] == {"train": 200, "validation": 60, "test": 60}
+    assert row["figures"]["test_pearson"] > 0.7 and row["figures"]["test_mse"] < 1
+    assert row["settings"]["C"] in peers_systems.SPARSE_CS and row["megabytes"] > 0 and row["train_seconds"] > 0
+    validation = row["settings"]["validation"]
+    assert validation[f"{row['settings']['C']:g}"] == max(validation.values())
+    assert abs(row["figures"]["validation_pearson"] - max(validation.values())) < 1e-4
+    assert row["speed"]["1"]["rows"] == row["speed"]["64"]["rows"] == 60
+    assert row["speed"]["64"]["rows_per_second"] > row["speed"]["1"]["rows_per_second"] > 0
+    head = first["header"]
+    assert head["command"].startswith("python -m benchmarks.peers --data_dir") and head["versions"]["scikit-learn"]
+
+    # Interrupted after one of two tasks, the command makes only the other.
+    measured, made = peers.measured, []
+    monkeypatch.setattr(peers, "measured", lambda *given: made.append(given[0].task.name) or measured(*given))
+    both = compare("--systems", "ngrams", "--tasks", "trec,sick_relatedness")
+    assert made == ["trec"]
+    assert both["rows"][1] == row and both["rows"][0]["figures"]["test_accuracy"] > 0.7
+    assert both["header"]["command"].splitlines() != [head["command"]]
+    capsys.readouterr()
+
+    figure = compare.path.parent / "images" / "peers.png"
+    assert peers_report.main([str(compare.path), "--figure", str(figure)]) == 0
+    assert figure.read_bytes().startswith(b"\x89PNG") and list(figure.parent.iterdir()) == [figure]
+    line = f"| n-grams, logistic regression | **{both['rows'][0]['figures']['test_accuracy']:.4f}** |"
+    text = compare.path.with_suffix(".md").read_text()
+    assert line in capsys.readouterr().out and line in text and "## SICK relatedness" in text
+
+
+def test_a_report_of_another_seed_is_not_continued(compare, capsys):
+    compare("--systems", "ngrams", "--tasks", "trec")
+    options = ["--output", str(compare.path), "--seed", "7", "--threads", "1", "--repeats", "1"]
+    assert peers.main(options + ["--systems", "ngrams"]) == 2
+    assert "was made with seed 42, now it is 7; give another --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--systems", "disan"), "--systems disan needs --word_vectors; give it"),
+        (("--systems", "minilm"), "--systems minilm needs --minilm; give it"),
+        (("--systems", "minilm", "--minilm", "no/where"), "--minilm no/where: there is no such file or folder"),
+        (("--systems", "fasttext"), "--systems fasttext: there is no such choice"),
+        (("--tasks", "imdb"), "--tasks imdb: there is no such choice"),
+        (("--systems", "ngrams", "--tasks", "sst2", "--data_dir", "nowhere"), "data directory nowhere does not exist"),
+        (("--repeats", "0"), "give at least 1"),
+    ],
+)
+def test_bad_options_get_one_sentence(options, message, tmp_path, capsys):
+    assert peers.main(["--output", str(tmp_path / "x.json"), *options]) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_missing_packages_are_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(peers_systems, "find_spec", lambda name: None if "transf" in name else find_spec(name))
+    options = ["--systems", "minilm", "--minilm", "sentence-transformers", "--output", str(tmp_path / "x.json")]
+    assert peers.main(options) == 2
+    assert capsys.readouterr().err.endswith('needs sentence_transformers: pip install -e ".[sentence-transformers]"\n')
+    (tmp_path / "x.json").write_text('{"header": {}}')
+    assert peers_report.main([str(tmp_path / "x.json")]) == 2
+    assert "not a file that benchmarks.peers wrote" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(peers_report.InputError, match="the figure needs matplotlib"):
+        peers_report.draw([], tmp_path / "x.png")
+
+
+def problem(name, labels):
+    split = Split([("a", "b")] * len(labels), np.asarray(labels, np.float32))
+    return Problem(get_task(name), {"train": split}, None, None, None, 0)
+
+
+def test_scores_are_spread_over_the_integers_beside_them():
+    numbers, classes, weights = peers_systems.targets(problem("sick_relatedness", [3.6, 5.0, 1.0]))
+    spread = sorted(zip(numbers.tolist(), classes.tolist(), weights.round(4).tolist(), strict=True))
+    assert spread == [(0, 3, 0.4), (0, 4, 0.6), (1, 5, 1.0), (2, 1, 1.0)]
+
+
+def test_features_of_pairs_are_the_same_dense_and_sparse():
+    vectors = {"a": [1.0, 0, 2], "b": [3.0, 1, 0], "c": [0.0, 0, 1]}
+    rows = [("a", "b"), ("c", "a")]
+
+    def dense(texts):
+        return np.array([vectors[text] for text in texts])
+
+    found = peers_systems.features(dense, rows)
+    assert found[0].tolist() == [1, 0, 2, 3, 1, 0, 2, 1, 2, 3, 0, 0]
+    sparse = peers_systems.features(lambda texts: csr_matrix(dense(texts)), rows)
+    assert (sparse.toarray() == found).all()
+    assert (peers_systems.features(dense, [("a",), ("b",)]) == dense(["a", "b"])).all()
+
+
+@pytest.mark.slow  # imports sentence-transformers and trains
+@pytest.mark.parametrize("task", ["trec", "sick_relatedness"])
+def test_every_peer_learns(task, compare, data, minilm, monkeypatch):
+    monkeypatch.setitem(peers_systems.FINE_TUNING, "learning_rate", 3e-3)  # the weights are random
+    monkeypatch.setitem(peers_systems.FINE_TUNING, "num_train_epochs", 8)
+    names = [name for name in SYSTEMS if name not in peers_systems.OURS]
+    names = [name for name in names if all(map(find_spec, SYSTEMS[name].packages))]
+    options = ("--word_vectors", data / "vectors.txt", "--minilm", minilm, "--systems", ",".join(names))
+    report = compare("--tasks", task, *options)
+    assert [row["system"] for row in report["rows"]] == names
+    assert report["header"]["minilm"] == "model" and report["header"]["word_vectors"] == "vectors.txt"
+    for row in report["rows"]:
+        # A constant prediction has 1/6 right.
+        assert row["figures"].get("test_accuracy", row["figures"].get("test_pearson")) > 0.3, row["system"]
+        assert row["megabytes"] > 0 and row["speed"]["64"]["rows_per_second"] > 0
+
+
+@pytest.mark.slow  # trains
+@pytest.mark.parametrize(("task", "figure"), [("trec", "test_accuracy"), ("sick_relatedness", "test_pearson")])
+def test_our_figures_are_those_of_the_training_command(task, figure, data, tmp_path):
+    options = {"data_dir": str(data), "word_vectors": str(data / "vectors.txt"), "minilm": None, "seed": 1}
+    rows = read_problem(task, **options)
+    settings = SYSTEMS["biblosan"].fit(rows, tmp_path)
+    assert settings["seed"] == 1 and settings["steps"] >= settings["best_step"] > 0
+    predictions = SYSTEMS["biblosan"].load(tmp_path)(rows.splits["test"].texts)
+    expected = json.loads((tmp_path / "all_results.json").read_text())
+    assert rows.figures("test", predictions)[figure.removeprefix("test_")] == pytest.approx(expected[figure], abs=1e-5)
