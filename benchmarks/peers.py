@@ -97,7 +97,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--word_vectors", help="word vectors in GloVe text format, plain or .gz")
-    parser.add_argument("--minilm", help="folder or name of a sentence-transformers model, for all-MiniLM-L6-v2")
+    parser.add_argument("--minilm", help="folder of a sentence-transformers model: all-MiniLM-L6-v2")
     parser.add_argument("--tasks", default=",".join(SHOWN), help=f"default: {','.join(SHOWN)}")
     default = ",".join(name for name, system in SYSTEMS.items() if not system.optional)
     parser.add_argument("--systems", default=default, help=f"from {','.join(SYSTEMS)}, or all; default: {default}")

@@ -34,7 +34,7 @@ class Problem:
         splits: ``train``, ``validation`` and ``test``.
         data_dir: folder with the rows.
         word_vectors: file of word vectors in GloVe text format.
-        minilm: folder or name of a sentence-transformers model.
+        minilm: folder of a sentence-transformers model.
         seed: of the splits and of every system.
     """
 

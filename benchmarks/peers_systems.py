@@ -6,7 +6,6 @@ disk is that of the folder, and ``load`` makes a function from texts to predicti
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -121,7 +120,6 @@ def load_classifier(folder: Path) -> Predict:
     """The way from text to prediction of `hf-blosan predict`."""
     from transformers import AutoModelForSequenceClassification
 
-    import hf_blosan  # noqa: F401: registers the encoders
     from hf_blosan.inference.arguments import PredictArguments
     from hf_blosan.inference.saved import load
     from hf_blosan.inference.stream import Batches
@@ -366,8 +364,9 @@ def check(names: Iterable[str], given: Mapping[str, Any]) -> None:
         for need in SYSTEMS[name].needs:
             if not given[need]:
                 raise InputError(f"--systems {name} needs --{need}; give it, or leave the system out")
-            if os.sep in given[need] and not Path(given[need]).exists():
-                raise InputError(f"--{need} {given[need]}: there is no such file or folder; correct the path")
+            if not Path(given[need], "modules.json" if need == "minilm" else "").is_file():
+                what = "folder of a sentence-transformers model" if need == "minilm" else "file"
+                raise InputError(f"--{need} {given[need]}: there is no such {what}; correct the path")
         for module, package in SYSTEMS[name].packages.items():
             if find_spec(module) is None:
                 raise InputError(f"--systems {name} needs {module}: pip install {package}")
