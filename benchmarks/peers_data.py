@@ -51,11 +51,14 @@ class Problem:
         return self.task.problem == "regression"
 
     def figures(self, split: str, predictions: np.ndarray) -> dict[str, float]:
+        """The metrics of the task on a split, by name."""
+        return self.metrics(predictions, self.splits[split].labels)
+
+    def metrics(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         """The metrics of the task, by name."""
         from hf_blosan.metrics import task_metrics
 
-        references = self.splits[split].labels.tolist()
-        return task_metrics(self.task).compute(predictions=predictions.tolist(), references=references)
+        return task_metrics(self.task).compute(predictions=predictions.tolist(), references=references.tolist())
 
 
 def read_problem(name: str, **options: Any) -> Problem:

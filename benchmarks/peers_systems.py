@@ -82,7 +82,8 @@ def fit_fine_tuned(problem: Problem, folder: Path) -> dict[str, Any]:
         return Dataset.from_dict({**tokenizer(*columns, truncation=True, max_length=MAX_LENGTH), **labels})
 
     def figures(prediction: Any) -> dict[str, float]:
-        return problem.figures("validation", decided(prediction.predictions, problem.scored))
+        # The rows are in the order of their lengths.
+        return problem.metrics(decided(prediction.predictions, problem.scored), prediction.label_ids)
 
     with TemporaryDirectory() as checkpoints:
         options = TrainingArguments(
@@ -113,7 +114,9 @@ def fit_fine_tuned(problem: Problem, folder: Path) -> dict[str, Any]:
         trainer.train()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return FINE_TUNING | {"best_step": trainer.state.best_global_step, "steps": trainer.state.global_step}
+    state = trainer.state
+    progress = {"steps": state.global_step, "best_step": state.best_global_step, "validation": state.best_metric}
+    return FINE_TUNING | progress | {"best_step": trainer.state.best_global_step, "steps": trainer.state.global_step}
 
 
 def load_classifier(folder: Path) -> Predict:
