@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
