@@ -1,5 +1,6 @@
 """The papers' tables: their data, and the command that runs them."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -7,12 +8,14 @@ import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
 
 from hf_blosan.errors import InputError
-from hf_blosan.experiments import command, runner
+from hf_blosan.experiments import command, runner, significance
 from hf_blosan.experiments.runner import plan
+from hf_blosan.experiments.significance import paired_bootstrap
 from hf_blosan.experiments.tables import TABLES, choose, slug
 from hf_blosan.metrics import METRICS
 from hf_blosan.overrides import format_config_overrides, parse_config_overrides
@@ -24,7 +27,7 @@ from hf_blosan.training.reporting import count_parameters
 
 def config_fields(row, task) -> dict:
     """Configuration fields of a row on a task, except those that the data determine."""
-    recipe, known = asdict(TASKS[task].recipe(row.encoder)), CONFIG_CLASSES[row.encoder].__dataclass_fields__
+    recipe, known = asdict(TASKS[task].recipe(row.encoder, "paper")), CONFIG_CLASSES[row.encoder].__dataclass_fields__
     fields = {name: value for name, value in recipe.items() if name in known}
     return fields | {"vocab_size": 3, "num_sentences": TASKS[task].num_sentences} | dict(row.overrides)
 
@@ -179,6 +182,59 @@ def a_record(arguments: RunArguments) -> dict:
         "word_vectors": vectors,
         "seed": arguments.seed,
     }
+
+
+class TestDifferences:
+    LABELS = np.random.default_rng(0).integers(0, 2, 400).astype(float)
+
+    def runs(self, monkeypatch, wrong, seeds=(1, 2), folds=(0, 1)) -> list[runner.Run]:
+        """Runs whose predictions differ from the labels at every `wrong`-th row."""
+        monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: self.LABELS[fold::2])
+        found = []
+        for seed, fold in itertools.product(seeds, folds):
+            predictions = self.LABELS.copy()
+            predictions[::wrong] = 1 - predictions[::wrong]
+            arguments = RunArguments(task_name="cr", encoder="disan", output_dir="o", seed=seed, fold=fold)
+            record = {"test_predictions": " ".join(f"{label:.4g}" for label in predictions[fold::2])}
+            found.append(runner.Run(None, arguments, 10, record=record))
+        return found
+
+    def test_interval_holds_the_difference(self, monkeypatch):
+        one, other = self.runs(monkeypatch, 10), self.runs(monkeypatch, 5)
+        mean, low, high = paired_bootstrap("test_accuracy", one, other)
+        assert mean == pytest.approx(0.1)
+        # The systems differ in a tenth of the rows, always to the advantage of the first.
+        width = 1.96 * (0.1 * 0.9 / 400) ** 0.5
+        assert low == pytest.approx(0.1 - width, abs=0.01) and high == pytest.approx(0.1 + width, abs=0.01)
+        assert paired_bootstrap("test_accuracy", one, other) == (mean, low, high)
+        assert paired_bootstrap("test_accuracy", other, one)[0] == -mean
+        assert paired_bootstrap("test_mse", one, one) == (0, 0, 0)
+
+    def test_only_runs_in_common_are_compared(self, monkeypatch):
+        one = self.runs(monkeypatch, 10)
+        assert paired_bootstrap("test_accuracy", one, self.runs(monkeypatch, 5, seeds=(3,))) is None
+        assert paired_bootstrap("test_accuracy", one, self.runs(monkeypatch, 5, folds=(0,))) is None
+        assert paired_bootstrap("test_f1", one, one) is None
+        other = self.runs(monkeypatch, 5, seeds=(2, 3))
+        assert paired_bootstrap("test_accuracy", one, other)[0] == pytest.approx(0.1)
+        monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: self.LABELS[fold::2] + seed)
+        assert paired_bootstrap("test_accuracy", one, one) is None
+
+    def test_a_table_with_the_best_figures_seen_and_intervals(self, trained, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr(significance, "_load_labels", lambda task, **_: np.array([0.0, 1.0, 1.0, 0.0]))
+
+        options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path]
+        run(capsys, *options)
+        for path in tmp_path.glob("*.json"):
+            record = json.loads(path.read_text())
+            record["training"]["best_test"] = 0.9
+            record["test_predictions"] = "0 1 1 0" if path.name.startswith("disan") else "0 1 0 1"
+            path.write_text(json.dumps(record))
+        _, lines, _ = run(capsys, *options, "--baseline", "bi_lstm")
+        assert lines[2].split("|")[1:-1] == [" system  ", " SST-5 ", " best seen ", " paper "]
+        assert lines[5] == "| DiSAN   | 80.42 |     90.00 |     - |"
+        assert any(line.startswith("- SST-5: DiSAN - Bi-LSTM = +50.00, 95 % interval +") for line in lines)
+        assert sum(line.startswith('- "best seen": the highest') for line in lines) == 1
 
 
 class TestCommand:

@@ -51,8 +51,11 @@ def test_tasks_are_consistent(task):
     assert task.best_metric in results
     assert not any(math.isnan(value) for value in results.values())
     for encoder in ENCODERS:
-        recipe = task.recipe(encoder)
-        assert 0 <= recipe.dropout < 1 and 0 <= recipe.attention_dropout < 1
+        paper, modern = (task.recipe(encoder, name) for name in ("paper", "modern"))
+        for recipe in (paper, modern):
+            assert 0 <= recipe.dropout < 1 and 0 <= recipe.attention_dropout < 1
+        layers = ("activation", "hidden_size", "classifier_size", "classifier_highway", "classifier_bias")
+        assert [getattr(modern, name) for name in layers] == [getattr(paper, name) for name in layers]
 
 
 def test_label_orders():
@@ -89,7 +92,7 @@ def test_mnli_has_two_development_splits():
     ],
 )
 def test_recorded_settings(task, encoder, expected):
-    recipe = TASKS[task].recipe(encoder)
+    recipe = TASKS[task].recipe(encoder, "paper")
     assert isinstance(recipe, Recipe)
     assert {name: getattr(recipe, name) for name in expected} == expected
 

@@ -54,6 +54,11 @@ class Column:
             return record["parameters"]["without_embeddings"]
         return record["figures"].get(self.figure)
 
+    def best_seen(self, record: Mapping[str, Any]) -> float | None:
+        """The best value of the figure on the test split during training, if that was watched."""
+        selecting = self.figure == f"test_{record['task']['best_metric']}"
+        return record["training"].get("best_test") if selecting else None
+
     def text(self, figure: float) -> str:
         """The figure as printed."""
         return f"{self.scale * figure:.{self.digits}f}{self.unit}"

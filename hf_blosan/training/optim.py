@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from ..errors import InputError
 from ..models.layers import AdditivePooling, FeatureAttention
@@ -91,3 +92,18 @@ def l2_penalty(model: nn.Module, factor: float) -> Tensor:
         if count:
             total = total + count * module.weight.float().square().sum()
     return factor / 2 * total
+
+
+def moving_average(model: nn.Module, decay: float) -> AveragedModel:
+    """A copy of the model whose ``update_parameters(model)`` computes ``average += (1 - d) (weights - average)``.
+
+    ``d`` is ``decay``, but at most ``(1 + t) / (10 + t)`` at update ``t``, so that the random weights of the beginning
+    are soon forgotten.
+    """
+
+    def approach(averages: list[Tensor], weights: list[Tensor], num_averaged: Tensor) -> None:
+        t = int(num_averaged)
+        if weights[0].is_floating_point():
+            torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + t) / (10 + t)))
+
+    return AveragedModel(model, multi_avg_fn=approach)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
 TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "labels", "best_metric")
-SETTINGS = (*CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
+SETTINGS = ("recipe", *CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
 class RunLog:
@@ -212,6 +212,7 @@ def record(
                 "steps": progress.step,
                 "epochs": epochs,
                 "best_step": progress.best_step,
+                "best_test": progress.best_test,
                 "seconds": round(progress.seconds, 1),
                 "seconds_in_all": round(seconds, 1),
             },

@@ -51,7 +51,13 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     arguments = arguments.resolved(task, encoder)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
-    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
+    evaluator = Evaluator(
+        preparation,
+        arguments.per_device_eval_batch_size,
+        accelerator,
+        task_metrics(task),
+        watch_test=arguments.watch_test,
+    )
     uploads = make_uploads(arguments, accelerator)
     start_trackers(arguments, accelerator)
     log = RunLog(Path(arguments.output_dir) / "log.jsonl", accelerator, append=bool(arguments.resume_from_checkpoint))
@@ -158,6 +164,8 @@ def write_outputs(
         write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions, labels)
     write_model_card(output_dir, run, location=location)
     if arguments.results_file:
+        if predictions is not None:
+            run = run | {"test_predictions": " ".join(f"{prediction:.4g}" for prediction in predictions)}
         write_json(arguments.results_file, run)
 
 
