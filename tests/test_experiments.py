@@ -232,7 +232,7 @@ class TestDifferences:
             path.write_text(json.dumps(record))
         _, lines, _ = run(capsys, *options, "--baseline", "bi_lstm")
         assert lines[2].split("|")[1:-1] == [" system  ", " SST-5 ", " best seen ", " paper "]
-        assert lines[5] == "| DiSAN   | 80.42 |     90.00 |     - |"
+        assert lines[5] == "| DiSAN   | 80.42 |     90.00 |  51.7 |"
         assert any(line.startswith("- SST-5: DiSAN - Bi-LSTM = +50.00, 95 % interval +") for line in lines)
         assert sum(line.startswith('- "best seen": the highest') for line in lines) == 1
 
@@ -247,7 +247,7 @@ class TestCommand:
             *(("cr", seed, fold) for seed in (1, 2) for fold in range(3)),
             *(("trec", seed, 0) for seed in (1, 2)),
         }
-        assert lines[4] == "| MTSA   | 80.52 ± 0.58 (2 failed) |     - | 80.02 ± 0.01 |     - |"
+        assert lines[4] == "| MTSA   | 80.52 ± 0.58 (2 failed) |  84.9 | 80.02 ± 0.01 |  95.3 |"
         data = "local files; rows: train 90, test 10. The validation split is 10% of the training rows."
         assert lines[8:10] == [
             f"- cr: {data} 4 runs of each system: 2 seeds, 2 of 10 folds; the numbers of rows are those of the first "
@@ -267,7 +267,7 @@ class TestCommand:
         for others in (1, 0):
             code, lines, error = run(capsys, *options)
             assert code == 1 and f"{1 - others} finished before, {1 + others} to train" in error
-            assert f"- Bi-GRU on sst2, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru" in lines[7]
+            assert f"- Bi-GRU on sst2_phrases, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru" in lines[7]
 
     def test_figures_of_the_paper_are_printed_beside_ours(self, trained, tmp_path, capsys):
         _, lines, _ = run(capsys, "disan_table1", "--rows", "DiSAN", "--output_dir", tmp_path)
@@ -292,14 +292,14 @@ class TestCommand:
         options = ["--rows", "DiSAN", "--output_dir", tmp_path / "out", "--data_dir", folder]
         code, lines, _ = run(capsys, "biblosan_table6", "--columns", "SST-2", *options)
         assert code == 0 and "| DiSAN  | no data |     - |" in lines
-        assert "sst2: no data: task sst2 finds no " in lines[6]
+        assert "sst2_phrases: no data: task sst2_phrases finds no " in lines[6]
 
     def test_models_can_be_kept(self, trained, tmp_path, capsys):
         options = ["disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path]
         run(capsys, *options, "--keep_models")
-        assert trained[0].output_dir == str(tmp_path / "disan_sst5_seed42")
+        assert trained[0].output_dir == str(tmp_path / "disan_sst5_phrases_seed42")
         run(capsys, *options, "--seeds", "1")
-        assert Path(trained[1].output_dir).parent.name.startswith(".disan_sst5_seed1.")
+        assert Path(trained[1].output_dir).parent.name.startswith(".disan_sst5_phrases_seed1.")
         _, _, error = run(capsys, *options, "--keep_models", "--seeds", "1", "42")
         assert error.splitlines()[0] == (
             f"--keep_models: 1 of the finished runs have no model; remove their records in {tmp_path} to train them "
@@ -307,11 +307,11 @@ class TestCommand:
         )
 
     def test_remains_of_an_earlier_attempt_are_removed(self, trained, tmp_path, capsys):
-        (tmp_path / ".disan_sst5_seed42.killed" / "model").mkdir(parents=True)
-        (tmp_path / ".disan_sst5_seed42.json.7.tmp").touch()
-        (tmp_path / "disan_sst5_seed42.log").touch()
+        (tmp_path / ".disan_sst5_phrases_seed42.killed" / "model").mkdir(parents=True)
+        (tmp_path / ".disan_sst5_phrases_seed42.json.7.tmp").touch()
+        (tmp_path / "disan_sst5_phrases_seed42.log").touch()
         run(capsys, "disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == ["disan_sst5_seed42.json"]
+        assert [path.name for path in tmp_path.iterdir()] == ["disan_sst5_phrases_seed42.json"]
 
     def test_stopped(self, monkeypatch, tmp_path, capsys):
         def interrupt(*_):
@@ -368,12 +368,12 @@ class TestCommand:
         run(capsys, *options, f"--{name}", given)
         code, _, error = run(capsys, *options, *(["--word_vectors", "own.txt"] if name == "word_vectors" else []))
         assert code == 2 and error == (
-            f"error: out/disan_sst5_seed42.json was made with {difference}; give another --output_dir, or remove the "
+            f"error: out/disan_sst5_phrases_seed42.json was made with {difference}; give another --output_dir, or remove the "
             "file to train again\n"
         )
 
     def test_a_file_in_the_way_of_a_record(self, trained, tmp_path, capsys):
-        path = tmp_path / "disan_sst5_seed42.json"
+        path = tmp_path / "disan_sst5_phrases_seed42.json"
         path.write_text("{}")
         code, _, error = run(capsys, "disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path)
         assert code == 2 and error == f"error: {path} is not the record of a table's run; remove it\n"
