@@ -531,7 +531,7 @@ class TestThin:
             main(["evaluate", scorer, "--test_file", data["test_file"], "--cpu", "--output_file", str(figures)]) == 0
         )
         rows = read_lines(data["test_file"])
-        predict = ["predict", scorer, data["test_file"], str(tmp_path / "o.jsonl"), "--cpu"]
+        predict = ["predict", "--cpu", scorer, data["test_file"], str(tmp_path / "o.jsonl")]
         assert main(predict) == 0
         scores = [row["score"] for row in read_lines(tmp_path / "o.jsonl")]
         errors = np.subtract(scores, [row["score"] for row in rows])
