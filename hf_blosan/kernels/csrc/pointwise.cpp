@@ -127,7 +127,7 @@ std::tuple<Tensor, Tensor> write_fusion_gate(GateInputs<T>& inputs, const Tensor
   const Tensor bias = sum_of_biases<T>(scores, biases, inputs.size);
   const Tensor score_rows = matrix(scores, inputs.rows, inputs.size, inputs.size);
   multiply(score_rows, inputs.first_rows, transposed(first_weight));
-  add_product(score_rows, inputs.second_rows, transposed(second_weight));
+  multiply(score_rows, inputs.second_rows, transposed(second_weight), true);
   inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
   inputs.arguments.bias = read<T>(bias);
   inputs.arguments.out = out.data ? out : Place<T>{write<T>(scores), 0, inputs.size};
@@ -242,14 +242,14 @@ std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& 
   Tensor added = checked("bias", bias, type_of<T>, {wide});
   const Tensor scores = allocate(inputs.mapped, {inputs.rows, wide});
   multiply(scores, inputs.tokens(inputs.mapped), transposed(inputs.columns(inputs.weight, 0)));
-  if (inputs.local) add_product(scores, inputs.tokens(*inputs.local), transposed(inputs.columns(inputs.weight, 1)));
+  if (inputs.local) multiply(scores, inputs.tokens(*inputs.local), transposed(inputs.columns(inputs.weight, 1)), true);
   if (inputs.blocks) {
     const Tensor of_blocks = allocate(inputs.mapped, {inputs.num_blocks, wide});
     for (int64_t i = 0; i < inputs.num_blocks; i++) {
       std::memcpy(write<T>(of_blocks) + i * wide, read<T>(added), wide * sizeof(T));
     }
-    add_product(of_blocks, inputs.block_rows(*inputs.blocks),
-                transposed(inputs.columns(inputs.weight, inputs.parts - 1)));
+    multiply(of_blocks, inputs.block_rows(*inputs.blocks),
+             transposed(inputs.columns(inputs.weight, inputs.parts - 1)), true);
     added = of_blocks;
   }
   return {scores, added};
