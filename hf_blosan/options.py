@@ -14,6 +14,7 @@ import re
 import types
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields
+from itertools import zip_longest
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import InputError
@@ -58,10 +59,9 @@ class Parser(argparse.ArgumentParser):
         if all(action.option_strings for action in self._actions):
             return words
         flags = {name for action in self._actions if action.type is _boolean for name in action.option_strings}
-        following = [*words[1:], "true"]
         return [
             f"{word}=true" if word in flags and after.lower() not in BOOLEANS else word
-            for word, after in zip(words, following, strict=True)
+            for word, after in zip_longest(words, words[1:], fillvalue="true")
         ]
 
     def refuse(self, words: Sequence[str], options: type) -> None:

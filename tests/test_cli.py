@@ -117,10 +117,10 @@ for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "
         shown = capsys.readouterr().out
         groups = [shown.index(f"\n{group}:\n") for group in ("data", "model", "optimisation", "output", "tasks")]
         assert groups == sorted(groups)
-        first = ("  --task_name NAME", "  --encoder ENCODER", "  --optimizer {", "  --output_dir DIR")
+        first = ("  --task_name NAME", "  --encoder ENCODER", "  --recipe {", "  --output_dir DIR")
         for group, name in zip(groups, first, strict=False):
             assert group < shown.index(name) < group + 40
-        assert "--num_train_epochs EPOCHS" in shown and "Default: 30." in shown and "(default: None)" not in shown
+        assert "--num_train_epochs EPOCHS" in shown and "Default: 256." in shown and "(default: None)" not in shown
 
     def test_tasks_and_encoders(self, capsys):
         assert DESCRIPTIONS.keys() == FAMILIES.keys()

@@ -254,7 +254,7 @@ class TestCommand:
             "run.",
             f"- trec: {data} 2 runs of each system: 2 seeds.",
         ]
-        assert lines[-1] == '- "-" in a column "paper": the published figure could not be verified.'
+        assert not any("could not be verified" in line for line in lines)
         _, lines, error = run(capsys, *options, "--seeds", "1", "--folds", "1")
         assert "2 finished before, 0 to train" in error and lines[6].endswith(
             "; the test split is fold 0 of 10, held out with seed 1."
@@ -267,7 +267,10 @@ class TestCommand:
         for others in (1, 0):
             code, lines, error = run(capsys, *options)
             assert code == 1 and f"{1 - others} finished before, {1 + others} to train" in error
-            assert f"- Bi-GRU on sst2_phrases, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru" in lines[7]
+            assert (
+                f"- Bi-GRU on sst2_phrases, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru"
+                in lines[7]
+            )
 
     def test_figures_of_the_paper_are_printed_beside_ours(self, trained, tmp_path, capsys):
         _, lines, _ = run(capsys, "disan_table1", "--rows", "DiSAN", "--output_dir", tmp_path)
@@ -291,7 +294,7 @@ class TestCommand:
         folder = write_trec(tmp_path / "data", train=12)
         options = ["--rows", "DiSAN", "--output_dir", tmp_path / "out", "--data_dir", folder]
         code, lines, _ = run(capsys, "biblosan_table6", "--columns", "SST-2", *options)
-        assert code == 0 and "| DiSAN  | no data |     - |" in lines
+        assert code == 0 and "| DiSAN  | no data |  87.8 |" in lines
         assert "sst2_phrases: no data: task sst2_phrases finds no " in lines[6]
 
     def test_models_can_be_kept(self, trained, tmp_path, capsys):
@@ -368,8 +371,8 @@ class TestCommand:
         run(capsys, *options, f"--{name}", given)
         code, _, error = run(capsys, *options, *(["--word_vectors", "own.txt"] if name == "word_vectors" else []))
         assert code == 2 and error == (
-            f"error: out/disan_sst5_phrases_seed42.json was made with {difference}; give another --output_dir, or remove the "
-            "file to train again\n"
+            f"error: out/disan_sst5_phrases_seed42.json was made with {difference}; give another --output_dir, or "
+            "remove the file to train again\n"
         )
 
     def test_a_file_in_the_way_of_a_record(self, trained, tmp_path, capsys):

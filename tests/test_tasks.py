@@ -14,8 +14,8 @@ from hf_blosan.tasks import TASKS, get_task
 
 ENCODERS = ("disan", "biblosan", "mtsa", "birnn", "textcnn", "multihead", "wordbag")
 EXPECTED = set(
-    "trec trec_fine cr mpqa subj mr sst2 sst5 sick_relatedness sick_entailment snli multinli cola mnli mrpc qnli qqp "
-    "rte glue_sst2 stsb wnli demo demo_relatedness".split()
+    "trec trec_fine cr mpqa subj mr sst2 sst2_phrases sst5 sst5_phrases sick_relatedness sick_entailment snli multinli "
+    "cola mnli mrpc qnli qqp rte glue_sst2 stsb wnli demo demo_relatedness".split()
 )
 
 
@@ -38,7 +38,7 @@ def test_tasks_are_consistent(task):
         assert "train" in source.splits
         assert source.label_order is None or set(source.label_order) == set(task.labels)
         assert set(task.evaluation_splits) - {"validation"} <= set(source.splits)
-    assert (task.hub is None) == task.generated
+    assert (task.hub is None) == (task.generated or bool(task.local.phrases))
     if task.problem == "regression":
         assert task.labels == ()
         assert task.score_min < task.score_max and task.num_score_classes >= 2

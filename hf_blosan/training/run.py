@@ -92,6 +92,8 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     figures, predictions = evaluator.measure(model)
     log("end", step=progress.step, best_step=progress.best_step, **figures)
     run = record_of(figures)
+    if predictions is not None:
+        run["test_predictions"] = " ".join(f"{prediction:.4g}" for prediction in predictions)
     if accelerator.is_main_process:
         save_pretrained(model, preparation.tokenizer, arguments.output_dir)
         write_outputs(arguments, run, predictions, task.labels, location=uploads and uploads.repo_id)
@@ -164,8 +166,6 @@ def write_outputs(
         write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions, labels)
     write_model_card(output_dir, run, location=location)
     if arguments.results_file:
-        if predictions is not None:
-            run = run | {"test_predictions": " ".join(f"{prediction:.4g}" for prediction in predictions)}
         write_json(arguments.results_file, run)
 
 
