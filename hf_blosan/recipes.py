@@ -19,6 +19,7 @@ class Recipe:
         optimizer: ``"adadelta"`` means TensorFlow's form (rho 0.95, epsilon 1e-8).
         learning_rate, lr_scheduler_type, num_warmup_steps: the learning rate, its schedule by its name in
             transformers, and the updates of warm-up (below 1: the fraction of all updates).
+        embedding_learning_rate: of word vectors that do not start at random, if it is another.
         num_train_epochs, early_stopping_patience: the most epochs, and evaluations without improvement.
         batch_size, eval_batch_size: rows per step.
         weight_decay: of the matrices, inside the optimiser.
@@ -38,6 +39,7 @@ class Recipe:
     origin: str
     optimizer: Literal["adadelta", "adam", "adamw"] = "adadelta"
     learning_rate: float = 0.5
+    embedding_learning_rate: float | None = None
     lr_scheduler_type: str = "constant"
     num_warmup_steps: float = 0
     num_train_epochs: int = 30

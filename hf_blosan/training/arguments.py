@@ -21,6 +21,7 @@ SECRETS = ("hub_token",)
 CRITICAL_FOR_RESUMING = (
     "optimizer",
     "learning_rate",
+    "embedding_learning_rate",
     "weight_decay",
     "l2",
     "per_device_train_batch_size",
@@ -119,6 +120,10 @@ class RunArguments:
     )
     optimizer: Literal["adadelta", "adam", "adamw"] | None = option("Optimiser. Default: the recipe's.")
     learning_rate: float | None = option("Learning rate. Default: the recipe's; 0.5 or 1e-3 for another optimiser.")
+    embedding_learning_rate: float | None = option(
+        "Learning rate of the word vectors. Default: that of the layers; without --learning_rate, the recipe's for "
+        "vectors that start from --word_vectors or a saved model."
+    )
     weight_decay: float | None = option("Weight decay of the matrices inside the optimiser. Default: the recipe's.")
     l2: float | None = option("Factor of the L2 term in the loss, over the matrices that the papers regularise.")
     per_device_train_batch_size: int | None = option("Rows per training batch and process. Default: the recipe's.")
@@ -208,16 +213,19 @@ class RunArguments:
         """Fill the options left at None from the task and its recipe for the encoder."""
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         optimizer = self.optimizer or recipe.optimizer
-        learning_rate = self.learning_rate
+        learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate
         if learning_rate is None:
             same = optimizer == recipe.optimizer
             learning_rate = recipe.learning_rate if same else DEFAULT_LEARNING_RATES[optimizer]
+            if same and (self.word_vectors or self.model_name_or_path):
+                embedding_learning_rate = embedding_learning_rate or recipe.embedding_learning_rate
         given = {name: getattr(self, name) for name in FROM_RECIPE}
         return replace(
             self,
             **{name: getattr(recipe, name) if value is None else value for name, value in given.items()},
             optimizer=optimizer,
             learning_rate=learning_rate,
+            embedding_learning_rate=embedding_learning_rate or learning_rate,
             num_folds=(0 if own_rows else task.num_folds) if self.num_folds is None else self.num_folds,
             validation_fraction=self.validation_fraction or (None if own_rows else task.validation_fraction),
             per_device_train_batch_size=self.per_device_train_batch_size or recipe.batch_size,

@@ -73,7 +73,11 @@ class TrainingLoop:
         self.sampler = preparation.batch_sampler(arguments)
         loader = training_loader(preparation.data["train"], self.sampler, preparation.collate)
         optimizer = build_optimizer(
-            preparation.model, arguments.optimizer, arguments.learning_rate, weight_decay=arguments.weight_decay
+            preparation.model,
+            arguments.optimizer,
+            arguments.learning_rate,
+            weight_decay=arguments.weight_decay,
+            embedding_learning_rate=arguments.embedding_learning_rate,
         )
         # Each process's number of batches is known only after the loader is prepared.
         self.loader = accelerator.prepare(loader)

@@ -1,6 +1,7 @@
 """Optimisers with the settings of the authors' TensorFlow code, and the authors' L2 term."""
 
 import math
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,11 @@ OPTIMIZERS = {
 
 
 def build_optimizer(
-    model: nn.Module, name: str, learning_rate: float, weight_decay: float = 0.0
+    model: nn.Module,
+    name: str,
+    learning_rate: float,
+    weight_decay: float = 0.0,
+    embedding_learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
     """An optimiser over the trainable parameters; weight decay applies to matrices, not to word vectors or biases.
 
@@ -49,6 +54,7 @@ def build_optimizer(
         learning_rate: step size.
         weight_decay: the optimiser's own decay, decoupled for ``"adamw"``; for the papers' L2 term see
             :func:`l2_penalty`.
+        embedding_learning_rate: step size of the word vectors; ``learning_rate`` by default.
 
     Raises:
         InputError: unknown optimiser.
@@ -56,11 +62,16 @@ def build_optimizer(
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
     matrices = {id(module.weight) for module, _ in matrix_layers(model)}
-    decayed, others = [], []
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            (decayed if id(parameter) in matrices else others).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    words = {id(parameter) for parameter in model.base_model.embeddings.parameters()}
+    groups = [
+        {"params": [], "weight_decay": weight_decay},
+        {"params": [], "weight_decay": 0.0},
+        {"params": [], "weight_decay": 0.0, "lr": embedding_learning_rate or learning_rate},
+    ]
+    decayed, others, embeddings = (group["params"] for group in groups)
+    for parameter in filter(attrgetter("requires_grad"), model.parameters()):
+        group = decayed if id(parameter) in matrices else embeddings if id(parameter) in words else others
+        group.append(parameter)
     optimizer_class, settings = OPTIMIZERS[name]
     return optimizer_class([group for group in groups if group["params"]], lr=learning_rate, **settings)
 
