@@ -209,7 +209,8 @@ class TrainingLoop:
             self.accelerator.wait_for_everyone()
         else:
             progress.evaluations_since_best += 1
-        self.log("validation", step=progress.step, epoch=self.epochs, best=better, **measured)
+        entries = {"epoch": self.epochs, "seconds": round(progress.seconds, 3), "best": better}
+        self.log("validation", step=progress.step, **entries, **measured)
 
     @property
     def epochs(self) -> float:
