@@ -41,9 +41,7 @@ def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
 def name_metric(axes: Axes, metric: str, where: str = "") -> None:
     """The name of the vertical axis; accuracy is in percent."""
     if metric == "accuracy":
-        from matplotlib.ticker import PercentFormatter
-
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.yaxis.set_major_formatter(lambda value, place: f"{100 * value:.4g} %")
     axes.set_ylabel(f"{where} {metric}".strip())
 
 

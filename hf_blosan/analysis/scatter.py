@@ -60,7 +60,7 @@ def draw(numbers: dict[str, Any]) -> Figure:
             x, y, runs = system[name], system["test"], len(system["runs"])
             errors = {"xerr": x["standard_error"], "yerr": y["standard_error"]} if runs > 1 else {}
             axes.errorbar(x["mean"], y["mean"], **errors, label=counted(label, runs), linestyle="", **style)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.05 * axes.get_xlim()[1])
         axes.set_xlabel(title)
     name_metric(charts[0], numbers["metric"], "test")
     bars = "; bars: one standard error over the runs" if several else ""
