@@ -139,7 +139,7 @@ class TestResume:
         for name, tensor in load_file(whole / "model.safetensors").items():
             assert torch.equal(tensor, load_file(resumed / "model.safetensors")[name]), name
         step = read_log(resumed, "resume")[0]["step"]
-        ignored = ("time",)
+        ignored = ("time", "seconds")
         logs = [
             [{k: v for k, v in entry.items() if k not in ignored} for entry in read_log(folder, event)]
             for event in ("train", "validation")

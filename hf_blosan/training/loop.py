@@ -238,7 +238,8 @@ class TrainingLoop:
             self.accelerator.wait_for_everyone()
         else:
             progress.evaluations_since_best += 1
-        self.log("validation", step=progress.step, epoch=self.epochs, best=better, **measured)
+        entries = {"epoch": self.epochs, "seconds": round(progress.seconds, 3), "best": better}
+        self.log("validation", step=progress.step, **entries, **measured)
 
     def _is_better(self, value: float, best: float | None) -> bool:
         return best is None or math.isnan(best) or (value > best if self.greater_is_better else value < best)

@@ -131,6 +131,18 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
     }
 
 
+def peak_memory(device: torch.device) -> float | None:
+    """The most memory used so far, in MiB: allocated on a GPU, resident in this process elsewhere; None on Windows."""
+    if device.type == "cuda":
+        return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 2**10  # bytes of ru_maxrss
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
+
+
 def data_source(arguments: RunArguments, task: Task) -> str:
     """Where the rows came from."""
     if arguments.dataset_name and not Path(arguments.dataset_name).exists():
@@ -215,6 +227,7 @@ def record(
                 "best_test": progress.best_test,
                 "seconds": round(progress.seconds, 1),
                 "seconds_in_all": round(seconds, 1),
+                "peak_memory_mib": peak_memory(accelerator.device),
             },
         }
     )
