@@ -141,7 +141,10 @@ def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     calls = {name: partial(system.encode, batches) for name, system in systems.items()}
     rows, summaries = [], times(calls, arguments.repeats, "cpu")
     for name, system in systems.items():
-        row = {"system": name, "sentences_per_second": round(1e3 * sum(map(len, batches)) / summaries[name]["median_ms"])}
+        row = {
+            "system": name,
+            "sentences_per_second": round(1e3 * sum(map(len, batches)) / summaries[name]["median_ms"]),
+        }
         if arguments.peer:
             row["speed"] = round(summaries["peer"]["median_ms"] / summaries[name]["median_ms"], 2)
         if name != "peer":
@@ -155,7 +158,9 @@ def markdown(report: dict[str, Any]) -> str:
     header = report["header"]
     lines = ["# From texts to sentence vectors", "", *surroundings_lines(header)]
     lines += [f"- Sentences: {header['sentences']} of {header['task']}, in batches of {header['batch_size']}", ""]
-    lines += ["Speed: sentences a second, in units of the peer. Shares of the time, in percent: tokenizer, padding, and"]
+    lines += [
+        "Speed: sentences a second, in units of the peer. Shares of the time, in percent: tokenizer, padding, and"
+    ]
     lines += ["the parts of the model.", ""]
     lines += [f"| system | sentences / s | speed | {' | '.join(STAGES)} |", f"| --- |{' ---: |' * (2 + len(STAGES))}"]
     for row in report["rows"]:

@@ -80,9 +80,11 @@ def markdown(report: dict[str, Any]) -> str:
     lines = ["# Training steps", "", *surroundings_lines(header)]
     lines += [f"- Batches of {header['batch_size']} rows of {header['task']}, {header['steps']} of them in turn", ""]
     lines += [f"Milliseconds of a step of the training command, and its ratio to that of the {BASE}.", ""]
-    lines += ["| encoder | optimiser | L2 | trained parameters | ms | ratio |", "| --- | --- | ---: | ---: | ---: | ---: |"]
+    lines += ["| encoder | optimiser | L2 | trained parameters | ms | ratio |"]
+    lines += ["| --- | --- | ---: | ---: | ---: | ---: |"]
     for row in report["rows"]:
-        cells = (row["encoder"], row["optimizer"], row["l2"], row["parameters"], row["median_ms"], f"{row['ratio']:.2f}")
+        cells = [row[name] for name in ("encoder", "optimizer", "l2", "parameters", "median_ms")]
+        cells.append(f"{row['ratio']:.2f}")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
@@ -90,7 +92,7 @@ def markdown(report: dict[str, Any]) -> str:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train_step", description=__doc__)
     parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
-    parser.add_argument("--models", default="disan,biblosan,mtsa", help="beside the birnn; default: disan,biblosan,mtsa")
+    parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
     parser.add_argument("--task", default="trec", help="default: trec")
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--optimizer", choices=("adadelta", "adam", "adamw"), help="default: the recipe's")

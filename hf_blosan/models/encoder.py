@@ -251,7 +251,6 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         )
         return output if return_dict else output.to_tuple()
 
-
     def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distinct ids of a batch, (1, V), and the place of each token's among them; or the ids and ``None``.
 
