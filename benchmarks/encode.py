@@ -32,7 +32,12 @@ from .command import check_positive, choose, exit_code, surroundings, surroundin
 from .int8 import FORMS
 from .measure import times
 
-FORMS_OF_A_MODEL = ("float32", "torchao, int8 weights and activations", "torch.ao, int8 weights and activations")
+FORM_NAMES = {
+    "float32": "float32",
+    "int8": "torch.ao, int8 weights and activations",
+    "torchao-int8": "torchao, int8 weights and activations",
+}
+"""What the forms of int8.py are called here."""
 STAGES = ("tokenizer", "padding", "embeddings", "context", "pooler", "others")
 
 
@@ -124,10 +129,10 @@ def make_systems(arguments: argparse.Namespace, tokenizer: PreTrainedTokenizerBa
         with tempfile.TemporaryDirectory() as folder:
             model.load_word_vectors(torch.rand(len(tokenizer), config.embedding_size) - 0.5)
             model.save_pretrained(folder)
-            for form in FORMS_OF_A_MODEL:
-                make, options = FORMS[form]
+            for form in arguments.forms:
+                make, options = FORMS[FORM_NAMES[form]]
                 loaded = make(Path(folder), AutoModel, **options)
-                systems[f"{model_type}, {form}"] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
+                systems[f"{model_type} {form}"] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
     if arguments.peer:
         peer = AutoModel.from_pretrained(arguments.peer), AutoTokenizer.from_pretrained(arguments.peer)
         systems["peer"] = System(peer[1], peer[0], mean_pooled)
@@ -175,6 +180,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
     parser.add_argument("--peer", help="folder of a sentence-transformers model with mean pooling, to compare with")
     parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
+    parser.add_argument("--forms", default="float32,int8", help=f"of {','.join(FORM_NAMES)}; default: float32,int8")
     parser.add_argument("--task", default="sick_relatedness", help="default: sick_relatedness")
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--sentences", type=int, default=1280, help="of the test split; default: 1280")
@@ -186,6 +192,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     check_positive(arguments, "sentences", "batch_size", "threads", "repeats")
     arguments.models = choose("--models", arguments.models, FAMILIES)
+    arguments.forms = choose("--forms", arguments.forms, FORM_NAMES)
     if arguments.peer and not Path(arguments.peer, "config.json").is_file():
         raise InputError(f"--peer {arguments.peer}: there is no saved model; give the folder of one")
     return arguments

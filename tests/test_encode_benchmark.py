@@ -23,7 +23,7 @@ def test_from_texts_to_vectors(tmp_path):
     options = ["--models", "disan", "--sentences", "40", "--batch_size", "16", "--peer", str(tmp_path / "peer")]
     assert encode.main([*QUICK, *options, "--output", str(path)]) == 0
     *rows, peer = json.loads(path.read_text())["rows"]
-    assert [row["system"] for row in rows] == [f"disan, {form}" for form in encode.FORMS_OF_A_MODEL]
+    assert [row["system"] for row in rows] == ["disan float32", "disan int8"]
     assert peer["system"] == "peer" and peer["speed"] == 1
     for row in rows:
         assert row["shares"].keys() == set(STAGES) and sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
@@ -46,6 +46,7 @@ def test_training_steps(tmp_path):
         (encode, ("--peer", "nowhere"), "there is no saved model"),
         (encode, ("--batch_size", "0"), "at least 1"),
         (encode, ("--models", "bert"), "there is no such choice"),
+        (encode, ("--forms", "int4"), "there is no such choice"),
         (train_step, ("--models", "bert"), "there is no such choice"),
         (train_step, ("--steps", "0"), "at least 1"),
     ],
