@@ -10,7 +10,7 @@ from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import WordEmbeddings
-from .layers import POOLERS, AttentionMaps, Layer, with_maps
+from .layers import POOLERS, AttentionMaps, Layer, spread, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
 from .pretrained import SentenceEncoderPreTrainedModel
 
@@ -59,6 +59,7 @@ class ContextFusion(Layer):
         output_attentions: bool = False,
         hidden_states: list[Tensor] | None = None,
         token_mask: Tensor | None = None,
+        places_BN: Tensor | None = None,
     ) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens.
 
@@ -69,16 +70,20 @@ class ContextFusion(Layer):
             hidden_states: a list to which the output of every layer is appended.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
+            places_BN: hidden_BNE holds V distinct words, (1, V, embedding_size), and this says which of them each
+                token is: what a word undergoes before it meets its neighbours is computed once. Without gradients and
+                maps only, and where ``takes_words``.
 
         Raises:
             ValueError: rows have no positions, a mask has another shape, or a token mask is given for layers in
                 which tokens do not attend to each other.
         """
+        B, N = (hidden_BNE if places_BN is None else places_BN).shape[:2]
         if mask_BN is None:
-            mask_BN = torch.ones(hidden_BNE.shape[:2], dtype=torch.bool, device=hidden_BNE.device)
+            mask_BN = torch.ones((B, N), dtype=torch.bool, device=hidden_BNE.device)
         mask_BN = mask_BN.bool()
-        check_shapes(*hidden_BNE.shape[:2], mask_BN)
-        if not hidden_BNE.shape[1]:
+        check_shapes(B, N, mask_BN)
+        if not N:
             raise ValueError(
                 "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
             )
@@ -88,13 +93,20 @@ class ContextFusion(Layer):
         if self.input_layer is not None:
             hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
+        words = {} if places_BN is None else {"places_BN": places_BN}
         for layer in self.layers:
-            hidden_BNE, maps = layer(hidden_BNE, *options)
+            hidden_BNE, maps = layer(hidden_BNE, *options, **words)
+            words = {}
             if hidden_states is not None:
                 hidden_states.append(hidden_BNE)
             if maps is not None:
                 attentions, gates = attentions + maps.attentions, gates + maps.gates
         return hidden_BNE, AttentionMaps(attentions, gates) if output_attentions else None
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether the first layer can compute on distinct words."""
+        return getattr(self.layers[0], "takes_words", False)
 
     def checked_token_mask(self, token_mask: Tensor, mask_BN: Tensor) -> Tensor:
         for layer in self.layers:
@@ -127,15 +139,16 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
             self.feed_forward_norm = nn.LayerNorm(size, eps=1e-6)
             self.fusion_norm = nn.LayerNorm(size, eps=1e-6)
 
-    def fuse(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
+    def fuse(self, hidden_BNE: Tensor, *options, **words) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens; arguments and results as in a layer of ``ContextFusion``."""
         raise NotImplementedError(f"{type(self).__name__} must implement fuse(hidden_BNE, mask_BN, output_attentions)")
 
-    def forward(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
+    def forward(self, hidden_BNE: Tensor, *options, **words) -> tuple[Tensor, AttentionMaps | None]:
         if not self.stacked:
-            return self.fuse(hidden_BNE, *options)
+            return self.fuse(hidden_BNE, *options, **words)
         hidden_BNH = self.feed_forward_norm(hidden_BNE + self.drop(self.dense(self.feed_forward, hidden_BNE)))
-        fused_BNH, maps = self.fuse(hidden_BNH, *options)
+        fused_BNH, maps = self.fuse(hidden_BNH, *options, **words)
+        hidden_BNH = spread(hidden_BNH, words.get("places_BN"))
         return self.fusion_norm(hidden_BNH + self.drop(fused_BNH)), maps
 
 
@@ -152,12 +165,12 @@ def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfi
     return ContextFusion(layers, input_layer, dropout=config.dropout)
 
 
-def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
+def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others, **words):
     """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
     if output_attentions:
         tokens, maps = with_maps(*(module.steps(hidden_BNE, mask_BN, *others) for module in modules), stack=True)
     else:
-        tokens, maps = [module(hidden_BNE, mask_BN, False, *others)[0] for module in modules], None
+        tokens, maps = [module(hidden_BNE, mask_BN, False, *others, **words)[0] for module in modules], None
     return torch.cat(tokens, dim=-1), maps
 
 
@@ -216,12 +229,17 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return_dict = config.return_dict if return_dict is None else return_dict
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
+        words = {}
+        if inputs_embeds is None and not output_attentions and not output_hidden_states:
+            words_1V, places_BN = self.distinct_words(inputs)
+            if places_BN is not None:
+                inputs, words = words_1V, {"places_BN": places_BN}
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
         if config.embedding_dtype != "float32":
             hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
-        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
+        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
         pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         output = SentenceEncoderOutput(
             last_hidden_state=tokens_BNH,
@@ -232,6 +250,17 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             pooler_attentions=pooler_attentions,
         )
         return output if return_dict else output.to_tuple()
+
+    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The distinct ids of a batch, (1, V), and the place of each token's among them; or the ids and ``None``.
+
+        The latter where ``context`` does not take words, in graphs, with gradients, and where few words repeat.
+        """
+        takes_words = getattr(self.context, "takes_words", False) and self.config._attn_implementation != "eager"
+        if torch.is_grad_enabled() or not takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
+            return input_ids, None
+        words_V, places_BN = torch.unique(input_ids, return_inverse=True)
+        return (words_V[None], places_BN) if 2 * len(words_V) <= input_ids.numel() else (input_ids, None)
 
 
 def prepare_inputs(
@@ -285,16 +314,20 @@ def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
     return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
 
 
-def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others):
-    """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
+def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others, **words):
+    """``fuse(hidden_BNE, mask_BN, *others, **words) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
 
     For layers that count positions. Tokens are moved back afterwards; positions in maps count real tokens only.
     """
     # Usually padding is on the right already.
     if can_look_at(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
-        return fuse(hidden_BNE, mask_BN, *others)
+        return fuse(hidden_BNE, mask_BN, *others, **words)
     order_BN = real_tokens_first(mask_BN)
-    tokens_BNH, maps = fuse(reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN), *others)
+    if words:
+        words = {"places_BN": words["places_BN"].gather(1, order_BN)}
+    else:
+        hidden_BNE = reorder(hidden_BNE, order_BN)
+    tokens_BNH, maps = fuse(hidden_BNE, mask_BN.gather(1, order_BN), *others, **words)
     return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps
 
 

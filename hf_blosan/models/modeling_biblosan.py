@@ -21,6 +21,8 @@ from .layers_blocks import MaskedBlockSelfAttention
 class BiBloSANLayer(StackableLayer):
     """[mBloSA forward; mBloSA backward] (Bi-BloSAN Fig. 4): attention in blocks of tokens, then between the blocks."""
 
+    takes_words = True
+
     def __init__(self, config: BiBloSANConfig):
         super().__init__(config)
         size = config.hidden_size // len(config.directions)
@@ -40,10 +42,10 @@ class BiBloSANLayer(StackableLayer):
             for direction in config.directions
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, **words):
         # Blocks are counted from the first real token, wherever the padding is.
         fuse = partial(fuse_directions, self.directions)
-        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions)
+        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions, **words)
 
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):

@@ -18,7 +18,7 @@ from .layers import DirectionalSelfAttention
 class DiSANLayer(StackableLayer):
     """[DiSA forward; DiSA backward] (DiSAN Fig. 3): a token attends to the words before it, and to those after it."""
 
-    takes_token_mask = True
+    takes_token_mask = takes_words = True
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
@@ -37,8 +37,8 @@ class DiSANLayer(StackableLayer):
             for direction, window in zip(config.directions, windows, strict=True)
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **words):
+        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask, **words)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):

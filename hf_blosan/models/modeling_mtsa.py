@@ -15,7 +15,7 @@ from .layers_mtsa import TensorizedSelfAttention
 class MTSALayer(StackableLayer):
     """Tensorized self-attention in heads (MTSA Fig. 2); the heads are divided evenly among the order masks."""
 
-    takes_token_mask = True
+    takes_token_mask = takes_words = True
 
     def __init__(self, config: MTSAConfig):
         super().__init__(config)
@@ -44,8 +44,8 @@ class MTSALayer(StackableLayer):
             attention_dropout=config.attention_dropout,
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
-        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **words):
+        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask, **words)
 
 
 class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):

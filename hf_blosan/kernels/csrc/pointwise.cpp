@@ -155,6 +155,24 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
   });
 }
 
+// The same where first W1' + its bias is known: `scores`, which the result overwrites.
+void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor scores, const Tensor& second_weight,
+                           const Tensor& bias, const MaybeTensor& second_bias, const MaybeTensor& mask) {
+  by_type("first", first, [&](auto type) {
+    using T = decltype(type);
+    GateInputs<T> inputs(first, second, {}, {}, second_weight, second_weight, mask);
+    check_tensor("scores", scores, type_of<T>, inputs.sizes);
+    check(scores.is_contiguous(), "scores: give a contiguous tensor");
+    const Tensor sum = sum_of_biases<T>(scores, {bias, second_bias}, inputs.size);
+    add_product(matrix(scores, inputs.rows, inputs.size, inputs.size), inputs.second_rows, transposed(second_weight));
+    inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
+    inputs.arguments.bias = read<T>(sum);
+    inputs.arguments.out = {write<T>(scores), 0, inputs.size};
+    run_groups(loops<T>().gate, inputs.arguments);
+    return scores;
+  });
+}
+
 // Gradients of first, second, their inputs (empty where these are first and second themselves), weights and bias.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fusion_gate_backward(
     const Tensor& grad, const Tensor& first, const Tensor& second, const MaybeTensor& first_input,
@@ -328,6 +346,7 @@ STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CPU, m) {
   m.impl("linear_elu", TORCH_BOX(&hf_blosan::linear_elu));
   m.impl("linear_elu_backward", TORCH_BOX(&hf_blosan::linear_elu_backward));
   m.impl("fusion_gate", TORCH_BOX(&hf_blosan::fusion_gate));
+  m.impl("fusion_gate_of_scores", TORCH_BOX(&hf_blosan::fusion_gate_of_scores));
   m.impl("fusion_gate_backward", TORCH_BOX(&hf_blosan::fusion_gate_backward));
   m.impl("block_fusion", TORCH_BOX(&hf_blosan::block_fusion));
   m.impl("block_fusion_backward", TORCH_BOX(&hf_blosan::block_fusion_backward));
