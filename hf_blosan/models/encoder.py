@@ -254,10 +254,12 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distinct ids of a batch, (1, V), and the place of each token's among them; or the ids and ``None``.
 
-        The latter where ``context`` does not take words, in graphs, with gradients, and where few words repeat.
+        The latter where ``context`` does not take words, in graphs, with gradients, in training (every token has its own
+        dropout), for one sentence, and where few words repeat.
         """
         takes_words = getattr(self.context, "takes_words", False) and self.config._attn_implementation != "eager"
-        if torch.is_grad_enabled() or not takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
+        one_by_one = torch.is_grad_enabled() or self.training or not takes_words
+        if one_by_one or not can_look_at(input_ids) or len(input_ids) < 2:
             return input_ids, None
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
         return (words_V[None], places_BN) if 2 * len(words_V) <= input_ids.numel() else (input_ids, None)

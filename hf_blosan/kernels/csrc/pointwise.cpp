@@ -164,7 +164,7 @@ void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor sco
     check_tensor("scores", scores, type_of<T>, inputs.sizes);
     check(scores.is_contiguous(), "scores: give a contiguous tensor");
     const Tensor sum = sum_of_biases<T>(scores, {bias, second_bias}, inputs.size);
-    add_product(matrix(scores, inputs.rows, inputs.size, inputs.size), inputs.second_rows, transposed(second_weight));
+    multiply(matrix(scores, inputs.rows, inputs.size, inputs.size), inputs.second_rows, transposed(second_weight), true);
     inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
     inputs.arguments.bias = read<T>(sum);
     inputs.arguments.out = {write<T>(scores), 0, inputs.size};
