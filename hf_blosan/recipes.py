@@ -76,6 +76,7 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
 _MODERN = {
     "optimizer": "adamw",
     "learning_rate": 1e-3,
+    "embedding_learning_rate": 1e-4,
     "lr_scheduler_type": "cosine",
     "num_warmup_steps": 0.1,
     "num_train_epochs": 12,

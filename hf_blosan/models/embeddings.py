@@ -13,8 +13,7 @@ class WordEmbeddings(nn.Embedding):
     With ``embedding_trainable="train_words"`` the table holds [PAD] and [UNK] (both constant zero vectors), the words
     of the training data (trained), then ``num_fixed_embeddings`` further words that keep their vectors. ``weight`` has
     the rows that can be trained, ``fixed_weight`` those that follow them; it is ``None`` if there are none. With
-    ``embedding_dtype="int8"`` they hold integers, and ``scale`` and ``fixed_scale`` a factor per row. In training,
-    whole vectors are dropped with probability ``embedding_dropout``.
+    ``embedding_dtype="int8"`` they hold integers, and ``scale`` and ``fixed_scale`` a factor per row.
     """
 
     def __init__(self, config: SentenceEncoderConfig):

@@ -70,9 +70,7 @@ class ContextFusion(Layer):
             hidden_states: a list to which the output of every layer is appended.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
-            places_BN: hidden_BNE holds V distinct words, (1, V, embedding_size), and this says which of them each
-                token is: what a word undergoes before it meets its neighbours is computed once. Without gradients and
-                maps only, and where ``takes_words``.
+            places_BN: which of V distinct words, (1, V, embedding_size) in hidden_BNE, each token is; without maps.
 
         Raises:
             ValueError: rows have no positions, a mask has another shape, or a token mask is given for layers in
@@ -102,11 +100,6 @@ class ContextFusion(Layer):
             if maps is not None:
                 attentions, gates = attentions + maps.attentions, gates + maps.gates
         return hidden_BNE, AttentionMaps(attentions, gates) if output_attentions else None
-
-    @property
-    def takes_words(self) -> bool:
-        """Whether the first layer can compute on distinct words."""
-        return getattr(self.layers[0], "takes_words", False)
 
     def checked_token_mask(self, token_mask: Tensor, mask_BN: Tensor) -> Tensor:
         for layer in self.layers:
@@ -177,6 +170,8 @@ def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attenti
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
 
+    takes_words = False  # whether the first layer of ``context`` can compute on distinct words
+
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
         self.embeddings = nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
@@ -231,9 +226,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
         words = {}
         if inputs_embeds is None and not output_attentions and not output_hidden_states:
-            words_1V, places_BN = self.distinct_words(inputs)
-            if places_BN is not None:
-                inputs, words = words_1V, {"places_BN": places_BN}
+            inputs, words = self.distinct_words(inputs)
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
         if config.embedding_dtype != "float32":
             hidden_BNE = hidden_BNE.to(self.dtype)
@@ -251,18 +244,16 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         )
         return output if return_dict else output.to_tuple()
 
-    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The distinct ids of a batch, (1, V), and the place of each token's among them; or the ids and ``None``.
+    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The distinct ids of a batch, (1, V), and ``places_BN`` for ``context``; or the ids, where each is computed.
 
-        The latter where ``context`` does not take words, in graphs, with gradients, in training (every token has its own
-        dropout), for one sentence, and where few words repeat.
+        That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
-        takes_words = getattr(self.context, "takes_words", False) and self.config._attn_implementation != "eager"
-        one_by_one = torch.is_grad_enabled() or self.training or not takes_words
-        if one_by_one or not can_look_at(input_ids) or len(input_ids) < 2:
-            return input_ids, None
+        one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
+        if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
+            return input_ids, {}
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
-        return (words_V[None], places_BN) if 2 * len(words_V) <= input_ids.numel() else (input_ids, None)
+        return (words_V[None], {"places_BN": places_BN}) if 2 * len(words_V) <= input_ids.numel() else (input_ids, {})
 
 
 def prepare_inputs(

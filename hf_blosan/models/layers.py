@@ -232,15 +232,7 @@ class FeatureAttention(Layer):
     def joint(self) -> bool:
         return hasattr(self, "alignment_map")
 
-    def forward(
-        self,
-        tokens_BND: Tensor,
-        mask_BN: Tensor | None,
-        token_mask=None,
-        block_length=None,
-        output_weights=False,
-        words: tuple[Tensor, Tensor | None] | None = None,
-    ) -> Tensor:
+    def forward(self, tokens_BND, mask_BN, token_mask=None, block_length=None, output_weights=False, words=None):
         """Results (B, N, D); or, if requested, the weights: (B, N, N, D), for M blocks of R tokens (B, M, R, R, D).
 
         ``words`` are the distinct ones of the tokens, (1, V, D), and their places; see ``spread``.
@@ -279,9 +271,7 @@ class DirectionalSelfAttention(Layer):
         self.attention = FeatureAttention(size, direction=direction, window=window, dropout=dropout)
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
-    def forward(
-        self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None, places_BN=None
-    ):
+    def forward(self, tokens_BNE, mask_BN, output_attentions=False, token_mask=None, places_BN=None):
         if output_attentions:
             (fused_BND,), maps = with_maps(self.steps(tokens_BNE, mask_BN, token_mask))
             return fused_BND, maps

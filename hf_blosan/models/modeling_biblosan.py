@@ -21,8 +21,6 @@ from .layers_blocks import MaskedBlockSelfAttention
 class BiBloSANLayer(StackableLayer):
     """[mBloSA forward; mBloSA backward] (Bi-BloSAN Fig. 4): attention in blocks of tokens, then between the blocks."""
 
-    takes_words = True
-
     def __init__(self, config: BiBloSANConfig):
         super().__init__(config)
         size = config.hidden_size // len(config.directions)
@@ -62,6 +60,8 @@ class BiBloSANModel(BiBloSANPreTrainedModel, SentenceEncoderModel):
     (B, 2, M, R, D) and between blocks (B, 2, M, M, D), ``gates`` those of blocks (B, 2, M, D) and tokens (B, 2, N, D),
     for each layer. Without ``config.fuse_global`` there are only the first of the weights and the last of the gates.
     """
+
+    takes_words = True
 
     @staticmethod
     def make_context(config: BiBloSANConfig) -> ContextFusion:

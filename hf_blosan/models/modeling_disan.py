@@ -18,7 +18,7 @@ from .layers import DirectionalSelfAttention
 class DiSANLayer(StackableLayer):
     """[DiSA forward; DiSA backward] (DiSAN Fig. 3): a token attends to the words before it, and to those after it."""
 
-    takes_token_mask = takes_words = True
+    takes_token_mask = True
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
@@ -50,6 +50,8 @@ class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 class DiSANModel(DiSANPreTrainedModel, SentenceEncoderModel):
     """DiSAN as an encoder: ``attentions`` holds a tensor (B, 2, N, N, D) per layer, ``gates`` (B, 2, N, D)."""
+
+    takes_words = True
 
     @staticmethod
     def make_context(config: DiSANConfig) -> ContextFusion:

@@ -15,7 +15,7 @@ from .layers_mtsa import TensorizedSelfAttention
 class MTSALayer(StackableLayer):
     """Tensorized self-attention in heads (MTSA Fig. 2); the heads are divided evenly among the order masks."""
 
-    takes_token_mask = takes_words = True
+    takes_token_mask = True
 
     def __init__(self, config: MTSAConfig):
         super().__init__(config)
@@ -57,6 +57,8 @@ class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 class MTSAModel(MTSAPreTrainedModel, SentenceEncoderModel):
     """MTSA as an encoder: a layer has ``attentions`` (B, H, N, N, D) and, if it has a gate, ``gates`` (B, H, N, D)."""
+
+    takes_words = True
 
     @staticmethod
     def make_context(config: MTSAConfig) -> ContextFusion:
