@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--shapes", default="targets", help="targets, or batch x length: 64x16,8x384")
     parser.add_argument("--passes", default=",".join(PASSES), help=f"default: {','.join(PASSES)}")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of processes for each shape; default: 3")
+    parser.add_argument(
+        "--seconds", type=float, default=0, help="more rounds for shapes that have taken less time; default: none"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="samples of each time in a process; default: 5")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
     parser.add_argument("--seed", type=int, default=42, help="of weights and inputs; default: 42")
@@ -140,6 +144,8 @@ def markdown(report: dict[str, Any]) -> str:
     shapes = list(dict.fromkeys((row["batch"], row["length"]) for row in rows))
     names = " | ".join(f"{B}x{N}" for B, N in shapes)
     lines = [f"| layer | pass | {names} |", "| --- | --- |" + " ---: |" * len(shapes)]
+    pairs = (len(next(x for x in rows if (x["batch"], x["length"]) == shape)["new_ms"]) for shape in shapes)
+    lines.append("| pairs of processes | | " + " | ".join(str(count // head["repeats"]) for count in pairs) + " |")
     for name, pass_ in dict.fromkeys((row["operator"], row["pass"]) for row in rows):
         found = [cells[(name, pass_, *shape)] for shape in shapes]
         texts = (f"{shown(x['ratio'], CELL_LIMIT)} ({x['ratio_of_minima']:.3g})" for x in found)
@@ -147,8 +153,8 @@ def markdown(report: dict[str, Any]) -> str:
     parts = [
         "# Two versions of the context layers",
         "\n".join([*surroundings_lines(head), f"- Commit of the old version: {head['old_commit'] or 'unknown'}"]),
-        f"New time / old time at batch x length: the median over {head['rounds']} pairs of processes with"
-        f" {head['repeats']} pairs of samples each and, in brackets, the ratio of the shortest times; bold above"
+        f"New time / old time at batch x length: the median over several pairs of processes with {head['repeats']}"
+        " pairs of samples each and, in brackets, the ratio of the shortest times; bold above"
         f" {CELL_LIMIT}. What is measured and how: benchmarks/README.md.",
         "\n".join(lines),
         "## Targets\n\n" + "\n".join(verdict_lines(report)),
@@ -176,17 +182,23 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     head = {**surroundings(), **setting, "repeats": arguments.repeats}
     head |= {"old_commit": commit_of(arguments.old), "command": command_line(["-m", "benchmarks.compare", *argv])}
     found: dict[tuple, tuple[list[float], list[float]]] = {}
-    for turn in range(arguments.rounds):
-        for shape in shapes:
+    seconds = dict.fromkeys(shapes, 0.0)
+    for turn in itertools.count(1):
+        left = [shape for shape in shapes if turn <= arguments.rounds or seconds[shape] < arguments.seconds]
+        if not left:
+            break
+        for shape in left:
+            begin = time.monotonic()
             with Side(arguments.old.resolve(), shape, setting) as old, Side(NEW, shape, setting) as new:
                 for pass_, name in itertools.product(passes, COMPARED):
                     pairs = sample_pairs(old, new, name, pass_, arguments.repeats)
                     for known, samples in zip(found.setdefault((name, pass_, *shape), ([], [])), pairs, strict=True):
                         known.extend(samples)
-        report = make_report(head | {"rounds": turn + 1}, found)
+            seconds[shape] += time.monotonic() - begin
+        report = make_report(head, found)
         write_json(arguments.output, report)
         arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-        print(f"round {turn + 1} of {arguments.rounds} is in {arguments.output}", file=sys.stderr)
+        print(f"round {turn} of {len(left)} shapes is in {arguments.output}", file=sys.stderr)
     print(*verdict_lines(report), sep="\n")
     return report
 

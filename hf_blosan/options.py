@@ -14,11 +14,15 @@ import re
 import types
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields
+from itertools import zip_longest
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import InputError
 
 T = TypeVar("T")
+
+BOOLEANS = dict.fromkeys(("yes", "true", "t", "y", "1"), True) | dict.fromkeys(("no", "false", "f", "n", "0"), False)
+"""What may follow a flag."""
 
 
 def option(text: str, default: Any = None, *, group: str | None = None) -> Any:
@@ -47,8 +51,18 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; {self.prog} --help describes every option")
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        words = None if args is None else [_with_underscores(word) for word in args]
+        words = None if args is None else self._complete_flags([_with_underscores(word) for word in args])
         return super().parse_known_args(words, namespace)
+
+    def _complete_flags(self, words: list[str]) -> list[str]:
+        """Write ``--flag=true`` for a flag before a positional argument, which argparse would take for its value."""
+        if all(action.option_strings for action in self._actions):
+            return words
+        flags = {name for action in self._actions if action.type is _boolean for name in action.option_strings}
+        return [
+            f"{word}=true" if word in flags and after.lower() not in BOOLEANS else word
+            for word, after in zip_longest(words, words[1:], fillvalue="true")
+        ]
 
     def refuse(self, words: Sequence[str], options: type) -> None:
         """Raise InputError if there are words that `parse_known_args` has left over."""
@@ -130,10 +144,8 @@ def _without_none(kind: Any) -> Any:
 
 
 def _boolean(word: str) -> bool:
-    if word.lower() in ("yes", "true", "t", "y", "1"):
-        return True
-    if word.lower() in ("no", "false", "f", "n", "0"):
-        return False
+    if word.lower() in BOOLEANS:
+        return BOOLEANS[word.lower()]
     raise argparse.ArgumentTypeError(f"{word!r} is neither true nor false")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .errors import InputError
-from .recipes import Recipe, find_recipe
+from .recipes import Recipe, RecipeName, find_recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class Source:
         text_columns: one column for single sentences, two for pairs.
         label_column: column of the label or score.
         splits: split name -> the names it may have at the source, tried in order.
+        phrases: further file of a local source, whose rows join the training rows.
         label_order: names of the integer labels 0, 1, ... if they differ from ``Task.labels``.
         config: Hub configuration.
         revision: Hub revision; ``refs/convert/parquet`` for data sets whose main branch is a loading script, which
@@ -35,6 +36,7 @@ class Source:
     text_columns: tuple[str, ...]
     label_column: str = "label"
     splits: Mapping[str, tuple[str, ...]] = field(hash=False)
+    phrases: str | None = None
     label_order: tuple[str, ...] | None = None
     config: str | None = None
     revision: str | None = None
@@ -98,9 +100,9 @@ class Task:
         """Text columns after loading: ``sentence1`` and, for pairs, ``sentence2``."""
         return ("sentence1", "sentence2")[: self.num_sentences]
 
-    def recipe(self, encoder: str) -> Recipe:
+    def recipe(self, encoder: str, name: RecipeName = "modern") -> Recipe:
         """The settings of an encoder on this task; raises InputError if there are none."""
-        return find_recipe(self.settings, encoder)
+        return find_recipe(self.settings, encoder, name)
 
 
 def get_task(name: str) -> Task:
@@ -178,6 +180,10 @@ _SUBJ_HUB = _hub("SetFit/subj", splits=_TRAIN_TEST, label_order=("objective", "s
 _MR_HUB = _hub("cornell-movie-review-data/rotten_tomatoes", label_order=_POLARITY)
 _STSB = Source(location="stsb", text_columns=_PAIR, label_column="score", splits=_ALL_SPLITS)
 
+_SENTIMENTS = ("very negative", "negative", "neutral", "positive", "very positive")
+_SST2 = Source(location="sst2", text_columns=("text",), splits=_ALL_SPLITS, phrases="train_phrases")
+_SST5 = replace(_SST2, location="sst5")
+
 _PAPERS = (
     _single(
         "trec",
@@ -219,10 +225,13 @@ _PAPERS = (
     _single(
         "sst5",
         "Stanford sentiment, 5 classes",
-        ("very negative", "negative", "neutral", "positive", "very positive"),
+        _SENTIMENTS,
         _hub("SetFit/sst5"),
         splits=_ALL_SPLITS,
     ),
+    # The papers train on the phrases of the training trees as well; no data set on the Hub has them.
+    _single("sst2_phrases", "Stanford sentiment, 2 classes, with phrases", _POLARITY, None, local=_SST2),
+    _single("sst5_phrases", "Stanford sentiment, 5 classes, with phrases", _SENTIMENTS, None, local=_SST5),
     _pair(
         "sick_relatedness",
         "SICK relatedness",

@@ -83,6 +83,7 @@ def options(output_dir: Path, data: dict[str, str], **changes) -> RunArguments:
     defaults = {
         "encoder": "disan",
         "config_overrides": TINY,
+        "recipe": "paper",
         "optimizer": "adam",
         "learning_rate": 0.01,
         "per_device_train_batch_size": 8,

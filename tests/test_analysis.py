@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,6 +222,7 @@ class TestArrays:
         (sentence,) = explain(make("wordbag"), tokenizer, "The zebra  and 5 zebras").sentences
         assert sentence.tokens == ["The", "zebra [UNK]", "and", "5", "zebras [UNK]"]
         assert sentence.find("Zebra") == 1
+        assert replace(sentence, tokens=["the", "zebra <unk>"]).find("zebra") == 1
 
     @pytest.mark.parametrize(
         ("variant", "head", "texts", "message"),

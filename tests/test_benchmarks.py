@@ -1,10 +1,12 @@
 """The benchmarks at tiny shapes: what they record and refuse, never how fast anything is."""
 
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -224,15 +226,16 @@ def test_report_needs_a_report_and_matplotlib(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err.endswith('error: the figures need matplotlib: pip install -e ".[benchmark]"\n')
 
 
-def check_comparison(path, old, shapes, rounds):
+def check_comparison(path, old, shapes, rounds, *others):
     """Compare forward passes at tiny shapes, and check the report."""
-    options = ["--shapes", ",".join(f"{B}x{N}" for B, N in shapes), "--rounds", str(rounds), "--passes", "forward"]
+    options = ["--shapes", ",".join(f"{B}x{N}" for B, N in shapes), "--passes", "forward"]
+    options += others or ["--rounds", str(rounds)]
     options += ["--old", str(old), "--output", str(path), "--threads", "1", "--repeats", "2"]
     assert compare.main(options) == 0
     content = json.loads(path.read_text())
     head = content["header"]
     assert head["commit"] == head["old_commit"] and head["command"].startswith("python -m benchmarks.compare --")
-    assert head["rounds"] == rounds and head["threads"] == 1 and head["hardware"]["cpu"] and head["versions"]["torch"]
+    assert head["threads"] == 1 and head["hardware"]["cpu"] and head["versions"]["torch"]
     identity = [(row["batch"], row["length"], row["operator"], row["pass"]) for row in content["rows"]]
     assert identity == [(*shape, name, "forward") for shape in shapes for name in compare.COMPARED]
     for row in content["rows"]:
@@ -270,6 +273,9 @@ def test_two_versions_take_turns(tmp_path, monkeypatch, capsys):
     pairs = [(other, compare.NEW), (compare.NEW, other), (other, compare.NEW)]
     assert turns == [side for pair in pairs for side in pair] * len(compare.COMPARED) * 4
     assert "largest ratio: " in capsys.readouterr().out
+    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=itertools.count(step=40).__next__))
+    check_comparison(tmp_path / "x.json", other, [(1, 3), (2, 4)], 3, "--rounds", "1", "--seconds", "100")
+    assert "| pairs of processes | | 3 | 3 |" in (tmp_path / "x.md").read_text()
 
 
 @pytest.mark.slow  # two processes import torch and the package
@@ -299,7 +305,7 @@ def test_a_comparison_meets_or_misses_its_targets():
         {"operator": name, "pass": "forward", "batch": 1, "length": 3, **cell}
         for name, cell in zip(("disa", "biblosa"), cells, strict=True)
     ]
-    head = {**compare.surroundings(), "device": "cpu", "dtype": "float32", "threads": 1, "seed": 42, "rounds": 1}
+    head = {**compare.surroundings(), "device": "cpu", "dtype": "float32", "threads": 1, "seed": 42}
     head |= {"repeats": 1, "old_commit": None, "command": "python"}
     text = compare.markdown({"header": head, "rows": rows, "targets": found})
     assert "| DiSA | forward | 0.5 (0.5) |" in text and "| Bi-BloSA | forward | **2** (2) |" in text

@@ -117,10 +117,10 @@ for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "
         shown = capsys.readouterr().out
         groups = [shown.index(f"\n{group}:\n") for group in ("data", "model", "optimisation", "output", "tasks")]
         assert groups == sorted(groups)
-        first = ("  --task_name NAME", "  --encoder ENCODER", "  --optimizer {", "  --output_dir DIR")
+        first = ("  --task_name NAME", "  --encoder ENCODER", "  --recipe {", "  --output_dir DIR")
         for group, name in zip(groups, first, strict=False):
             assert group < shown.index(name) < group + 40
-        assert "--num_train_epochs EPOCHS" in shown and "Default: 30." in shown and "(default: None)" not in shown
+        assert "--num_train_epochs EPOCHS" in shown and "Default: 256." in shown and "(default: None)" not in shown
 
     def test_tasks_and_encoders(self, capsys):
         assert DESCRIPTIONS.keys() == FAMILIES.keys()
@@ -531,7 +531,7 @@ class TestThin:
             main(["evaluate", scorer, "--test_file", data["test_file"], "--cpu", "--output_file", str(figures)]) == 0
         )
         rows = read_lines(data["test_file"])
-        predict = ["predict", scorer, data["test_file"], str(tmp_path / "o.jsonl"), "--cpu"]
+        predict = ["predict", "--cpu", scorer, data["test_file"], str(tmp_path / "o.jsonl")]
         assert main(predict) == 0
         scores = [row["score"] for row in read_lines(tmp_path / "o.jsonl")]
         errors = np.subtract(scores, [row["score"] for row in rows])

@@ -6,6 +6,8 @@ import csv
 import gzip
 import json
 import logging
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hf_blosan.data import (
     PaddingCollator,
     custom_task,
     encode_dataset,
+    folds,
     length_statistics,
     load_task,
     sentence_lengths,
@@ -83,6 +86,48 @@ def test_missing_splits_are_held_out_stratified_and_seeded(tmp_path):
     assert texts(data["test"]) != texts(other["test"])
     folds = [texts(load_task("cr", data_dir=tmp_path, seed=5, fold=fold, num_folds=4)["test"]) for fold in range(4)]
     assert sum(map(len, folds)) == len(set.union(*folds)) == 200
+
+
+def test_folds_are_stored_for_the_rows_that_they_were_made_from(tmp_path, monkeypatch):
+    """These folds hold whatever the seed is, and no row of another table."""
+    rows = [{"text": f"row {i}", "label": i % 2} for i in range(40)]
+    write(tmp_path / "cr" / "train.jsonl", rows)
+
+    def test_rows(fold, **options):
+        return load_task("cr", data_dir=tmp_path, fold=fold, **{"seed": 0} | options)["test"]["sentence1"]
+
+    seeded = test_rows(3)
+    assert test_rows(3, seed=1) != seeded
+    labelled = Dataset.from_dict({"sentence1": [row["text"] for row in rows], "label": [row["label"] for row in rows]})
+    stored = {"cr": {"rows": folds.digest(labelled), "folds": "0123456789" * 4}}
+    (tmp_path / "folds.json").write_text(json.dumps(stored))
+    monkeypatch.setattr(folds, "files", lambda package: tmp_path)
+    assert test_rows(3) == test_rows(3, seed=1) == ["row 3", "row 13", "row 23", "row 33"]
+    assert test_rows(3, num_folds=4) != test_rows(3)
+    write(tmp_path / "cr" / "train.jsonl", rows[::-1])
+    assert test_rows(3, seed=1) != test_rows(3, seed=0)
+
+
+def test_folds_of_the_papers_tasks():
+    stored = json.loads(Path(folds.__file__).with_name("folds.json").read_text())
+    assert {name: len(entry["folds"]) for name, entry in stored.items()} == {"cr": 3775, "mpqa": 10606, "subj": 10000}
+    for entry in stored.values():
+        counts = Counter(entry["folds"])
+        assert sorted(counts) == list("0123456789") and max(counts.values()) - min(counts.values()) <= 2
+
+
+def test_phrases_join_the_training_rows(tmp_path):
+    rows = [{"text": f"row {i}", "label": i % 2} for i in range(6)]
+    for split, part in (("train", rows[:3]), ("validation", rows[3:4]), ("test", rows[4:]), ("train_phrases", rows)):
+        write(tmp_path / "sst2" / f"{split}.jsonl", part)
+    data = load_task("sst2_phrases", data_dir=tmp_path, seed=0)
+    assert {split: len(part) for split, part in data.items()} == {"train": 9, "validation": 1, "test": 2}
+    assert len(load_task("sst2", data_dir=tmp_path, seed=0)["train"]) == 3
+    (tmp_path / "sst2" / "train_phrases.jsonl").unlink()
+    with pytest.raises(InputError, match="sst2_phrases finds no .*train_phrases.jsonl.gz"):
+        load_task("sst2_phrases", data_dir=tmp_path, seed=0)
+    with pytest.raises(InputError, match="not on the Hub; give --data_dir"):
+        load_task("sst2_phrases", seed=0)
 
 
 def test_no_test_fold_on_request(tmp_path):

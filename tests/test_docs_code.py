@@ -19,6 +19,7 @@ from pages import GUIDES, PAGES, ROOT, Block, blocks, inline_code
 from small_data import pair_rows, question_rows, write_rows, write_trec, write_vectors
 
 import hf_blosan
+from hf_blosan.analysis.arguments import CompareArguments
 from hf_blosan.cli import COMMANDS, main, make_parser
 from hf_blosan.data import make_demo_corpus
 from hf_blosan.options import read_options
@@ -39,6 +40,7 @@ SLOW = (
 
 NOT_RUN = {
     "docs/add_an_encoder.md": "its blocks are files; tests/test_docs.py writes them and trains the encoder",
+    "docs/compare_runs.md": "reads the runs of the page's commands; tests/test_paper_analyses.py has some",
 }
 """Pages whose Python blocks are not run here, and why."""
 
@@ -48,6 +50,7 @@ COMMANDS_NOT_RUN = {
     "make ": "the commands of continuous integration",
     "--hub_model_id": "needs an account on the Hub; tests/test_upload.py uploads to a Hub of its own",
     "hf_blosan.experiments": "trains for hours; tests/test_experiments.py runs a table of small models",
+    "out/experiments": "reads the records of such a table; tests/test_paper_analyses.py has some",
     "convert_tf_checkpoint": "needs weights of the authors' code; tests/test_convert_tf_checkpoint.py has some",
     "--encoder toy": "needs the encoder of the page; tests/test_docs.py writes and trains it",
     "hf-blosan demo": "a server, which runs until it is stopped; tests/test_page.py opens it in a browser",
@@ -299,7 +302,7 @@ def test_commands_and_options_in_the_text_exist(monkeypatch):
     sources = [*(ROOT / "hf_blosan").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / ".ci").glob("*.py")]
     sources += (ROOT / "examples").glob("*.py")
     options = {word for path in sources for word in re.findall(r'"(--[\w-]+)"', path.read_text())}
-    dataclasses = [RunArguments, *(command.options for command in COMMANDS.values())]
+    dataclasses = [RunArguments, CompareArguments, *(command.options for command in COMMANDS.values())]
     options |= {f"--{entry.name}" for kind in dataclasses for entry in fields(kind)}
     options |= {"--help", "--hub-token", "--strict", "--no-memory", "--no-times", "--model", "--inplace", "--fix"}
     for page in PAGES:

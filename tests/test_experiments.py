@@ -1,5 +1,6 @@
 """The papers' tables: their data, and the command that runs them."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -7,12 +8,14 @@ import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
 
 from hf_blosan.errors import InputError
-from hf_blosan.experiments import command, runner
+from hf_blosan.experiments import command, runner, significance
 from hf_blosan.experiments.runner import plan
+from hf_blosan.experiments.significance import paired_bootstrap
 from hf_blosan.experiments.tables import TABLES, choose, slug
 from hf_blosan.metrics import METRICS
 from hf_blosan.overrides import format_config_overrides, parse_config_overrides
@@ -24,7 +27,7 @@ from hf_blosan.training.reporting import count_parameters
 
 def config_fields(row, task) -> dict:
     """Configuration fields of a row on a task, except those that the data determine."""
-    recipe, known = asdict(TASKS[task].recipe(row.encoder)), CONFIG_CLASSES[row.encoder].__dataclass_fields__
+    recipe, known = asdict(TASKS[task].recipe(row.encoder, "paper")), CONFIG_CLASSES[row.encoder].__dataclass_fields__
     fields = {name: value for name, value in recipe.items() if name in known}
     return fields | {"vocab_size": 3, "num_sentences": TASKS[task].num_sentences} | dict(row.overrides)
 
@@ -181,6 +184,59 @@ def a_record(arguments: RunArguments) -> dict:
     }
 
 
+class TestDifferences:
+    LABELS = np.random.default_rng(0).integers(0, 2, 400).astype(float)
+
+    def runs(self, monkeypatch, wrong, seeds=(1, 2), folds=(0, 1)) -> list[runner.Run]:
+        """Runs whose predictions differ from the labels at every `wrong`-th row."""
+        monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: self.LABELS[fold::2])
+        found = []
+        for seed, fold in itertools.product(seeds, folds):
+            predictions = self.LABELS.copy()
+            predictions[::wrong] = 1 - predictions[::wrong]
+            arguments = RunArguments(task_name="cr", encoder="disan", output_dir="o", seed=seed, fold=fold)
+            record = {"test_predictions": " ".join(f"{label:.4g}" for label in predictions[fold::2])}
+            found.append(runner.Run(None, arguments, 10, record=record))
+        return found
+
+    def test_interval_holds_the_difference(self, monkeypatch):
+        one, other = self.runs(monkeypatch, 10), self.runs(monkeypatch, 5)
+        mean, low, high = paired_bootstrap("test_accuracy", one, other)
+        assert mean == pytest.approx(0.1)
+        # The systems differ in a tenth of the rows, always to the advantage of the first.
+        width = 1.96 * (0.1 * 0.9 / 400) ** 0.5
+        assert low == pytest.approx(0.1 - width, abs=0.01) and high == pytest.approx(0.1 + width, abs=0.01)
+        assert paired_bootstrap("test_accuracy", one, other) == (mean, low, high)
+        assert paired_bootstrap("test_accuracy", other, one)[0] == -mean
+        assert paired_bootstrap("test_mse", one, one) == (0, 0, 0)
+
+    def test_only_runs_in_common_are_compared(self, monkeypatch):
+        one = self.runs(monkeypatch, 10)
+        assert paired_bootstrap("test_accuracy", one, self.runs(monkeypatch, 5, seeds=(3,))) is None
+        assert paired_bootstrap("test_accuracy", one, self.runs(monkeypatch, 5, folds=(0,))) is None
+        assert paired_bootstrap("test_f1", one, one) is None
+        other = self.runs(monkeypatch, 5, seeds=(2, 3))
+        assert paired_bootstrap("test_accuracy", one, other)[0] == pytest.approx(0.1)
+        monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: self.LABELS[fold::2] + seed)
+        assert paired_bootstrap("test_accuracy", one, one) is None
+
+    def test_a_table_with_the_best_figures_seen_and_intervals(self, trained, tmp_path, capsys, monkeypatch):
+        monkeypatch.setattr(significance, "_load_labels", lambda task, **_: np.array([0.0, 1.0, 1.0, 0.0]))
+
+        options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path]
+        run(capsys, *options)
+        for path in tmp_path.glob("*.json"):
+            record = json.loads(path.read_text())
+            record["training"]["best_test"] = 0.9
+            record["test_predictions"] = "0 1 1 0" if path.name.startswith("disan") else "0 1 0 1"
+            path.write_text(json.dumps(record))
+        _, lines, _ = run(capsys, *options, "--baseline", "bi_lstm")
+        assert lines[2].split("|")[1:-1] == [" system  ", " SST-5 ", " best seen ", " paper "]
+        assert lines[5] == "| DiSAN   | 80.42 |     90.00 |  51.7 |"
+        assert any(line.startswith("- SST-5: DiSAN - Bi-LSTM = +50.00, 95 % interval +") for line in lines)
+        assert sum(line.startswith('- "best seen": the highest') for line in lines) == 1
+
+
 class TestCommand:
     def test_seeds_and_folds(self, trained, tmp_path, capsys):
         options = ["mtsa_sentences", "--rows", "MTSA", "--columns", "CR", "TREC", "--output_dir", tmp_path]
@@ -191,14 +247,14 @@ class TestCommand:
             *(("cr", seed, fold) for seed in (1, 2) for fold in range(3)),
             *(("trec", seed, 0) for seed in (1, 2)),
         }
-        assert lines[4] == "| MTSA   | 80.52 ± 0.58 (2 failed) |     - | 80.02 ± 0.01 |     - |"
+        assert lines[4] == "| MTSA   | 80.52 ± 0.58 (2 failed) |  84.9 | 80.02 ± 0.01 |  95.3 |"
         data = "local files; rows: train 90, test 10. The validation split is 10% of the training rows."
         assert lines[8:10] == [
             f"- cr: {data} 4 runs of each system: 2 seeds, 2 of 10 folds; the numbers of rows are those of the first "
             "run.",
             f"- trec: {data} 2 runs of each system: 2 seeds.",
         ]
-        assert lines[-1] == '- "-" in a column "paper": the published figure could not be verified.'
+        assert not any("could not be verified" in line for line in lines)
         _, lines, error = run(capsys, *options, "--seeds", "1", "--folds", "1")
         assert "2 finished before, 0 to train" in error and lines[6].endswith(
             "; the test split is fold 0 of 10, held out with seed 1."
@@ -211,7 +267,10 @@ class TestCommand:
         for others in (1, 0):
             code, lines, error = run(capsys, *options)
             assert code == 1 and f"{1 - others} finished before, {1 + others} to train" in error
-            assert f"- Bi-GRU on sst2, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru" in lines[7]
+            assert (
+                f"- Bi-GRU on sst2_phrases, seed 42 failed: RuntimeError: no memory (log: {tmp_path}/bi_gru"
+                in lines[7]
+            )
 
     def test_figures_of_the_paper_are_printed_beside_ours(self, trained, tmp_path, capsys):
         _, lines, _ = run(capsys, "disan_table1", "--rows", "DiSAN", "--output_dir", tmp_path)
@@ -235,15 +294,15 @@ class TestCommand:
         folder = write_trec(tmp_path / "data", train=12)
         options = ["--rows", "DiSAN", "--output_dir", tmp_path / "out", "--data_dir", folder]
         code, lines, _ = run(capsys, "biblosan_table6", "--columns", "SST-2", *options)
-        assert code == 0 and "| DiSAN  | no data |     - |" in lines
-        assert "sst2: no data: task sst2 finds no " in lines[6]
+        assert code == 0 and "| DiSAN  | no data |  87.8 |" in lines
+        assert "sst2_phrases: no data: task sst2_phrases finds no " in lines[6]
 
     def test_models_can_be_kept(self, trained, tmp_path, capsys):
         options = ["disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path]
         run(capsys, *options, "--keep_models")
-        assert trained[0].output_dir == str(tmp_path / "disan_sst5_seed42")
+        assert trained[0].output_dir == str(tmp_path / "disan_sst5_phrases_seed42")
         run(capsys, *options, "--seeds", "1")
-        assert Path(trained[1].output_dir).parent.name.startswith(".disan_sst5_seed1.")
+        assert Path(trained[1].output_dir).parent.name.startswith(".disan_sst5_phrases_seed1.")
         _, _, error = run(capsys, *options, "--keep_models", "--seeds", "1", "42")
         assert error.splitlines()[0] == (
             f"--keep_models: 1 of the finished runs have no model; remove their records in {tmp_path} to train them "
@@ -251,11 +310,11 @@ class TestCommand:
         )
 
     def test_remains_of_an_earlier_attempt_are_removed(self, trained, tmp_path, capsys):
-        (tmp_path / ".disan_sst5_seed42.killed" / "model").mkdir(parents=True)
-        (tmp_path / ".disan_sst5_seed42.json.7.tmp").touch()
-        (tmp_path / "disan_sst5_seed42.log").touch()
+        (tmp_path / ".disan_sst5_phrases_seed42.killed" / "model").mkdir(parents=True)
+        (tmp_path / ".disan_sst5_phrases_seed42.json.7.tmp").touch()
+        (tmp_path / "disan_sst5_phrases_seed42.log").touch()
         run(capsys, "disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == ["disan_sst5_seed42.json"]
+        assert [path.name for path in tmp_path.iterdir()] == ["disan_sst5_phrases_seed42.json"]
 
     def test_stopped(self, monkeypatch, tmp_path, capsys):
         def interrupt(*_):
@@ -312,12 +371,12 @@ class TestCommand:
         run(capsys, *options, f"--{name}", given)
         code, _, error = run(capsys, *options, *(["--word_vectors", "own.txt"] if name == "word_vectors" else []))
         assert code == 2 and error == (
-            f"error: out/disan_sst5_seed42.json was made with {difference}; give another --output_dir, or remove the "
-            "file to train again\n"
+            f"error: out/disan_sst5_phrases_seed42.json was made with {difference}; give another --output_dir, or "
+            "remove the file to train again\n"
         )
 
     def test_a_file_in_the_way_of_a_record(self, trained, tmp_path, capsys):
-        path = tmp_path / "disan_sst5_seed42.json"
+        path = tmp_path / "disan_sst5_phrases_seed42.json"
         path.write_text("{}")
         code, _, error = run(capsys, "disan_sst", "--rows", "DiSAN", "--output_dir", tmp_path)
         assert code == 2 and error == f"error: {path} is not the record of a table's run; remove it\n"

@@ -31,7 +31,9 @@ VARIANTS = {
     "wordbag-plain": ("wordbag", {"dense_map": False, "hidden_size": 10}),
 }
 ENCODERS = {name: (name, {}) for name in MODEL_TYPES} | VARIANTS
-EVERYTHING = [(encoder, task, form) for encoder in ENCODERS for task in TASKS for form in ("auto", "eager")]
+# Every encoder in both forms on pairs, and every family with the other heads. Heads do not know the form.
+CASES = [(encoder, "pairs", form) for encoder in ENCODERS for form in ("auto", "eager")]
+CASES += [(encoder, task, "auto") for encoder in FAMILIES for task in TASKS if task != "pairs"]
 # Batch size and length. torch specialises sizes of 0 and 1, so sentences that come alone are a graph of their own.
 SHAPES = ((4, 9), (3, 7), (6, 12), (2, 5), (5, 31), (1, 8), (1, 17), (7, 3), (9, 40), (3, 2), (2, 64), (8, 20))
 
@@ -62,8 +64,8 @@ def inputs(task, batch, length, seed=0):
 
 
 def every(fast):
-    """All combinations, only some of them in the fast tests."""
-    cases = (pytest.param(*case, marks=[] if fast(*case) else pytest.mark.slow) for case in EVERYTHING)
+    """All cases, only some of them in the fast tests."""
+    cases = (pytest.param(*case, marks=[] if fast(*case) else pytest.mark.slow) for case in CASES)
     return pytest.mark.parametrize("encoder, task, implementation", cases)
 
 
@@ -148,10 +150,7 @@ def test_inductor_needs_few_graphs(encoder):
 DIMENSIONS = {"auto": (Dim.AUTO, Dim.AUTO), "named": (Dim("batch"), Dim("length"))}
 
 
-@every(lambda encoder, task, form: task == "pairs" and form == "auto" and encoder == "biblosan")
-@pytest.mark.parametrize("dimensions", ["named", pytest.param("auto", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_exported_programs_serve_every_shape(encoder, task, implementation, dimensions, strict):
+def check_export(encoder, task, implementation, dimensions, strict):
     model = build(encoder, task, implementation)
     batch = inputs(task, 3, 23)
     shapes = {name: dict(enumerate(DIMENSIONS[dimensions])) for name in batch}
@@ -159,6 +158,18 @@ def test_exported_programs_serve_every_shape(encoder, task, implementation, dime
     for shape in SHAPES[::2]:
         batch = inputs(task, *shape)
         same(program(**batch), model(**batch))
+
+
+@every(lambda encoder, task, form: task == "pairs" and form == "auto" and encoder == "biblosan")
+def test_exported_programs_serve_every_shape(encoder, task, implementation):
+    check_export(encoder, task, implementation, "named", strict=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("dimensions, strict", [("named", True), ("auto", False), ("auto", True)])
+def test_other_ways_to_export(encoder, dimensions, strict):
+    check_export(encoder, "pairs", "auto", dimensions, strict)
 
 
 # A loop in Python is recorded as so many steps: traces of these serve one length.

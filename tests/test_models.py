@@ -317,6 +317,15 @@ def test_embeddings_layout(tmp_path):
     assert not AutoModel.from_pretrained(tmp_path).get_input_embeddings().weight.requires_grad
 
 
+def test_embedding_dropout_drops_whole_words():
+    embeddings = make(AutoModel, "disan", embedding_dropout=0.25).embeddings
+    ids = torch.randint(2, 60, (50, 40))
+    whole, dropped = embeddings.eval()(ids), embeddings.train()(ids)
+    kept = (dropped != 0).any(-1)
+    torch.testing.assert_close(dropped[kept], whole[kept] / 0.75)
+    assert 0.7 < kept.float().mean() < 0.8
+
+
 def test_resize_token_embeddings():
     model = make(AutoModel, "disan")
     model.resize_token_embeddings(64)

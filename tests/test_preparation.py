@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_blosan.errors import InputError
 from hf_blosan.functional import optimal_block_length
+from hf_blosan.tasks import TASKS
 from hf_blosan.training import train
 from hf_blosan.training.files import plain, write_json
 from hf_blosan.training.preparation import find_task
@@ -32,13 +33,21 @@ def pairs(tmp_path_factory):
 
 class TestPreparation:
     def test_recipe_fills_what_is_not_given(self, tmp_path, questions):
-        arguments, preparation = prepared(
-            options(tmp_path, questions, encoder="mtsa", config_overrides=None, optimizer=None, learning_rate=None)
-        )
+        names = ("config_overrides", "optimizer", "learning_rate", "num_train_epochs")
+        unset = {"encoder": "mtsa"} | dict.fromkeys(names)
+        arguments, preparation = prepared(options(tmp_path, questions, **unset))
         assert (arguments.optimizer, arguments.learning_rate, arguments.l2) == ("adadelta", 0.5, 1e-4)
+        assert (arguments.num_train_epochs, arguments.ema_decay, arguments.max_grad_norm) == (30, 0, 0)
         config = preparation.model.config
         assert (config.hidden_size, config.dropout, config.classifier_bias) == (600, 0.3, False)
         assert (config.num_sentences, config.num_labels, config.finetuning_task) == (1, 3, "custom")
+
+        arguments, preparation = prepared(options(tmp_path, questions, **unset | {"recipe": "modern", "l2": 0.1}))
+        modern, config = TASKS["sst2"].recipe("mtsa"), preparation.model.config
+        assert (arguments.optimizer, arguments.l2, arguments.weight_decay) == ("adamw", 0.1, modern.weight_decay)
+        assert (arguments.learning_rate, arguments.ema_decay) == (modern.learning_rate, modern.ema_decay)
+        assert (config.hidden_size, config.dropout) == (600, modern.dropout)
+        assert config.embedding_dropout == modern.embedding_dropout
 
     def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
         arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))

@@ -14,8 +14,8 @@ from hf_blosan.tasks import TASKS, get_task
 
 ENCODERS = ("disan", "biblosan", "mtsa", "birnn", "textcnn", "multihead", "wordbag")
 EXPECTED = set(
-    "trec trec_fine cr mpqa subj mr sst2 sst5 sick_relatedness sick_entailment snli multinli cola mnli mrpc qnli qqp "
-    "rte glue_sst2 stsb wnli demo demo_relatedness".split()
+    "trec trec_fine cr mpqa subj mr sst2 sst2_phrases sst5 sst5_phrases sick_relatedness sick_entailment snli "
+    "multinli cola mnli mrpc qnli qqp rte glue_sst2 stsb wnli demo demo_relatedness".split()
 )
 
 
@@ -38,7 +38,7 @@ def test_tasks_are_consistent(task):
         assert "train" in source.splits
         assert source.label_order is None or set(source.label_order) == set(task.labels)
         assert set(task.evaluation_splits) - {"validation"} <= set(source.splits)
-    assert (task.hub is None) == task.generated
+    assert (task.hub is None) == (task.generated or bool(task.local.phrases))
     if task.problem == "regression":
         assert task.labels == ()
         assert task.score_min < task.score_max and task.num_score_classes >= 2
@@ -51,8 +51,11 @@ def test_tasks_are_consistent(task):
     assert task.best_metric in results
     assert not any(math.isnan(value) for value in results.values())
     for encoder in ENCODERS:
-        recipe = task.recipe(encoder)
-        assert 0 <= recipe.dropout < 1 and 0 <= recipe.attention_dropout < 1
+        paper, modern = (task.recipe(encoder, name) for name in ("paper", "modern"))
+        for recipe in (paper, modern):
+            assert 0 <= recipe.dropout < 1 and 0 <= recipe.attention_dropout < 1
+        layers = ("activation", "hidden_size", "classifier_size", "classifier_highway", "classifier_bias")
+        assert [getattr(modern, name) for name in layers] == [getattr(paper, name) for name in layers]
 
 
 def test_label_orders():
@@ -89,7 +92,7 @@ def test_mnli_has_two_development_splits():
     ],
 )
 def test_recorded_settings(task, encoder, expected):
-    recipe = TASKS[task].recipe(encoder)
+    recipe = TASKS[task].recipe(encoder, "paper")
     assert isinstance(recipe, Recipe)
     assert {name: getattr(recipe, name) for name in expected} == expected
 

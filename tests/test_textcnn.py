@@ -124,8 +124,11 @@ def test_weights_are_regularised_once_and_biases_not(variant):
     matrices = [p for name, p in model.named_parameters() if name.endswith("weight") and "embeddings" not in name]
     expected = 0.01 * sum(p.double().square().sum() for p in matrices) / 2
     torch.testing.assert_close(l2_penalty(model, 0.01).double(), expected, rtol=1e-6, atol=0)
-    decayed = build_optimizer(model, "adamw", 0.1, weight_decay=0.5).param_groups[0]
-    assert decayed["weight_decay"] == 0.5 and {id(p) for p in decayed["params"]} == {id(p) for p in matrices}
+    groups = build_optimizer(model, "adamw", 0.1, weight_decay=0.5, embedding_learning_rate=0.02).param_groups
+    assert [(group["weight_decay"], group["lr"]) for group in groups] == [(0.5, 0.1), (0.0, 0.1), (0.0, 0.02)]
+    assert {id(p) for p in groups[0]["params"]} == {id(p) for p in matrices}
+    assert groups[2]["params"] == [model.get_input_embeddings().weight]
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
 
 
 def authors_variables(fixture):

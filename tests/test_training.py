@@ -122,8 +122,9 @@ class TestResume:
             {"checkpointing_steps": "5", "gradient_accumulation_steps": 2, "num_train_epochs": 3},
             {"checkpointing_steps": "4", "lr_scheduler_type": "linear", "eval_every": 3, "bucketing": False},
             {"checkpointing_steps": "epoch"},
+            {"checkpointing_steps": "5", "recipe": "modern", "watch_test": True},
         ],
-        ids=["middle", "end of epoch", "accumulation", "schedule", "epoch"],
+        ids=["middle", "end of epoch", "accumulation", "schedule", "epoch", "modern"],
     )
     def test_is_exact(self, tmp_path, questions, changes):
         """A run resumed from its first checkpoint ends like the uninterrupted one, with dropout enabled."""
@@ -138,7 +139,7 @@ class TestResume:
         for name, tensor in load_file(whole / "model.safetensors").items():
             assert torch.equal(tensor, load_file(resumed / "model.safetensors")[name]), name
         step = read_log(resumed, "resume")[0]["step"]
-        ignored = ("time",)
+        ignored = ("time", "seconds")
         logs = [
             [{k: v for k, v in entry.items() if k not in ignored} for entry in read_log(folder, event)]
             for event in ("train", "validation")
@@ -271,6 +272,36 @@ class TestLoop:
         small, start = (load_file(tmp_path / name / "model.safetensors") for name in ("small", "start"))
         moved = sum((small[name] - start[name]).square().sum() for name in small) ** 0.5
         assert moved == pytest.approx(0.01, rel=1e-3)
+
+    def test_the_average_of_the_weights_is_saved(self, tmp_path, questions):
+        changes = {"checkpointing_steps": "1", "max_train_steps": 4, "num_warmup_steps": 0.5}
+        train(options(tmp_path, questions, ema_decay=0.3, lr_scheduler_type="linear", **changes))
+        assert [round(entry["learning_rate"], 6) for entry in read_log(tmp_path, "train")] == [0.005, 0.01, 0.005, 0.0]
+        steps = [load_file(tmp_path / f"step_{step}" / "model.safetensors") for step in range(1, 5)]
+        average = steps[0]
+        for t, weights in enumerate(steps[1:], 1):
+            decay = min(0.3, (1 + t) / (10 + t))
+            average = {name: decay * average[name] + (1 - decay) * weights[name] for name in weights}
+        saved = load_file(tmp_path / "model.safetensors")
+        for name, tensor in average.items():
+            torch.testing.assert_close(saved[name], tensor, rtol=1e-5, atol=1e-7)
+        assert not torch.equal(saved["classifier.hidden.weight"], steps[-1]["classifier.hidden.weight"])
+
+    def test_label_smoothing_mixes_the_loss_of_all_labels(self, tmp_path, questions):
+        """(1 - s) loss(label) + s mean(loss of every label) is linear in s."""
+        common = {"max_train_steps": 1, "l2": 0.0, "config_overrides": "hidden_size=8,embedding_size=6,dropout=0"}
+        losses = []
+        for smoothing in (0.0, 0.2, 0.4):
+            train(options(tmp_path, questions, label_smoothing=smoothing, **common))
+            losses.append(read_log(tmp_path, "train")[0]["loss"])
+        assert losses[2] - losses[1] == pytest.approx(losses[1] - losses[0], abs=1e-6) and losses[0] != losses[1]
+
+    def test_the_test_split_is_watched_and_selects_nothing(self, tmp_path, questions):
+        runs = [train(options(tmp_path / str(watch), questions, watch_test=watch)) for watch in (False, True)]
+        assert runs[0]["figures"] == runs[1]["figures"] and runs[0]["training"]["best_test"] is None
+        seen = [entry["test_accuracy"] for entry in read_log(tmp_path / "True", "validation")]
+        assert len(seen) == 2 and runs[1]["training"]["best_test"] == max(seen)
+        assert "test_accuracy" not in read_log(tmp_path / "False", "validation")[0]
 
     def test_predictions_are_in_the_order_of_the_data(self, tmp_path, questions):
         arguments, preparation = prepared(options(tmp_path, questions))

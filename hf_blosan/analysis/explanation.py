@@ -16,7 +16,7 @@ from ..families import DESCRIPTIONS
 from ..inference.saved import probabilities_of
 from ..training.files import write_bytes, write_json
 from .arguments import MAX_TOKENS
-from .maps import Map, read_maps
+from .maps import Map, read_maps, word_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ class Sentence:
         Raises:
             InputError: it is not a token of the sentence.
         """
-        tokens = [token.removesuffix(" [UNK]").lower() for token in self.tokens]
+        tokens = [word_of(token).lower() for token in self.tokens]
         if word.lower() not in tokens:
             raise InputError(f"{word!r} is not a token of {self.text!r}; choose one of {', '.join(self.tokens)}")
         return tokens.index(word.lower())

@@ -179,7 +179,12 @@ def on_diagonal(blocks_MRRD: np.ndarray) -> np.ndarray:
     return whole.reshape(M * R, M * R, D)
 
 
+def word_of(token: str) -> str:
+    """The word as written, without the name of the unknown token that follows it (``[UNK]``, ``<unk>``)."""
+    return token.partition(" ")[0]
+
+
 def in_short(tokens: list[str]) -> str:
     """A block of tokens by its first and last one."""
-    words = [token.removesuffix(" [UNK]") for token in tokens]
+    words = list(map(word_of, tokens))
     return " ".join(words) if len(words) < 3 else f"{words[0]} … {words[-1]}"

@@ -24,6 +24,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from ..errors import InputError
 from ..tasks import Source, Task, get_task
 from .demo_corpus import make_demo_corpus
+from .folds import stored_folds
 from .rows import TABLE_SUFFIXES
 from .tables import read_table
 
@@ -51,7 +52,8 @@ def load_task(
     other splits would not belong to that file.
 
     Rows are held out of the training rows only where the task's protocol says so or an option asks for it: without a
-    test split, fold ``fold`` of ``num_folds`` seeded (stratified) folds; without a validation split, a seeded
+    test split, fold ``fold`` of ``num_folds`` (stratified) folds, which are stored for CR, MPQA and SUBJ and seeded
+    for other rows; without a validation split, a seeded
     (stratified) ``validation_fraction`` of the remaining rows. Held-out splits are logged. Empty texts are kept.
 
     Args:
@@ -126,8 +128,15 @@ def _read_splits(task: Task, data_dir: str | Path | None, files: Mapping[str, st
         for split, rows in own.items()
         if split not in files
     }
-    paths |= files
-    return splits | {split: normalise(read_table(path), task.local, task, str(path)) for split, path in paths.items()}
+    splits |= {split: _read_file(path, task) for split, path in {**paths, **files}.items()}
+    if "train" in paths and source.phrases:
+        phrases = _read_file(_find_file(Path(data_dir), task, (source.phrases,), required=True), task)
+        splits["train"] = concatenate_datasets([splits["train"], phrases])
+    return splits
+
+
+def _read_file(path: str | Path, task: Task) -> Dataset:
+    return normalise(read_table(path), task.local, task, str(path))
 
 
 def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> dict[str, Path]:
@@ -135,21 +144,27 @@ def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> 
         raise InputError(
             f"data directory {data_dir} does not exist; give the directory that contains {task.local.location}/"
         )
-    folder, paths = data_dir / task.local.location, {}
+    paths = {}
     for split, stems in task.local.splits.items():
         if split in skip:
             continue
-        candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in TABLE_SUFFIXES)
-        if path := next(filter(Path.is_file, candidates), None):
+        if path := _find_file(data_dir, task, stems, required=split == "train"):
             paths[split] = path
             if not path.name.startswith(f"{stems[0]}."):
                 logger.warning("%s: split %s was read from %s", task.name, split, path.name)
-        elif split == "train":
-            raise InputError(
-                f"task {task.name} finds no {folder / stems[0]}.jsonl.gz (nor {', '.join(TABLE_SUFFIXES[1:])}); "
-                "check --data_dir or give --train_file"
-            )
     return paths
+
+
+def _find_file(data_dir: Path, task: Task, stems: tuple[str, ...], *, required: bool) -> Path | None:
+    folder = data_dir / task.local.location
+    candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in TABLE_SUFFIXES)
+    path = next(filter(Path.is_file, candidates), None)
+    if required and not path:
+        raise InputError(
+            f"task {task.name} finds no {folder / stems[0]}.jsonl.gz (nor {', '.join(TABLE_SUFFIXES[1:])}); "
+            "check --data_dir or give --train_file"
+        )
+    return path
 
 
 def _load_from_hub(task: Task) -> dict[str, Dataset]:
@@ -257,10 +272,15 @@ def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: i
         splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
     if count < num_folds:
         raise InputError(f"{what} has {count} rows, too few for {num_folds} folds; use fewer folds")
-    parts = splitter(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)), labels)
-    kept, held_out = list(parts)[fold]
+    folds = stored_folds(task.name, rows) if num_folds == task.num_folds else None
+    if folds is None:
+        parts = splitter(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)), labels)
+        kept, held_out = list(parts)[fold]
+    else:
+        kept, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
     logger.info(
-        "%s: fold %d of %d (%d rows) of the training rows is the test split", task.name, fold, num_folds, len(held_out)
+        "%s: %s %d of %d (%d rows) of the training rows is the test split",
+        *(task.name, "fold" if folds is None else "stored fold", fold, num_folds, len(held_out)),
     )
     return rows.select(kept), rows.select(held_out)
 

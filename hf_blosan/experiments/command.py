@@ -37,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folds", type=int, help="maximum number of folds of a data set without a test split")
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs (1), with one thread or OMP_NUM_THREADS")
     parser.add_argument("--output_dir", type=Path, help="folder of the records (out/experiments/TABLE)")
+    parser.add_argument("--baseline", metavar="NAME", help="compare all rows with this one by a paired bootstrap")
     parser.add_argument("--keep_models", action="store_true", help="keep the models, not just the records")
     options, training_argv = parser.parse_known_args(argv)
     try:
@@ -62,6 +63,7 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
     table = get_table(options.table)
     rows = choose(table.rows, options.rows, "row", options.table)
     columns = choose(table.columns, options.columns, "column", options.table)
+    baseline = choose(rows, [options.baseline], "row", options.table)[0] if options.baseline else None
     table = replace(table, rows=rows, columns=columns)
     for name, value, least in (
         ("seeds", min(options.seeds), 0),
@@ -98,7 +100,7 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
     print(f"{options.table}: {len(finished)} finished before, {len(left)} to train", file=sys.stderr)
     for count, run in enumerate(train_all(left, options.table, jobs=options.jobs, keep_models=options.keep_models), 1):
         print(f"[{count}/{len(left)}] {summary(run)}", file=sys.stderr)
-    print(render(table, runs, missing))
+    print(render(table, runs, missing, baseline))
     return 1 if any(run.failure for run in runs) else 0
 
 

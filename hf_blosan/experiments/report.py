@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import mean, stdev
 from typing import Any
 
 from ..hub.model_card import data_sentence
 from .runner import Run
+from .significance import paired_bootstrap
 from .tables import Column, Row, Table
 
 NO_FIGURE = "-"
+BEST_SEEN = "best seen"
 
 
-def render(table: Table, runs: list[Run], missing: Mapping[str, str]) -> str:
+def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: Row | None = None) -> str:
     """The table and its notes.
 
     Args:
         table: the rows and columns to show.
         runs: finished and failed runs.
         missing: task -> why its data is not available.
+        baseline: the row that the others are compared with, by a paired bootstrap over the test rows.
     """
     rows, columns = table.rows, table.columns
     lines = [["system"], *([row.name] for row in rows)]
     for column in columns:
-        cells = [column.name, *(_cell(row, column, runs, missing) for row in rows)]
-        paper = ["paper", *(row.paper.get(column.name, NO_FIGURE) for row in rows)]
-        for line, cell, published in zip(lines, cells, paper, strict=True):
-            line += [cell, published] if table.published else [cell]
+        parts = [[column.name, *(_cell(row, column, runs, missing, column.figure_of) for row in rows)]]
+        if any(run.record and run.task == column.task and column.best_seen(run.record) is not None for run in runs):
+            parts.append([BEST_SEEN, *(_cell(row, column, runs, missing, column.best_seen) for row in rows)])
+        if table.published:
+            parts.append(["paper", *(row.paper.get(column.name, NO_FIGURE) for row in rows)])
+        for line, *cells in zip(lines, *parts, strict=True):
+            line += cells
     notes = _notes(columns, runs, missing)
+    if BEST_SEEN in lines[0]:
+        notes.append(
+            f'"{BEST_SEEN}": the highest figure on the test split over all evaluations of a run, which is what the '
+            "authors' code reports for TREC, CR, MPQA and SUBJ."
+        )
+    notes += _differences(table, runs, baseline) if baseline else []
     if table.published and any(column.name not in row.paper for row in rows for column in columns):
         notes.append(f'"{NO_FIGURE}" in a column "paper": the published figure could not be verified.')
     notes = ["", *(f"- {note}" for note in notes)] if notes else []
@@ -56,11 +68,32 @@ def _markdown(lines: list[list[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in aligned]
 
 
-def _cell(row: Row, column: Column, runs: list[Run], missing: Mapping[str, str]) -> str:
+def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
+    """How far every row is above or below the baseline."""
+    lines = []
+    for column in table.columns:
+        for row in table.rows:
+            first, second = (
+                [run for run in runs if run.record and run.row == one and run.task == column.task]
+                for one in (row, baseline)
+            )
+            if row != baseline and (found := paired_bootstrap(column.figure, first, second)):
+                mean, low, high = (f"{column.scale * value:+.{column.digits}f}" for value in found)
+                lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
+    return [*lines, "Intervals: paired bootstrap over the test rows, 2,000 samples."] if lines else []
+
+
+def _cell(
+    row: Row,
+    column: Column,
+    runs: list[Run],
+    missing: Mapping[str, str],
+    figure_of: Callable[[Mapping[str, Any]], float | None],
+) -> str:
     """Mean over seeds and folds, with the standard deviation if there are several."""
     selected = [run for run in runs if run.row == row and run.task == column.task]
     failed = sum(run.failure is not None for run in selected)
-    figures = [column.figure_of(run.record) for run in selected if run.record]
+    figures = [figure_of(run.record) for run in selected if run.record]
     figures = [figure for figure in figures if figure is not None]
     if not figures:
         return "no data" if column.task in missing else "failed" if failed else NO_FIGURE

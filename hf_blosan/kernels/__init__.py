@@ -8,7 +8,14 @@ it.
 from .directional import directional_attention, takes_blocks
 from .library import instruction_set
 from .pointwise import available as can_use_kernel
-from .pointwise import block_fusion, fusion_gate, heads_fusion_gate, heads_linear, linear_elu
+from .pointwise import (
+    block_fusion,
+    fusion_gate,
+    fusion_gate_of_scores,
+    heads_fusion_gate,
+    heads_linear,
+    linear_elu,
+)
 from .recurrence import linear_recurrence
 from .source2token import source2token_attention
 from .tensorized import short_for_tensorized_attention, tensorized_attention
@@ -21,6 +28,7 @@ __all__ = [
     "can_use_kernel",
     "directional_attention",
     "fusion_gate",
+    "fusion_gate_of_scores",
     "heads_fusion_gate",
     "heads_linear",
     "instruction_set",

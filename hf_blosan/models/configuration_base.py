@@ -33,6 +33,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
             constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
             trained; or ``"none"``.
         num_fixed_embeddings: see ``embedding_trainable``.
+        embedding_dropout: probability of dropping a word vector as a whole, in training.
         embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
             ``"bfloat16"`` or ``"int8"`` (a scale per row; such a table cannot be trained).
         num_sentences: 1, or 2 for pairs, whose sentences are distinguished by ``token_type_ids``.
@@ -66,6 +67,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     num_hidden_layers: int = 1
     embedding_trainable: Literal["all", "train_words", "none"] = "all"
     num_fixed_embeddings: int = 0
+    embedding_dropout: float | int = 0.0
     embedding_dtype: EmbeddingDtype = "float32"
     num_sentences: int = 1
     classifier_size: int = 300
@@ -138,7 +140,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
             )
 
     def validate_dropout(self):
-        for name in ("dropout", "attention_dropout"):
+        for name in ("dropout", "attention_dropout", "embedding_dropout"):
             if not 0 <= getattr(self, name, 0.0) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: it is a probability to drop, at least 0 and below 1")
 

@@ -31,6 +31,7 @@ class WordEmbeddings(nn.Embedding):
         self.register_buffer("scale", torch.ones(num_trained, 1) if self.is_int8 else None)
         self.register_buffer("fixed_scale", torch.ones(num_fixed, 1) if self.is_int8 and num_fixed else None)
         special = (config.pad_token_id, config.unk_token_id)
+        self.dropout = config.embedding_dropout
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
 
     def freeze(self) -> None:
@@ -56,6 +57,8 @@ class WordEmbeddings(nn.Embedding):
             vectors_BNE = torch.where((input_ids >= self.num_embeddings)[..., None], fixed_BNE, vectors_BNE)
         for token_id in self.zero_ids:
             vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
+        if self.training and self.dropout:
+            vectors_BNE = vectors_BNE * F.dropout(torch.ones_like(vectors_BNE[..., :1]), self.dropout)
         return vectors_BNE
 
     @property

@@ -10,7 +10,7 @@ from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import WordEmbeddings
-from .layers import POOLERS, AttentionMaps, Layer, with_maps
+from .layers import POOLERS, AttentionMaps, Layer, spread, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask
 from .pretrained import SentenceEncoderPreTrainedModel
 
@@ -59,6 +59,7 @@ class ContextFusion(Layer):
         output_attentions: bool = False,
         hidden_states: list[Tensor] | None = None,
         token_mask: Tensor | None = None,
+        places_BN: Tensor | None = None,
     ) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens.
 
@@ -69,16 +70,18 @@ class ContextFusion(Layer):
             hidden_states: a list to which the output of every layer is appended.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
+            places_BN: which of V distinct words, (1, V, embedding_size) in hidden_BNE, each token is; without maps.
 
         Raises:
             ValueError: rows have no positions, a mask has another shape, or a token mask is given for layers in
                 which tokens do not attend to each other.
         """
+        B, N = (hidden_BNE if places_BN is None else places_BN).shape[:2]
         if mask_BN is None:
-            mask_BN = torch.ones(hidden_BNE.shape[:2], dtype=torch.bool, device=hidden_BNE.device)
+            mask_BN = torch.ones((B, N), dtype=torch.bool, device=hidden_BNE.device)
         mask_BN = mask_BN.bool()
-        check_shapes(*hidden_BNE.shape[:2], mask_BN)
-        if not hidden_BNE.shape[1]:
+        check_shapes(B, N, mask_BN)
+        if not N:
             raise ValueError(
                 "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
             )
@@ -88,8 +91,10 @@ class ContextFusion(Layer):
         if self.input_layer is not None:
             hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
+        words = {} if places_BN is None else {"places_BN": places_BN}
         for layer in self.layers:
-            hidden_BNE, maps = layer(hidden_BNE, *options)
+            hidden_BNE, maps = layer(hidden_BNE, *options, **words)
+            words = {}
             if hidden_states is not None:
                 hidden_states.append(hidden_BNE)
             if maps is not None:
@@ -127,15 +132,16 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
             self.feed_forward_norm = nn.LayerNorm(size, eps=1e-6)
             self.fusion_norm = nn.LayerNorm(size, eps=1e-6)
 
-    def fuse(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
+    def fuse(self, hidden_BNE: Tensor, *options, **words) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens; arguments and results as in a layer of ``ContextFusion``."""
         raise NotImplementedError(f"{type(self).__name__} must implement fuse(hidden_BNE, mask_BN, output_attentions)")
 
-    def forward(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
+    def forward(self, hidden_BNE: Tensor, *options, **words) -> tuple[Tensor, AttentionMaps | None]:
         if not self.stacked:
-            return self.fuse(hidden_BNE, *options)
+            return self.fuse(hidden_BNE, *options, **words)
         hidden_BNH = self.feed_forward_norm(hidden_BNE + self.drop(self.dense(self.feed_forward, hidden_BNE)))
-        fused_BNH, maps = self.fuse(hidden_BNH, *options)
+        fused_BNH, maps = self.fuse(hidden_BNH, *options, **words)
+        hidden_BNH = spread(hidden_BNH, words.get("places_BN"))
         return self.fusion_norm(hidden_BNH + self.drop(fused_BNH)), maps
 
 
@@ -152,17 +158,19 @@ def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfi
     return ContextFusion(layers, input_layer, dropout=config.dropout)
 
 
-def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
+def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others, **words):
     """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
     if output_attentions:
         tokens, maps = with_maps(*(module.steps(hidden_BNE, mask_BN, *others) for module in modules), stack=True)
     else:
-        tokens, maps = [module(hidden_BNE, mask_BN, False, *others)[0] for module in modules], None
+        tokens, maps = [module(hidden_BNE, mask_BN, False, *others, **words)[0] for module in modules], None
     return torch.cat(tokens, dim=-1), maps
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
+
+    takes_words = False  # whether the first layer of ``context`` can compute on distinct words
 
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
@@ -216,12 +224,15 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return_dict = config.return_dict if return_dict is None else return_dict
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
+        words = {}
+        if inputs_embeds is None and not output_attentions and not output_hidden_states:
+            inputs, words = self.distinct_words(inputs)
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
         if config.embedding_dtype != "float32":
             hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
-        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
+        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
         pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         output = SentenceEncoderOutput(
             last_hidden_state=tokens_BNH,
@@ -232,6 +243,17 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             pooler_attentions=pooler_attentions,
         )
         return output if return_dict else output.to_tuple()
+
+    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The distinct ids of a batch, (1, V), and ``places_BN`` for ``context``; or the ids, where each is computed.
+
+        That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
+        """
+        one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
+        if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
+            return input_ids, {}
+        words_V, places_BN = torch.unique(input_ids, return_inverse=True)
+        return (words_V[None], {"places_BN": places_BN}) if 2 * len(words_V) <= input_ids.numel() else (input_ids, {})
 
 
 def prepare_inputs(
@@ -285,16 +307,20 @@ def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
     return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
 
 
-def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others):
-    """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
+def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others, **words):
+    """``fuse(hidden_BNE, mask_BN, *others, **words) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
 
     For layers that count positions. Tokens are moved back afterwards; positions in maps count real tokens only.
     """
     # Usually padding is on the right already.
     if can_look_at(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
-        return fuse(hidden_BNE, mask_BN, *others)
+        return fuse(hidden_BNE, mask_BN, *others, **words)
     order_BN = real_tokens_first(mask_BN)
-    tokens_BNH, maps = fuse(reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN), *others)
+    if words:
+        words = {"places_BN": words["places_BN"].gather(1, order_BN)}
+    else:
+        hidden_BNE = reorder(hidden_BNE, order_BN)
+    tokens_BNH, maps = fuse(hidden_BNE, mask_BN.gather(1, order_BN), *others, **words)
     return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps
 
 

@@ -44,6 +44,17 @@ def masked(tokens_BND: Tensor, mask_BN: Tensor | None) -> Tensor:
     return tokens_BND if mask_BN is None else tokens_BND * mask_BN[..., None]
 
 
+def spread(x: Tensor, places_BN: Tensor | None) -> Tensor:
+    """What V words have, (1, V, D) or by heads (1, H, V, D), for the tokens of rows: (B, N, D) or (B, H, N, D).
+
+    ``places_BN`` says which of the words each token is; ``None``: x is that of the tokens already.
+    """
+    if places_BN is None:
+        return x
+    tokens = x[0].index_select(-2, places_BN.flatten()).unflatten(-2, places_BN.shape)
+    return tokens if tokens.dim() == 3 else tokens.transpose(0, 1)
+
+
 def with_maps(*steps: Generator, stack: bool = False) -> tuple[list[Tensor], AttentionMaps]:
     """Run layers step by step and keep their maps; results are computed from these, so their gradients exist.
 
@@ -171,17 +182,31 @@ class FusionGate(Layer):
         self.second = nn.Linear(size, size, bias=formulation == "released")
         self.bias = nn.Parameter(torch.empty(size))
 
-    def forward(self, first: Tensor, second: Tensor, mask: Tensor | None = None, output_gate: bool = False) -> Tensor:
-        """The sum for vectors (B, N, D), 0 where the mask (B, N) is false; or, if requested, F."""
+    def forward(
+        self,
+        first: Tensor,
+        second: Tensor,
+        mask: Tensor | None = None,
+        output_gate: bool = False,
+        first_scores: Tensor | None = None,
+    ) -> Tensor:
+        """The sum for vectors (B, N, D), 0 where the mask (B, N) is false; or, if requested, F.
+
+        ``first_scores`` is Wa a where it is known, without gradients; it is overwritten.
+        """
         maps = (self.first, self.second)
         if not output_gate and self.can_use_kernel(first, second, self.bias, maps=maps):
+            if first_scores is not None:
+                parameters = (self.second.weight, self.bias, self.second.bias)
+                return kernels.fusion_gate_of_scores(first, second, first_scores, *parameters, mask=mask)
             parameters = (self.first.weight, self.second.weight, self.bias, self.first.bias, self.second.bias)
             dropped = {}
             if self.training and self.dropout:
                 dropped = {"first_input": self.drop(first), "second_input": self.drop(second)}
             mask = None if mask is None else mask.bool()
             return kernels.fusion_gate(first, second, *parameters, mask=mask, **dropped)
-        scores = self.linear(self.first, first) + self.linear(self.second, second)
+        first_scores = self.linear(self.first, first) if first_scores is None else first_scores
+        scores = first_scores + self.linear(self.second, second)
         gate = torch.sigmoid(scores + self.bias.to(scores.dtype))
         return gate if output_gate else masked(mix(first, second, gate), mask)
 
@@ -207,11 +232,13 @@ class FeatureAttention(Layer):
     def joint(self) -> bool:
         return hasattr(self, "alignment_map")
 
-    def forward(
-        self, tokens_BND: Tensor, mask_BN: Tensor | None, token_mask=None, block_length=None, output_weights=False
-    ) -> Tensor:
-        """Results (B, N, D); or, if requested, the weights: (B, N, N, D), for M blocks of R tokens (B, M, R, R, D)."""
-        keys_BND, queries_BND = self.align(self.drop(tokens_BND))
+    def forward(self, tokens_BND, mask_BN, token_mask=None, block_length=None, output_weights=False, words=None):
+        """Results (B, N, D); or, if requested, the weights: (B, N, N, D), for M blocks of R tokens (B, M, R, R, D).
+
+        ``words`` are the distinct ones of the tokens, (1, V, D), and their places; see ``spread``.
+        """
+        words_1VD, places_BN = (tokens_BND, None) if words is None else words
+        keys_BND, queries_BND = (spread(x, places_BN) for x in self.align(self.drop(words_1VD)))
         options = {"direction": self.direction, "window": self.window, "bias": self.bias}
         options |= {"key_mask": mask_BN, "token_mask": token_mask}
         if not output_weights:
@@ -235,6 +262,7 @@ class DirectionalSelfAttention(Layer):
     """DiSA (DiSAN Eq. 15-20), (B, N, in) -> (B, N, D): dense map h, attention s over h in one direction, gate.
 
     Padded positions are 0 in the output. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator.
+    ``places_BN``: see ``ContextFusion``.
     """
 
     def __init__(self, in_features, size, *, direction, activation, window=None, formulation="released", dropout=0.0):
@@ -243,12 +271,15 @@ class DirectionalSelfAttention(Layer):
         self.attention = FeatureAttention(size, direction=direction, window=window, dropout=dropout)
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor | None, output_attentions=False, token_mask=None):
+    def forward(self, tokens_BNE, mask_BN, output_attentions=False, token_mask=None, places_BN=None):
         if output_attentions:
             (fused_BND,), maps = with_maps(self.steps(tokens_BNE, mask_BN, token_mask))
             return fused_BND, maps
-        mapped_BND = self.dense(self.dense_map, tokens_BNE)
-        return self.gate(mapped_BND, self.attention(mapped_BND, mask_BN, token_mask), mask_BN), None
+        words_1VD = self.dense(self.dense_map, tokens_BNE)
+        mapped_BND = spread(words_1VD, places_BN)
+        attended_BND = self.attention(mapped_BND, mask_BN, token_mask, words=(words_1VD, places_BN))
+        scores_BND = None if places_BN is None else spread(self.gate.first(words_1VD), places_BN)
+        return self.gate(mapped_BND, attended_BND, mask_BN, first_scores=scores_BND), None
 
     def steps(self, tokens_BNE: Tensor, mask_BN: Tensor | None, token_mask=None):
         """The layer with its maps; see :func:`with_maps`."""

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from .attention import kernels, source2token_attention
 from .equations import source2token_weights, weighted_sum
-from .layers import ACTIVATIONS, DirectionalSelfAttention, FeatureAttention, FusionGate, Layer, mix, with_maps
+from .layers import ACTIVATIONS, DirectionalSelfAttention, FeatureAttention, FusionGate, Layer, mix, spread, with_maps
 from .masks import broadcast_blocks_to_tokens, in_blocks, out_of_blocks, zero_padding
 
 
@@ -44,7 +44,7 @@ class MaskedBlockSelfAttention(Layer):
 
     Maps, if requested: weights inside the blocks (B, M, R, R, D), of the block vectors (B, M, R, D), between blocks
     (B, M, M, D); gates between blocks (B, M, D) and of the result (B, N, D). Without ``fuse_global`` only the first
-    of the weights and the last of the gates.
+    of the weights and the last of the gates. ``places_BN``: see ``ContextFusion``.
     """
 
     def __init__(
@@ -75,12 +75,14 @@ class MaskedBlockSelfAttention(Layer):
             self.global_attention = BlockSelfAttention(size, **options)
         self.fusion = nn.Linear((1 + fuse_local + fuse_global) * size, 2 * size)
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False):
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, places_BN=None):
         if output_attentions:
             (fused_BND,), maps = with_maps(self.steps(tokens_BNE, mask_BN))
             return fused_BND, maps
-        R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
-        local_BND = zero_padding(self.block_attention(mapped_BND, mask_BN, block_length=R), mask_BN)
+        R, words_1VD, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
+        mapped_BND = spread(words_1VD, places_BN)
+        local_BND = self.block_attention(mapped_BND, mask_BN, block_length=R, words=(words_1VD, places_BN))
+        local_BND = zero_padding(local_BND, mask_BN)
         if self.fuse_global:
             tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
             if torch.compiler.is_compiling() and self.mask_padding_blocks:

@@ -7,7 +7,7 @@ from .attention import kernels
 from .attention_mtsa import tensorized_attention
 from .equations import weighted_sum
 from .equations_mtsa import tensorized_attention_weights
-from .layers import ACTIVATIONS, AttentionMaps, Layer, mix
+from .layers import ACTIVATIONS, AttentionMaps, Layer, mix, spread
 from .layers_heads import HeadLinear
 
 
@@ -17,6 +17,7 @@ class TensorizedSelfAttention(Layer):
     Options are described in ``MTSAConfig``; ``directions`` and ``windows`` have one entry per head. ``input_size``
     and ``output_size`` put a dense layer before and after the heads. ``token_mask`` as in the operator. Padded
     positions are 0 in the output. Maps, if requested: weights (B, H, N, N, size / H), gates (B, H, N, size / H).
+    ``places_BN``: see ``ContextFusion``.
 
     ``token2token=False`` and ``source2token=False`` remove the parameters of that part and set its scores to 0 in the
     same operator: f(0) is the same weight for all visible keys, which cancels, and exp(0) is 1.
@@ -71,12 +72,11 @@ class TensorizedSelfAttention(Layer):
         self.output_layer = None if output_size is None else nn.Linear(size, output_size)
         self.output_activation = output_activation
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None):
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None, places_BN=None):
         if self.input_layer is not None:
             tokens_BNE = self.dense(self.input_layer, tokens_BNE)
-        map_values = self.dense if self.value_activation else self.linear
-        v_BHND = map_values(self.value_map, tokens_BNE)
-        attended_BHND, weights = self.attend(tokens_BNE, v_BHND, mask_BN, output_attentions, token_mask)
+        q, k, v_BHND, scores = (spread(x, places_BN) for x in self.map_tokens(tokens_BNE))
+        attended_BHND, weights = self.attend(q, k, v_BHND, scores, mask_BN, output_attentions, token_mask)
         fused_BND, gate_BHND = self.fuse(v_BHND, attended_BHND, mask_BN, output_attentions)
         if self.output_layer is not None:
             fused_BND = ACTIVATIONS[self.output_activation](self.linear(self.output_layer, fused_BND))
@@ -85,8 +85,10 @@ class TensorizedSelfAttention(Layer):
             return fused_BND, None
         return fused_BND, AttentionMaps((weights,), () if gate_BHND is None else (gate_BHND,))
 
-    def attend(self, tokens_BNE: Tensor, v_BHND: Tensor, mask_BN: Tensor, output_attentions: bool, token_mask):
-        """The weighted mean of the values of other tokens (Alg. 1), and the weights if requested."""
+    def map_tokens(self, tokens_BNE: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries, keys, values and source2token scores, (B, H, N, D) each."""
+        map_values = self.dense if self.value_activation else self.linear
+        v_BHND = map_values(self.value_map, tokens_BNE)
         query_input = v_BHND if self.scores_from == "values" else tokens_BNE
         maps = (self.query_map, self.key_map)
         q_BHND, k_BHND = (
@@ -100,6 +102,10 @@ class TensorizedSelfAttention(Layer):
             for hidden_map in hidden_maps:
                 scores_BHND = self.dense(hidden_map, scores_BHND)
             scores_BHND = self.linear(score_map, scores_BHND)
+        return q_BHND, k_BHND, v_BHND, scores_BHND
+
+    def attend(self, q_BHND, k_BHND, v_BHND, scores_BHND, mask_BN: Tensor, output_attentions: bool, token_mask):
+        """The weighted mean of the values of other tokens (Alg. 1), and the weights if requested."""
         options = {"key_mask": mask_BN, "token_mask": token_mask, **self.options}
         options["dropout"] = self.attention_dropout if self.training else 0.0
         if not output_attentions:

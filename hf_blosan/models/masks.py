@@ -56,8 +56,9 @@ def order_mask(
 
 def can_look_at(x: Tensor) -> bool:
     """Whether Python may branch on values: free on the CPU, a synchronization elsewhere, impossible in a graph."""
-    real = x.device.type == "cpu" and type(x) is Tensor
-    return real and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    return x.device.type == "cpu" and type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
 
 
 def zero_padding(x: Tensor, mask: Tensor) -> Tensor:

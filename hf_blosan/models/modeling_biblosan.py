@@ -40,10 +40,10 @@ class BiBloSANLayer(StackableLayer):
             for direction in config.directions
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, **words):
         # Blocks are counted from the first real token, wherever the padding is.
         fuse = partial(fuse_directions, self.directions)
-        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions)
+        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions, **words)
 
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -60,6 +60,8 @@ class BiBloSANModel(BiBloSANPreTrainedModel, SentenceEncoderModel):
     (B, 2, M, R, D) and between blocks (B, 2, M, M, D), ``gates`` those of blocks (B, 2, M, D) and tokens (B, 2, N, D),
     for each layer. Without ``config.fuse_global`` there are only the first of the weights and the last of the gates.
     """
+
+    takes_words = True
 
     @staticmethod
     def make_context(config: BiBloSANConfig) -> ContextFusion:

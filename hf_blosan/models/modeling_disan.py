@@ -37,8 +37,8 @@ class DiSANLayer(StackableLayer):
             for direction, window in zip(config.directions, windows, strict=True)
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **words):
+        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask, **words)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -50,6 +50,8 @@ class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 class DiSANModel(DiSANPreTrainedModel, SentenceEncoderModel):
     """DiSAN as an encoder: ``attentions`` holds a tensor (B, 2, N, N, D) per layer, ``gates`` (B, 2, N, D)."""
+
+    takes_words = True
 
     @staticmethod
     def make_context(config: DiSANConfig) -> ContextFusion:

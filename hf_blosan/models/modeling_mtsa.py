@@ -44,8 +44,8 @@ class MTSALayer(StackableLayer):
             attention_dropout=config.attention_dropout,
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
-        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **words):
+        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask, **words)
 
 
 class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
@@ -57,6 +57,8 @@ class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 class MTSAModel(MTSAPreTrainedModel, SentenceEncoderModel):
     """MTSA as an encoder: a layer has ``attentions`` (B, H, N, N, D) and, if it has a gate, ``gates`` (B, H, N, D)."""
+
+    takes_words = True
 
     @staticmethod
     def make_context(config: MTSAConfig) -> ContextFusion:

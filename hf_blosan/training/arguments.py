@@ -21,6 +21,7 @@ SECRETS = ("hub_token",)
 CRITICAL_FOR_RESUMING = (
     "optimizer",
     "learning_rate",
+    "embedding_learning_rate",
     "weight_decay",
     "l2",
     "per_device_train_batch_size",
@@ -28,6 +29,8 @@ CRITICAL_FOR_RESUMING = (
     "max_grad_norm",
     "lr_scheduler_type",
     "num_warmup_steps",
+    "label_smoothing",
+    "ema_decay",
     "bucketing",
     "eval_every",
     "max_length",
@@ -36,6 +39,7 @@ CRITICAL_FOR_RESUMING = (
     "fold",
     "num_folds",
     "validation_fraction",
+    "watch_test",
 )
 """Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
 
@@ -46,13 +50,25 @@ IGNORED_WHEN_RESUMING = (
 )
 """Options without influence on the figures: locations, and how a run is monitored."""
 
-MAY_BE_ZERO = ("early_stopping_patience", "num_warmup_steps", "fold", "num_folds", "weight_decay", "l2", "seed")
+MAY_BE_ZERO = (
+    *("early_stopping_patience", "num_warmup_steps", "fold", "num_folds", "seed"),
+    *("weight_decay", "l2", "max_grad_norm", "label_smoothing", "ema_decay"),
+)
 """Numbers that are 0 or more; all others are more than 0."""
+
+BELOW_ONE = ("label_smoothing", "ema_decay", "validation_fraction")
+"""Numbers below 1."""
+
+FROM_RECIPE = (
+    *("l2", "weight_decay", "max_grad_norm", "lr_scheduler_type", "num_warmup_steps", "label_smoothing", "ema_decay"),
+    *("num_train_epochs", "early_stopping_patience"),
+)
+"""Options that the recipe has under the same name."""
 
 
 @dataclass
 class RunArguments:
-    """All options of a run. Options left at None are filled from the task's recipe for the encoder (the paper's)."""
+    """All options of a run. Options left at None are filled from the task's recipe for the encoder."""
 
     task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.", group="data")
     train_file: str | None = option(
@@ -97,25 +113,47 @@ class RunArguments:
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)
 
-    optimizer: Literal["adadelta", "adam", "adamw"] | None = option(
-        "Optimiser. Default: the recipe's.", group="optimisation"
+    recipe: Literal["modern", "paper"] = option(
+        "modern: a few epochs of AdamW; paper: the settings of the authors' released code.",
+        "modern",
+        group="optimisation",
     )
+    optimizer: Literal["adadelta", "adam", "adamw"] | None = option("Optimiser. Default: the recipe's.")
     learning_rate: float | None = option("Learning rate. Default: the recipe's; 0.5 or 1e-3 for another optimiser.")
-    weight_decay: float = option("Weight decay inside the optimiser (decoupled with adamw).", 0.0)
+    embedding_learning_rate: float | None = option(
+        "Learning rate of the word vectors. Default: that of the layers; without --learning_rate, the recipe's for "
+        "vectors that start from --word_vectors or a saved model."
+    )
+    weight_decay: float | None = option("Weight decay of the matrices inside the optimiser. Default: the recipe's.")
     l2: float | None = option("Factor of the L2 term in the loss, over the matrices that the papers regularise.")
     per_device_train_batch_size: int | None = option("Rows per training batch and process. Default: the recipe's.")
     per_device_eval_batch_size: int | None = option("Rows per evaluation batch and process. Default: the recipe's.")
     gradient_accumulation_steps: int = option("Batches per optimiser update.", 1)
-    max_grad_norm: float | None = option("Clip the gradient to this norm. Default: no clipping, as in the papers.")
-    num_train_epochs: int = option("Maximum number of epochs; early stopping usually ends sooner.", 30)
+    max_grad_norm: float | None = option("Clip the gradient to this norm; 0: no clipping. Default: the recipe's.")
+    label_smoothing: float | None = option("Share of a label that is spread over all classes. Default: the recipe's.")
+    ema_decay: float | None = option(
+        "Decay of a moving average of the weights, which is evaluated and saved; 0: the weights themselves. Default: "
+        "the recipe's."
+    )
+    num_train_epochs: int | None = option("Maximum number of epochs. Default: the recipe's.")
     max_train_steps: int | None = option("Maximum number of optimiser updates; overrides --num_train_epochs.")
-    lr_scheduler_type: Literal[
-        "constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"
-    ] = option("Learning-rate schedule, by its name in transformers.", "constant")
-    num_warmup_steps: int = option("Updates over which the learning rate warms up from zero.", 0)
+    lr_scheduler_type: (
+        Literal["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"] | None
+    ) = option("Learning-rate schedule, by its name in transformers. Default: the recipe's.")
+    num_warmup_steps: float | None = option(
+        "Updates over which the learning rate warms up from zero; below 1: the fraction of all updates. Default: the "
+        "recipe's."
+    )
     bucketing: bool = option("Batch rows of similar length together.", True)
     eval_every: int | None = option("Updates between evaluations on the validation data. Default: one epoch.")
-    early_stopping_patience: int = option("Stop after this many evaluations without improvement; 0: never.", 5)
+    watch_test: bool = option(
+        "Evaluate the test split whenever the validation split is, and record the best figure seen, which is what the "
+        "authors' code reports for TREC, CR, MPQA and SUBJ. It selects nothing.",
+        False,
+    )
+    early_stopping_patience: int | None = option(
+        "Stop after this many evaluations without improvement; 0: never. Default: the recipe's."
+    )
     seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
 
@@ -137,6 +175,8 @@ class RunArguments:
             zero_allowed = name in MAY_BE_ZERO
             if number and not (value > 0 or zero_allowed and value == 0):
                 raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
+            if number and name in BELOW_ONE and value >= 1:
+                raise InputError(f"--{name} is {value}; it must be below 1.")
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
@@ -171,17 +211,21 @@ class RunArguments:
 
     def resolved(self, task: Task, encoder: str) -> RunArguments:
         """Fill the options left at None from the task and its recipe for the encoder."""
-        recipe, own_rows = task.recipe(encoder), bool(self.train_file)
+        recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         optimizer = self.optimizer or recipe.optimizer
-        learning_rate = self.learning_rate
+        learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate
         if learning_rate is None:
             same = optimizer == recipe.optimizer
             learning_rate = recipe.learning_rate if same else DEFAULT_LEARNING_RATES[optimizer]
+            if same and (self.word_vectors or self.model_name_or_path):
+                embedding_learning_rate = embedding_learning_rate or recipe.embedding_learning_rate
+        given = {name: getattr(self, name) for name in FROM_RECIPE}
         return replace(
             self,
+            **{name: getattr(recipe, name) if value is None else value for name, value in given.items()},
             optimizer=optimizer,
             learning_rate=learning_rate,
-            l2=recipe.l2 if self.l2 is None else self.l2,
+            embedding_learning_rate=embedding_learning_rate or learning_rate,
             num_folds=(0 if own_rows else task.num_folds) if self.num_folds is None else self.num_folds,
             validation_fraction=self.validation_fraction or (None if own_rows else task.validation_fraction),
             per_device_train_batch_size=self.per_device_train_batch_size or recipe.batch_size,

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors.torch import load_model, save_model
+
 from ..errors import InputError
 from ..models.pretrained import code_in
 from .files import plain, write_json
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 BEST_WEIGHTS = "best_model.safetensors"
+AVERAGED_WEIGHTS = "averaged_model.safetensors"
 DESCRIPTION = "checkpoint.json"
 
 
@@ -36,6 +39,7 @@ class Progress:
         batches: batches of the current epoch already used (per process).
         best_metric, best_step: best validation metric and the update after which it was measured.
         evaluations_since_best: number of evaluations since then.
+        best_test: best value of that metric on the test split, if this is watched.
         loss_sum, loss_count: training loss accumulated since the last log entry.
         seconds: training time.
     """
@@ -46,6 +50,7 @@ class Progress:
     best_metric: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
+    best_test: float | None = None
     loss_sum: float = 0.0
     loss_count: int = 0
     seconds: float = 0.0
@@ -73,8 +78,16 @@ def save_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
         file.unlink(missing_ok=True)
 
 
-def save_checkpoint(accelerator: Accelerator, output_dir: str | Path, name: str, settings: dict[str, Any]) -> Path:
-    """Write `output_dir/name`: the state of all registered objects, the best model so far and the settings."""
+def save_checkpoint(
+    accelerator: Accelerator,
+    output_dir: str | Path,
+    name: str,
+    settings: dict[str, Any],
+    average: PreTrainedModel | None = None,
+) -> Path:
+    """Write `output_dir/name`: the state of all registered objects, the averaged weights if there are any, the best
+    model so far and the settings.
+    """
     final = Path(output_dir) / name
     temporary = final.with_name(f".{name}.tmp")
     if accelerator.is_main_process:
@@ -85,6 +98,8 @@ def save_checkpoint(accelerator: Accelerator, output_dir: str | Path, name: str,
         best = Path(output_dir) / WEIGHTS
         if best.exists():
             _link_or_copy(best, temporary / BEST_WEIGHTS)
+        if average is not None:
+            save_model(average, temporary / AVERAGED_WEIGHTS)
         write_json(temporary / DESCRIPTION, {"num_processes": accelerator.num_processes, "settings": settings})
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
@@ -101,6 +116,7 @@ def load_checkpoint(
     settings: dict[str, Any],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
+    average: PreTrainedModel | None = None,
 ) -> None:
     """Restore a checkpoint, and the best model at the time it was written into `output_dir`.
 
@@ -110,6 +126,8 @@ def load_checkpoint(
     checkpoint = Path(checkpoint)
     _check_settings(checkpoint, settings | {"num_processes": accelerator.num_processes})
     accelerator.load_state(str(checkpoint))
+    if average is not None:
+        load_model(average, checkpoint / AVERAGED_WEIGHTS)
     best = checkpoint / BEST_WEIGHTS
     if accelerator.is_main_process and best.exists():
         save_pretrained(model, tokenizer, output_dir)

@@ -43,15 +43,25 @@ class Evaluator:
         batch_size: rows per batch and process.
         accelerator: distributes batches over the processes and gathers predictions.
         metrics: object whose `compute(predictions=, references=)` returns a dict of figures.
+        watch_test: whether `validate` gives the figures on the test split too. They select nothing.
     """
 
-    def __init__(self, preparation: Preparation, batch_size: int, accelerator: Accelerator, metrics: Any) -> None:
+    def __init__(
+        self,
+        preparation: Preparation,
+        batch_size: int,
+        accelerator: Accelerator,
+        metrics: Any,
+        *,
+        watch_test: bool = False,
+    ) -> None:
         self.accelerator = accelerator
         self.task = preparation.task
         self.metrics = metrics
         names = figure_names(self.task.evaluation_splits)
         names |= {"test": "test"} if "test" in preparation.data else {}
         self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
+        self.watched = [self.splits[0], *(split for split in self.splits if watch_test and split.name == "test")]
 
     @property
     def best_metric(self) -> str:
@@ -59,8 +69,11 @@ class Evaluator:
         return f"{self.splits[0].name}_{self.task.best_metric}"
 
     def validate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Figures on the selecting split."""
-        return self._figures(self.splits[0], self.predict(model, self.splits[0]))
+        """Figures on the selecting split, and on the test split if it is watched."""
+        figures = {}
+        for split in self.watched:
+            figures |= self._figures(split, self.predict(model, split))
+        return figures
 
     def measure(self, model: torch.nn.Module) -> tuple[dict[str, float], np.ndarray | None]:
         """Figures on all splits, and the predictions on the test split if there is one."""

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from accelerate.utils import set_seed
 from safetensors.torch import load_model as load_weights
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import get_scheduler
 
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
-from .optim import build_optimizer, l2_penalty
+from .optim import build_optimizer, l2_penalty, moving_average
 from .reporting import own_fields
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ class TrainingLoop:
         self.arguments = arguments
         self.accelerator = accelerator
         self.tokenizer = preparation.tokenizer
+        self.is_regression = preparation.task.problem == "regression"
         self.evaluate = evaluate
         self.best_metric = best_metric
+        self.test_metric = f"test_{preparation.task.best_metric}"
         self.greater_is_better = greater_is_better
         self.log = log
         self.after_epoch = after_epoch
@@ -70,22 +73,31 @@ class TrainingLoop:
         self.sampler = preparation.batch_sampler(arguments)
         loader = training_loader(preparation.data["train"], self.sampler, preparation.collate)
         optimizer = build_optimizer(
-            preparation.model, arguments.optimizer, arguments.learning_rate, weight_decay=arguments.weight_decay
+            preparation.model,
+            arguments.optimizer,
+            arguments.learning_rate,
+            weight_decay=arguments.weight_decay,
+            embedding_learning_rate=arguments.embedding_learning_rate,
         )
         # Each process's number of batches is known only after the loader is prepared.
         self.loader = accelerator.prepare(loader)
         self.updates_per_epoch = math.ceil(len(self.loader) / arguments.gradient_accumulation_steps)
         self.total_steps = arguments.max_train_steps or arguments.num_train_epochs * self.updates_per_epoch
-        scheduler = get_scheduler(
-            arguments.lr_scheduler_type, optimizer, arguments.num_warmup_steps, num_training_steps=self.total_steps
-        )
+        warmup = arguments.num_warmup_steps
+        warmup = round(warmup * self.total_steps) if warmup < 1 else int(warmup)
+        scheduler = get_scheduler(arguments.lr_scheduler_type, optimizer, warmup, num_training_steps=self.total_steps)
         self.model, self.optimizer, self.scheduler = accelerator.prepare(preparation.model, optimizer, scheduler)
+        self.average = moving_average(self.unwrapped_model, arguments.ema_decay) if arguments.ema_decay else None
         accelerator.register_for_checkpointing(self.progress)
         self.settings = resume_settings(arguments, preparation, self.total_steps)
 
     @property
     def unwrapped_model(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)
+
+    @property
+    def averaged_model(self) -> PreTrainedModel | None:
+        return self.average and self.average.module
 
     def best_model(self) -> PreTrainedModel:
         """The model with the best weights so far, loaded from `output_dir`."""
@@ -116,7 +128,10 @@ class TrainingLoop:
                 self.settings,
                 self.unwrapped_model,
                 self.tokenizer,
+                self.averaged_model,
             )
+            if self.average:
+                self.average.n_averaged.fill_(self.progress.step)
             self.log("resume", step=self.progress.step, checkpoint=Path(self.arguments.resume_from_checkpoint).name)
         begin = time.monotonic() - self.progress.seconds
         bar = tqdm(
@@ -147,7 +162,7 @@ class TrainingLoop:
             progress.seconds = time.monotonic() - begin
             self._after_update(bar)
             if steps and steps.isdecimal() and progress.step % int(steps) == 0:
-                save_checkpoint(self.accelerator, self.arguments.output_dir, f"step_{progress.step}", self.settings)
+                self._save_checkpoint(f"step_{progress.step}")
             if self.finished:
                 break
         loader.end()
@@ -155,15 +170,18 @@ class TrainingLoop:
             return
         progress.epoch, progress.batches = progress.epoch + 1, 0
         if steps == "epoch":
-            save_checkpoint(self.accelerator, self.arguments.output_dir, f"epoch_{progress.epoch - 1}", self.settings)
+            self._save_checkpoint(f"epoch_{progress.epoch - 1}")
         self.after_epoch(progress.epoch)
+
+    def _save_checkpoint(self, name: str) -> None:
+        save_checkpoint(self.accelerator, self.arguments.output_dir, name, self.settings, self.averaged_model)
 
     def _batch(self, batch: dict[str, torch.Tensor]) -> bool:
         """Accumulate the gradient of a batch; return whether its group was complete and the weights were updated."""
         self.model.train()
         group = self.arguments.gradient_accumulation_steps
         with self.accelerator.accumulate(self.model):
-            loss = self.model(**batch).loss
+            loss = self._loss(batch)
             if self.arguments.l2:
                 loss = loss + l2_penalty(self.unwrapped_model, self.arguments.l2)
             # accelerate divides by the nominal group size, but the last group of an epoch may be smaller.
@@ -180,7 +198,15 @@ class TrainingLoop:
         if self.accelerator.sync_gradients:
             self.scheduler.step()
             self.progress.step += 1
+            if self.average:
+                self.average.update_parameters(self.unwrapped_model)
         return self.accelerator.sync_gradients
+
+    def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        output = self.model(**batch)
+        if self.arguments.label_smoothing and not self.is_regression:
+            return cross_entropy(output.logits, batch["labels"], label_smoothing=self.arguments.label_smoothing)
+        return output.loss
 
     def _after_update(self, bar: tqdm) -> None:
         """Log and evaluate if due."""
@@ -199,17 +225,24 @@ class TrainingLoop:
     def _validate(self) -> None:
         """Evaluate the model, and save it if it is the best so far."""
         progress = self.progress
-        measured = self.evaluate(self.unwrapped_model)
-        value, best = measured[self.best_metric], progress.best_metric
-        better = best is None or math.isnan(best) or (value > best if self.greater_is_better else value < best)
+        model = self.averaged_model or self.unwrapped_model
+        measured = self.evaluate(model)
+        value, test = measured[self.best_metric], measured.get(self.test_metric)
+        if test is not None and self._is_better(test, progress.best_test):
+            progress.best_test = test
+        better = self._is_better(value, progress.best_metric)
         if better:
             progress.best_metric, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
             if self.accelerator.is_main_process:
-                save_pretrained(self.unwrapped_model, self.tokenizer, self.arguments.output_dir)
+                save_pretrained(model, self.tokenizer, self.arguments.output_dir)
             self.accelerator.wait_for_everyone()
         else:
             progress.evaluations_since_best += 1
-        self.log("validation", step=progress.step, epoch=self.epochs, best=better, **measured)
+        entries = {"epoch": self.epochs, "seconds": round(progress.seconds, 3), "best": better}
+        self.log("validation", step=progress.step, **entries, **measured)
+
+    def _is_better(self, value: float, best: float | None) -> bool:
+        return best is None or math.isnan(best) or (value > best if self.greater_is_better else value < best)
 
     @property
     def epochs(self) -> float:

@@ -1,9 +1,11 @@
 """Optimisers with the settings of the authors' TensorFlow code, and the authors' L2 term."""
 
 import math
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from ..errors import InputError
 from ..models.layers import AdditivePooling, FeatureAttention
@@ -37,7 +39,11 @@ OPTIMIZERS = {
 
 
 def build_optimizer(
-    model: nn.Module, name: str, learning_rate: float, weight_decay: float = 0.0
+    model: nn.Module,
+    name: str,
+    learning_rate: float,
+    weight_decay: float = 0.0,
+    embedding_learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
     """An optimiser over the trainable parameters; weight decay applies to matrices, not to word vectors or biases.
 
@@ -48,6 +54,7 @@ def build_optimizer(
         learning_rate: step size.
         weight_decay: the optimiser's own decay, decoupled for ``"adamw"``; for the papers' L2 term see
             :func:`l2_penalty`.
+        embedding_learning_rate: step size of the word vectors; ``learning_rate`` by default.
 
     Raises:
         InputError: unknown optimiser.
@@ -55,11 +62,16 @@ def build_optimizer(
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
     matrices = {id(module.weight) for module, _ in matrix_layers(model)}
-    decayed, others = [], []
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            (decayed if id(parameter) in matrices else others).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    words = {id(parameter) for parameter in model.base_model.embeddings.parameters()}
+    groups = [
+        {"params": [], "weight_decay": weight_decay},
+        {"params": [], "weight_decay": 0.0},
+        {"params": [], "weight_decay": 0.0, "lr": embedding_learning_rate or learning_rate},
+    ]
+    decayed, others, embeddings = (group["params"] for group in groups)
+    for parameter in filter(attrgetter("requires_grad"), model.parameters()):
+        group = decayed if id(parameter) in matrices else embeddings if id(parameter) in words else others
+        group.append(parameter)
     optimizer_class, settings = OPTIMIZERS[name]
     return optimizer_class([group for group in groups if group["params"]], lr=learning_rate, **settings)
 
@@ -91,3 +103,18 @@ def l2_penalty(model: nn.Module, factor: float) -> Tensor:
         if count:
             total = total + count * module.weight.float().square().sum()
     return factor / 2 * total
+
+
+def moving_average(model: nn.Module, decay: float) -> AveragedModel:
+    """A copy of the model whose ``update_parameters(model)`` computes ``average += (1 - d) (weights - average)``.
+
+    ``d`` is ``decay``, but at most ``(1 + t) / (10 + t)`` at update ``t``, so that the random weights of the beginning
+    are soon forgotten.
+    """
+
+    def approach(averages: list[Tensor], weights: list[Tensor], num_averaged: Tensor) -> None:
+        t = int(num_averaged)
+        if weights[0].is_floating_point():
+            torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + t) / (10 + t)))
+
+    return AveragedModel(model, multi_avg_fn=approach)

@@ -199,7 +199,7 @@ def propose_config(
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
     known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
-    proposed = {name: value for name, value in asdict(task.recipe(encoder)).items() if name in known}
+    proposed = {name: value for name, value in asdict(task.recipe(encoder, arguments.recipe)).items() if name in known}
     trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
     proposed |= {
         "vocab_size": len(tokenizer),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
 TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "labels", "best_metric")
-SETTINGS = (*CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
+SETTINGS = ("recipe", *CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
 class RunLog:
@@ -131,6 +131,18 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
     }
 
 
+def peak_memory(device: torch.device) -> float | None:
+    """The most memory used so far, in MiB: allocated on a GPU, resident in this process elsewhere; None on Windows."""
+    if device.type == "cuda":
+        return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 2**10  # bytes of ru_maxrss
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20, 1)
+
+
 def data_source(arguments: RunArguments, task: Task) -> str:
     """Where the rows came from."""
     if arguments.dataset_name and not Path(arguments.dataset_name).exists():
@@ -212,8 +224,10 @@ def record(
                 "steps": progress.step,
                 "epochs": epochs,
                 "best_step": progress.best_step,
+                "best_test": progress.best_test,
                 "seconds": round(progress.seconds, 1),
                 "seconds_in_all": round(seconds, 1),
+                "peak_memory_mib": peak_memory(accelerator.device),
             },
         }
     )

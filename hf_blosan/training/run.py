@@ -51,7 +51,13 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     arguments = arguments.resolved(task, encoder)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
-    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
+    evaluator = Evaluator(
+        preparation,
+        arguments.per_device_eval_batch_size,
+        accelerator,
+        task_metrics(task),
+        watch_test=arguments.watch_test,
+    )
     uploads = make_uploads(arguments, accelerator)
     start_trackers(arguments, accelerator)
     log = RunLog(Path(arguments.output_dir) / "log.jsonl", accelerator, append=bool(arguments.resume_from_checkpoint))
@@ -86,6 +92,8 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     figures, predictions = evaluator.measure(model)
     log("end", step=progress.step, best_step=progress.best_step, **figures)
     run = record_of(figures)
+    if predictions is not None:
+        run["test_predictions"] = " ".join(f"{prediction:.4g}" for prediction in predictions)
     if accelerator.is_main_process:
         save_pretrained(model, preparation.tokenizer, arguments.output_dir)
         write_outputs(arguments, run, predictions, task.labels, location=uploads and uploads.repo_id)

@@ -80,14 +80,6 @@ Tensor one_of(const Tensor& stack, int64_t i) {
   return view(stack, {stack.size(1), stack.size(2)}, {stack.stride(1), stack.stride(2)}, i * stack.stride(0));
 }
 
-// Some rows or columns of a matrix or of all matrices of a stack.
-Tensor narrow(const Tensor& x, int64_t dim, int64_t first, int64_t count) {
-  Sizes sizes = sizes_of(x), strides;
-  for (int64_t i = 0; i < x.dim(); i++) strides.push_back(x.stride(i));
-  sizes[dim] = count;
-  return view(x, sizes, strides, first * strides[dim]);
-}
-
 // (H, out, in) -> (H, in, out), in tiles that stay in the cache.
 template <class T>
 Tensor stacked_transposes(const Tensors& weights, int64_t out, int64_t in) {

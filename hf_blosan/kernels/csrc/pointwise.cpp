@@ -127,7 +127,7 @@ std::tuple<Tensor, Tensor> write_fusion_gate(GateInputs<T>& inputs, const Tensor
   const Tensor bias = sum_of_biases<T>(scores, biases, inputs.size);
   const Tensor score_rows = matrix(scores, inputs.rows, inputs.size, inputs.size);
   multiply(score_rows, inputs.first_rows, transposed(first_weight));
-  add_product(score_rows, inputs.second_rows, transposed(second_weight));
+  multiply(score_rows, inputs.second_rows, transposed(second_weight), true);
   inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
   inputs.arguments.bias = read<T>(bias);
   inputs.arguments.out = out.data ? out : Place<T>{write<T>(scores), 0, inputs.size};
@@ -152,6 +152,24 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
     const Place<T> to{write<T>(out), 0, inputs.size};
     const auto [scores, sum] = write_fusion_gate<T>(inputs, first_weight, second_weight, biases, to);
     return std::make_tuple(out, scores, sum);
+  });
+}
+
+// The same where first W1' + its bias is known: `scores`, which the result overwrites.
+void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor scores, const Tensor& second_weight,
+                           const Tensor& bias, const MaybeTensor& second_bias, const MaybeTensor& mask) {
+  by_type("first", first, [&](auto type) {
+    using T = decltype(type);
+    GateInputs<T> inputs(first, second, {}, {}, second_weight, second_weight, mask);
+    check_tensor("scores", scores, type_of<T>, inputs.sizes);
+    check(scores.is_contiguous(), "scores: give a contiguous tensor");
+    const Tensor sum = sum_of_biases<T>(scores, {bias, second_bias}, inputs.size);
+    multiply(matrix(scores, inputs.rows, inputs.size, inputs.size), inputs.second_rows, transposed(second_weight), true);
+    inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
+    inputs.arguments.bias = read<T>(sum);
+    inputs.arguments.out = {write<T>(scores), 0, inputs.size};
+    run_groups(loops<T>().gate, inputs.arguments);
+    return scores;
   });
 }
 
@@ -242,14 +260,14 @@ std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& 
   Tensor added = checked("bias", bias, type_of<T>, {wide});
   const Tensor scores = allocate(inputs.mapped, {inputs.rows, wide});
   multiply(scores, inputs.tokens(inputs.mapped), transposed(inputs.columns(inputs.weight, 0)));
-  if (inputs.local) add_product(scores, inputs.tokens(*inputs.local), transposed(inputs.columns(inputs.weight, 1)));
+  if (inputs.local) multiply(scores, inputs.tokens(*inputs.local), transposed(inputs.columns(inputs.weight, 1)), true);
   if (inputs.blocks) {
     const Tensor of_blocks = allocate(inputs.mapped, {inputs.num_blocks, wide});
     for (int64_t i = 0; i < inputs.num_blocks; i++) {
       std::memcpy(write<T>(of_blocks) + i * wide, read<T>(added), wide * sizeof(T));
     }
-    add_product(of_blocks, inputs.block_rows(*inputs.blocks),
-                transposed(inputs.columns(inputs.weight, inputs.parts - 1)));
+    multiply(of_blocks, inputs.block_rows(*inputs.blocks),
+             transposed(inputs.columns(inputs.weight, inputs.parts - 1)), true);
     added = of_blocks;
   }
   return {scores, added};
@@ -328,6 +346,7 @@ STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CPU, m) {
   m.impl("linear_elu", TORCH_BOX(&hf_blosan::linear_elu));
   m.impl("linear_elu_backward", TORCH_BOX(&hf_blosan::linear_elu_backward));
   m.impl("fusion_gate", TORCH_BOX(&hf_blosan::fusion_gate));
+  m.impl("fusion_gate_of_scores", TORCH_BOX(&hf_blosan::fusion_gate_of_scores));
   m.impl("fusion_gate_backward", TORCH_BOX(&hf_blosan::fusion_gate_backward));
   m.impl("block_fusion", TORCH_BOX(&hf_blosan::block_fusion));
   m.impl("block_fusion_backward", TORCH_BOX(&hf_blosan::block_fusion_backward));

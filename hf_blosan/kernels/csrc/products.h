@@ -29,24 +29,32 @@ inline Tensor transposed(const Tensor& x) {
   return view(x, sizes, strides);
 }
 
-// out = a b, of matrices or of stacks of them.
-inline void multiply(const Tensor& out, const Tensor& a, const Tensor& b) {
-  const auto product = a.dim() == 2 ? aoti_torch_cpu_mm_out : aoti_torch_cpu_bmm_out;
-  STABLE_TORCH_ERROR_CODE_CHECK(product(out.get(), a.get(), b.get()));
+// Some rows or columns of a matrix or of all matrices of a stack.
+inline Tensor narrow(const Tensor& x, int64_t dim, int64_t first, int64_t count) {
+  Sizes sizes = sizes_of(x), strides;
+  for (int64_t i = 0; i < x.dim(); i++) strides.push_back(x.stride(i));
+  sizes[dim] = count;
+  return view(x, sizes, strides, first * strides[dim]);
 }
 
-// out += a b.
-inline void add_product(const Tensor& out, const Tensor& a, const Tensor& b) {
-  const auto product = a.dim() == 2 ? aoti_torch_cpu_addmm_out : aoti_torch_cpu_baddbmm_out;
-  STABLE_TORCH_ERROR_CODE_CHECK(product(out.get(), out.get(), a.get(), b.get(), 1, 1));
-}
+// Rows of a product that torch computes in one call: with 4,096 rows of 300 features MKL takes a third longer than four
+// times with 1,024 of them, and nothing is lost at other widths.
+constexpr int64_t rows_of_product = 1024;
 
-// out = a b, or out += a b.
-inline void multiply(const Tensor& out, const Tensor& a, const Tensor& b, bool add) {
-  if (add) {
-    add_product(out, a, b);
+// out = a b, or out += a b, of matrices or of stacks of them.
+inline void multiply(const Tensor& out, const Tensor& a, const Tensor& b, bool add = false) {
+  const int64_t dim = a.dim() - 2, rows = a.size(dim);
+  if (dim == 0 && rows > rows_of_product) {
+    for (int64_t row = 0; row < rows; row += rows_of_product) {
+      const int64_t count = std::min(rows_of_product, rows - row);
+      multiply(narrow(out, 0, row, count), narrow(a, 0, row, count), b, add);
+    }
+  } else if (add) {
+    const auto product = dim == 0 ? aoti_torch_cpu_addmm_out : aoti_torch_cpu_baddbmm_out;
+    STABLE_TORCH_ERROR_CODE_CHECK(product(out.get(), out.get(), a.get(), b.get(), 1, 1));
   } else {
-    multiply(out, a, b);
+    const auto product = dim == 0 ? aoti_torch_cpu_mm_out : aoti_torch_cpu_bmm_out;
+    STABLE_TORCH_ERROR_CODE_CHECK(product(out.get(), a.get(), b.get()));
   }
 }
 

@@ -288,7 +288,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> tensorized_attention_backward(
         multiply(to_weights, share_of_queries, transposed(some_rows(values, tile.first_key, tile.keys)));
         attention.weigh(part, tile, weights, to_weights);
         if (several) {
-          add_product(some_rows(to_values, tile.first_key, tile.keys), transposed(weights), share_of_queries);
+          multiply(some_rows(to_values, tile.first_key, tile.keys), transposed(weights), share_of_queries, true);
         } else {
           const Attend<T> attend{arguments, read<T>(weights), attention.seen(part), part.rows};
           run(loops<T>().attend_backward, attend, slices<T>(n, D), (4 + N) * n * N * D,

@@ -1,5 +1,21 @@
 """Dense layers, gates and fusions, each with its matrix products in one operator."""
 
-from .operator import available, block_fusion, fusion_gate, heads_fusion_gate, heads_linear, linear_elu
+from .operator import (
+    available,
+    block_fusion,
+    fusion_gate,
+    fusion_gate_of_scores,
+    heads_fusion_gate,
+    heads_linear,
+    linear_elu,
+)
 
-__all__ = ["available", "block_fusion", "fusion_gate", "heads_fusion_gate", "heads_linear", "linear_elu"]
+__all__ = [
+    "available",
+    "block_fusion",
+    "fusion_gate",
+    "fusion_gate_of_scores",
+    "heads_fusion_gate",
+    "heads_linear",
+    "linear_elu",
+]

@@ -24,6 +24,8 @@ SCHEMAS = (
     "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
     "Tensor second_weight, Tensor bias, Tensor? first_bias, Tensor? second_bias, Tensor? mask, bool save) "
     "-> (Tensor, Tensor, Tensor)",
+    "fusion_gate_of_scores(Tensor first, Tensor second, Tensor(a!) scores, Tensor second_weight, Tensor bias, "
+    "Tensor? second_bias, Tensor? mask) -> ()",
     "fusion_gate_backward(Tensor grad, Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, "
     "Tensor first_weight, Tensor second_weight, Tensor? mask, Tensor scores, Tensor bias) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -93,6 +95,24 @@ def fusion_gate(
     if is_recorded(*inputs, *biases):
         return _FusionGate.apply(*distinct(*inputs, *biases), mask)[0]
     return OPERATORS.fusion_gate.default(*inputs, *biases, mask, False)[0]
+
+
+def fusion_gate_of_scores(
+    first: Tensor,
+    second: Tensor,
+    scores: Tensor,
+    second_weight: Tensor,
+    bias: Tensor,
+    second_bias: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """:func:`fusion_gate` where first W1' + its bias is known: ``scores``, (..., D), overwritten by the result.
+
+    Without gradients.
+    """
+    OPERATORS.fusion_gate_of_scores.default(first, second, scores, second_weight, bias, second_bias, mask)
+    return scores
 
 
 def block_fusion(

@@ -1,0 +1,227 @@
+"""From texts to sentence vectors: `python -m benchmarks.encode --data_dir DIR --output NAME.json [--peer FOLDER]`.
+
+Encoders of the default size with random weights and word vectors, in float32 and int8, encode the sentences of a task
+in batches sorted by length. All systems take turns, so that their ratios hold on a busy machine too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+
+from hf_blosan.auto import FAMILIES
+from hf_blosan.data import load_task
+from hf_blosan.errors import InputError
+from hf_blosan.tasks import get_task
+from hf_blosan.tokenization import build_tokenizer, num_fixed_words
+from hf_blosan.training.files import write_json
+from hf_blosan.training.preparation import texts_of
+from hf_blosan.training.reporting import command_line
+
+from .command import check_positive, choose, exit_code, surroundings, surroundings_lines
+from .int8 import FORMS
+from .measure import times
+
+FORM_NAMES = {
+    "float32": "float32",
+    "int8": "torch.ao, int8 weights and activations",
+    "torchao-int8": "torchao, int8 weights and activations",
+}
+"""What the forms of int8.py are called here."""
+STAGES = ("tokenizer", "padding", "embeddings", "context", "pooler", "others")
+
+
+def mean_pooled(output: Any, mask_BN: Tensor) -> Tensor:
+    """The sentence vectors of sentence-transformers' models: the mean of the tokens, normalised."""
+    weights_BN1 = mask_BN[..., None].float()
+    return nn.functional.normalize((output.last_hidden_state * weights_BN1).sum(1) / weights_BN1.sum(1), dim=-1)
+
+
+class System:
+    """A tokenizer and a model that encode texts.
+
+    Args:
+        tokenizer, model: as in transformers.
+        pool: from the model's output and the mask (B, N) to sentence vectors.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, model: nn.Module, pool: Callable[[Any, Tensor], Tensor]):
+        self.tokenizer, self.model, self.pool = tokenizer, model.eval(), pool
+
+    @torch.no_grad()
+    def encode(self, batches: list[list[str]]) -> list[Tensor]:
+        """Sentence vectors of every batch."""
+        vectors = []
+        for texts in batches:
+            inputs = self.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+            vectors.append(self.pool(self.model(**inputs), inputs["attention_mask"]))
+        return vectors
+
+    @torch.no_grad()
+    def shares(self, batches: list[list[str]], repeats: int) -> dict[str, float]:
+        """The fraction of the time that each stage takes."""
+        spent, begun = dict.fromkeys(STAGES, 0.0), {}
+
+        def begin(stage, *_):
+            begun[stage] = time.perf_counter()
+
+        def end(stage, *_):
+            spent[stage] += time.perf_counter() - begun[stage]
+
+        hooks = []
+        for stage in ("embeddings", "context", "pooler"):
+            module = getattr(self.model, stage)
+            hooks += [module.register_forward_pre_hook(partial(begin, stage))]
+            hooks += [module.register_forward_hook(partial(end, stage))]
+        for _ in range(repeats):
+            for texts in batches:
+                begin("tokenizer")
+                rows = self.tokenizer(texts, truncation=True)
+                end("tokenizer")
+                begin("padding")
+                inputs = self.tokenizer.pad(rows, return_tensors="pt")
+                end("padding")
+                begin("others")
+                self.model(**inputs)
+                end("others")
+        for hook in hooks:
+            hook.remove()
+        spent["others"] -= spent["embeddings"] + spent["context"] + spent["pooler"]
+        return {stage: round(seconds / sum(spent.values()), 3) for stage, seconds in spent.items()}
+
+
+def texts_and_tokenizer(arguments: argparse.Namespace) -> tuple[list[list[str]], PreTrainedTokenizerBase]:
+    """Batches of test sentences sorted by length, and a tokenizer that knows their words.
+
+    Words of the training data come first; words of the test data only have fixed vectors, as those of a vector file.
+    """
+    task = get_task(arguments.task)
+    data = load_task(task, data_dir=arguments.data_dir, seed=arguments.seed)
+    texts = list(texts_of(task, data["test"]))[: arguments.sentences]
+    if len(texts) < arguments.batch_size:
+        raise InputError(f"--batch_size {arguments.batch_size}: there are only {len(texts)} sentences; give fewer")
+    options = {"split_compounds": task.split_compounds, "pretokenized": task.pretokenized}
+    words = build_tokenizer(texts, **options).get_vocab()
+    tokenizer = build_tokenizer(texts_of(task, data["train"]), extra_words=words, **options)
+    texts.sort(key=len)
+    size = arguments.batch_size
+    return [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)], tokenizer
+
+
+def make_systems(arguments: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> dict[str, System]:
+    """All systems by name; encoders of this package are saved and loaded, as users get them."""
+    systems = {}
+    for model_type in arguments.models:
+        torch.manual_seed(arguments.seed)
+        fields = {"vocab_size": len(tokenizer), "num_fixed_embeddings": num_fixed_words(tokenizer)}
+        config = AutoConfig.for_model(model_type, embedding_trainable="train_words", **fields)
+        model = AutoModel.from_config(config)
+        with tempfile.TemporaryDirectory() as folder:
+            model.load_word_vectors(torch.rand(len(tokenizer), config.embedding_size) - 0.5)
+            model.save_pretrained(folder)
+            for form in arguments.forms:
+                make, options = FORMS[FORM_NAMES[form]]
+                loaded = make(Path(folder), AutoModel, **options)
+                systems[f"{model_type} {form}"] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
+    if arguments.peer:
+        peer = AutoModel.from_pretrained(arguments.peer), AutoTokenizer.from_pretrained(arguments.peer)
+        systems["peer"] = System(peer[1], peer[0], mean_pooled)
+    return systems
+
+
+def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each system."""
+    batches, tokenizer = texts_and_tokenizer(arguments)
+    systems = make_systems(arguments, tokenizer)
+    calls = {name: partial(system.encode, batches) for name, system in systems.items()}
+    rows, summaries = [], times(calls, arguments.repeats, "cpu")
+    for name, system in systems.items():
+        row = {
+            "system": name,
+            "sentences_per_second": round(1e3 * sum(map(len, batches)) / summaries[name]["median_ms"]),
+        }
+        if arguments.peer:
+            row["speed"] = round(summaries["peer"]["median_ms"] / summaries[name]["median_ms"], 2)
+        if name != "peer":
+            row["shares"] = system.shares(batches, arguments.repeats)
+        rows.append(row | summaries[name])
+    return rows
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Speeds and shares as a table."""
+    header = report["header"]
+    lines = ["# From texts to sentence vectors", "", *surroundings_lines(header)]
+    lines += [f"- Sentences: {header['sentences']} of {header['task']}, in batches of {header['batch_size']}", ""]
+    lines += [
+        "Speed: sentences a second, in units of the peer. Shares of the time, in percent: tokenizer, padding, and"
+    ]
+    lines += ["the parts of the model.", ""]
+    lines += [f"| system | sentences / s | speed | {' | '.join(STAGES)} |", f"| --- |{' ---: |' * (2 + len(STAGES))}"]
+    for row in report["rows"]:
+        cells = [row["system"], row["sentences_per_second"], row.get("speed", "")]
+        cells += [f"{100 * row['shares'][stage]:.0f}" if "shares" in row else "" for stage in STAGES]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.encode", description=__doc__)
+    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+    parser.add_argument("--peer", help="folder of a sentence-transformers model with mean pooling, to compare with")
+    parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
+    parser.add_argument("--forms", default="float32,int8", help=f"of {','.join(FORM_NAMES)}; default: float32,int8")
+    parser.add_argument("--task", default="sick_relatedness", help="default: sick_relatedness")
+    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
+    parser.add_argument("--sentences", type=int, default=1280, help="of the test split; default: 1280")
+    parser.add_argument("--batch_size", type=int, default=64, help="default: 64")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
+    parser.add_argument("--repeats", type=int, default=7, help="samples of each time; default: 7")
+    parser.add_argument("--seed", type=int, default=42, help="of the weights; default: 42")
+    parser.add_argument("--commit", help="to record where git cannot tell it")
+    arguments = parser.parse_args(argv)
+    check_positive(arguments, "sentences", "batch_size", "threads", "repeats")
+    arguments.models = choose("--models", arguments.models, FAMILIES)
+    arguments.forms = choose("--forms", arguments.forms, FORM_NAMES)
+    if arguments.peer and not Path(arguments.peer, "config.json").is_file():
+        raise InputError(f"--peer {arguments.peer}: there is no saved model; give the folder of one")
+    return arguments
+
+
+def run(argv: list[str] | None = None) -> dict[str, Any]:
+    """Measure and write the report.
+
+    Raises:
+        InputError: an option that cannot be used.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    arguments = parse(argv)
+    torch.set_num_threads(arguments.threads)
+    header = surroundings(commit=arguments.commit)
+    header |= {"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": arguments.seed}
+    header |= {name: getattr(arguments, name) for name in ("task", "sentences", "batch_size", "repeats")}
+    header["command"] = command_line(["-m", "benchmarks.encode", *argv])
+    report = {"header": header, "rows": measured(arguments)}
+    write_json(arguments.output, report)
+    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+    print(markdown(report))
+    return report
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; bad input is one sentence on standard error and exit code 2."""
+    return exit_code(run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
