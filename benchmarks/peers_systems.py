@@ -116,7 +116,7 @@ def fit_fine_tuned(problem: Problem, folder: Path) -> dict[str, Any]:
     tokenizer.save_pretrained(folder)
     state = trainer.state
     progress = {"steps": state.global_step, "best_step": state.best_global_step, "validation": state.best_metric}
-    return FINE_TUNING | progress | {"best_step": trainer.state.best_global_step, "steps": trainer.state.global_step}
+    return FINE_TUNING | progress
 
 
 def load_classifier(folder: Path) -> Predict:
