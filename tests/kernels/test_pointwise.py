@@ -13,7 +13,7 @@ from hf_blosan.kernels.pointwise import operator
 
 pytestmark = pytest.mark.skipif(not pointwise.available(), reason="the C++ kernels are not compiled")
 
-SHAPES = ((1, 1, 5), (3, 4, 16), (2, 63, 37), (4, 100, 300))
+SHAPES = ((1, 1, 5), (3, 4, 16), (2, 63, 37), (4, 100, 300), (3, 700, 20))  # the last has more rows than one product
 
 
 def random(*shape, seed=0):
@@ -193,6 +193,26 @@ def test_many_gradients_at_once():
                 torch.testing.assert_close(other[i], one)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gate_whose_first_scores_are_known(shape, dtype):
+    D, mask = shape[-1], random(*shape[:-1], seed=9) > -0.5
+    first, second = random(*shape).to(dtype), random(*shape, seed=1).to(dtype)
+    one, other = weights(D, D, seed=5).to(dtype), weights(D, D, seed=6).to(dtype)
+    biases = [random(D, seed=seed).to(dtype) for seed in (2, 3, 4)]
+    scores = F.linear(first, one, biases[1])
+    close = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {}
+    for given in (mask, None):
+        memory = scores.clone()
+        found = pointwise.fusion_gate_of_scores(first, second, memory, other, biases[0], biases[2], mask=given)
+        torch.testing.assert_close(
+            found, pointwise.fusion_gate(first, second, one, other, *biases, mask=given), **close
+        )
+        assert found is memory
+    found = pointwise.fusion_gate_of_scores(first, second, F.linear(first, one), other, biases[0], mask=mask)
+    torch.testing.assert_close(found, pointwise.fusion_gate(first, second, one, other, biases[0], mask=mask), **close)
+
+
 def test_functional_transforms():
     x, weight, bias = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
     found = torch.func.grad(lambda *inputs: pointwise.linear_elu(*inputs).square().sum())(x, weight, bias)
@@ -291,6 +311,9 @@ def test_wrong_tensors_are_refused():
         (pointwise.fusion_gate, (x, x, square, square, bias[:3])),
         (partial(pointwise.fusion_gate, mask=mask[:1]), (x, x, square, square, bias)),
         (partial(pointwise.fusion_gate, mask=mask.float()), (x, x, square, square, bias)),
+        (pointwise.fusion_gate_of_scores, (x, x, x[:1].clone(), square, bias)),
+        (pointwise.fusion_gate_of_scores, (x, x, random(2, 4, 3).mT, square, bias)),
+        (pointwise.fusion_gate_of_scores, (x, x, x.clone(), square[:3], bias)),
         (pointwise.block_fusion, (x, None, x, random(8, 8), random(8), 2)),
         (pointwise.block_fusion, (x, None, x[:, :2], random(8, 8), random(8))),
         (pointwise.block_fusion, (x, None, x[:, :2], random(8, 8), random(8), 0)),
@@ -332,6 +355,7 @@ def test_registration():
         "linear_elu": [(x, square, bias)],
         "linear_elu_backward": [(x, x, square, x, True), (x, x, square, x, False)],
         "fusion_gate": [(x, x, None, x, square, square, bias, None, bias, mask, save) for save in (True, False)],
+        "fusion_gate_of_scores": [(x, x, random(2, 3, 4), square, bias, bias, mask)],
         "fusion_gate_backward": [(x, x, x, None, None, square, square, mask, x, bias)],
         "block_fusion": [(x, x, blocks, wide, twice, 2, save) for save in (True, False)],
         "block_fusion_backward": [
