@@ -32,7 +32,11 @@ class HeadLinear(nn.ModuleList):
         if not all(map(is_plain, self)):
             inputs = x.unbind(1) if x.dim() == 4 else [x] * len(self)
             return torch.stack([head(x_BNE) for head, x_BNE in zip(self, inputs, strict=True)], dim=1)
-        y = (x[:, None] if x.dim() == 3 else x) @ torch.stack(self.weights).mT
+        if x.dim() == 3:  # one product; in memory like the gradients, whose strides torch.compile mistakes otherwise
+            y = x @ torch.cat(self.weights).T
+            y = y + torch.cat(self.biases).to(y.dtype) if self.biases else y
+            return y.unflatten(-1, (len(self), -1)).transpose(1, 2)
+        y = x @ torch.stack(self.weights).mT
         return y + torch.stack(self.biases)[:, None].to(y.dtype) if self.biases else y
 
     def elu(self, x: Tensor) -> Tensor:
