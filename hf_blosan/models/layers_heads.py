@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers.core_model_loading import ConversionOps, WeightConverter, WeightTransform
 
 from .attention import can_use_kernel, is_plain, kernels
@@ -33,8 +34,7 @@ class HeadLinear(nn.ModuleList):
             inputs = x.unbind(1) if x.dim() == 4 else [x] * len(self)
             return torch.stack([head(x_BNE) for head, x_BNE in zip(self, inputs, strict=True)], dim=1)
         if x.dim() == 3:  # one product; in memory like the gradients, whose strides torch.compile mistakes otherwise
-            y = x @ torch.cat(self.weights).T
-            y = y + torch.cat(self.biases).to(y.dtype) if self.biases else y
+            y = F.linear(x, torch.cat(self.weights), torch.cat(self.biases) if self.biases else None)
             return y.unflatten(-1, (len(self), -1)).transpose(1, 2)
         y = x @ torch.stack(self.weights).mT
         return y + torch.stack(self.biases)[:, None].to(y.dtype) if self.biases else y
