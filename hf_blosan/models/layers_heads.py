@@ -33,10 +33,11 @@ class HeadLinear(nn.ModuleList):
         if not all(map(is_plain, self)):
             inputs = x.unbind(1) if x.dim() == 4 else [x] * len(self)
             return torch.stack([head(x_BNE) for head, x_BNE in zip(self, inputs, strict=True)], dim=1)
-        if x.dim() == 3:  # one product; in memory like the gradients, whose strides torch.compile mistakes otherwise
+        if x.dim() == 3 and torch.compiler.is_compiling():
+            # In memory as ELU's gradient will be: torch mistakes its strides in a graph for training otherwise.
             y = F.linear(x, torch.cat(self.weights), torch.cat(self.biases) if self.biases else None)
             return y.unflatten(-1, (len(self), -1)).transpose(1, 2)
-        y = x @ torch.stack(self.weights).mT
+        y = (x[:, None] if x.dim() == 3 else x) @ torch.stack(self.weights).mT
         return y + torch.stack(self.biases)[:, None].to(y.dtype) if self.biases else y
 
     def elu(self, x: Tensor) -> Tensor:
