@@ -13,6 +13,13 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Sums depend on the number of threads, which the commands of the benchmarks set."""
+    yield
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
 def remove_kernels(monkeypatch):
     """A function after which models compute as they do where the package's kernels are not installed."""
