@@ -67,7 +67,7 @@ def read_runs(paths: Sequence[str | Path], labels: Sequence[str] | None = None) 
         labels: the name of each run's system. Default: its row in a table of the papers, or its encoder.
 
     Raises:
-        InputError: a path is no record, the runs are of different tasks, or runs with the same label differ in more
+        InputError: a path is not a record, the runs are of different tasks, or runs with the same label differ in more
             than seed and fold.
     """
     if labels and len(labels) != len(paths):
