@@ -82,7 +82,7 @@ def resumed(option: str, path: Path, head: dict[str, Any], ignored: Collection[s
         ignored: entries of the header that may differ, besides date and command.
 
     Raises:
-        InputError: it is no report, or its header differs: another machine, commit or setting.
+        InputError: it is not a report, or its header differs: another machine, commit or setting.
     """
     if not path.exists():
         return {"header": head, "rows": []}

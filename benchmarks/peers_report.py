@@ -163,7 +163,7 @@ def run(argv: list[str] | None = None) -> None:
     """Write the Markdown, draw, and print the table of the README.
 
     Raises:
-        InputError: the file is no report, or matplotlib is missing.
+        InputError: the file is not a report, or matplotlib is missing.
     """
     description = "The comparison as Markdown and as a figure; prints the table of the README."
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers_report", description=description)

@@ -142,7 +142,7 @@ def write(path: Path, figures: bool = False) -> list[Path]:
     """Write the report of a JSON file beside it; the text of NAME.remarks.md, if there is one, becomes part of it.
 
     Raises:
-        InputError: the file is no report, or matplotlib is missing.
+        InputError: the file is not a report, or matplotlib is missing.
     """
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
