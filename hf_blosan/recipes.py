@@ -21,6 +21,7 @@ class Recipe:
             transformers, and the updates of warm-up (below 1: the fraction of all updates).
         embedding_learning_rate: of word vectors that do not start at random, if it is another.
         num_train_epochs, early_stopping_patience: the most epochs, and evaluations without improvement.
+        train_rows_seen: rows in all epochs together that :meth:`epochs` aims at; None: all epochs.
         batch_size, eval_batch_size: rows per step.
         weight_decay: of the matrices, inside the optimiser.
         max_grad_norm: to which the gradient is clipped; 0: not at all.
@@ -43,6 +44,7 @@ class Recipe:
     lr_scheduler_type: str = "constant"
     num_warmup_steps: float = 0
     num_train_epochs: int = 30
+    train_rows_seen: int | None = None
     early_stopping_patience: int = 5
     batch_size: int
     eval_batch_size: int
@@ -59,6 +61,12 @@ class Recipe:
     classifier_size: int = 300
     classifier_highway: bool = False
     classifier_bias: bool = True
+
+    def epochs(self, train_rows: int) -> int:
+        """Epochs for that many training rows: fewer for many rows, but at least 3."""
+        if self.train_rows_seen is None:
+            return self.num_train_epochs
+        return min(max(round(self.train_rows_seen / train_rows), 3), self.num_train_epochs)
 
 
 def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Recipe:
@@ -80,6 +88,7 @@ _MODERN = {
     "lr_scheduler_type": "cosine",
     "num_warmup_steps": 0.1,
     "num_train_epochs": 12,
+    "train_rows_seen": 60_000,
     "early_stopping_patience": 0,
     "batch_size": 32,
     "eval_batch_size": 128,

@@ -37,7 +37,7 @@ class TestPreparation:
         unset = {"encoder": "mtsa"} | dict.fromkeys(names)
         arguments, preparation = prepared(options(tmp_path, questions, **unset))
         assert (arguments.optimizer, arguments.learning_rate, arguments.l2) == ("adadelta", 0.5, 1e-4)
-        assert (arguments.num_train_epochs, arguments.ema_decay, arguments.max_grad_norm) == (30, 0, 0)
+        assert (arguments.ema_decay, arguments.max_grad_norm) == (0, 0)
         config = preparation.model.config
         assert (config.hidden_size, config.dropout, config.classifier_bias) == (600, 0.3, False)
         assert (config.num_sentences, config.num_labels, config.finetuning_task) == (1, 3, "custom")
@@ -48,6 +48,12 @@ class TestPreparation:
         assert (arguments.learning_rate, arguments.ema_decay) == (modern.learning_rate, modern.ema_decay)
         assert (config.hidden_size, config.dropout) == (600, modern.dropout)
         assert config.embedding_dropout == modern.embedding_dropout
+
+    def test_many_rows_need_fewer_epochs(self):
+        paper, modern = (TASKS["sst2"].recipe("disan", name) for name in ("paper", "modern"))
+        assert paper.epochs(10) == paper.epochs(10**6) == 30
+        epochs = [modern.epochs(rows) for rows in (10, 5_000, 10_000, 20_000, 10**6)]
+        assert epochs == [12, 12, 6, 3, 3]
 
     def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
         arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))

@@ -61,7 +61,7 @@ BELOW_ONE = ("label_smoothing", "ema_decay", "validation_fraction")
 
 FROM_RECIPE = (
     *("l2", "weight_decay", "max_grad_norm", "lr_scheduler_type", "num_warmup_steps", "label_smoothing", "ema_decay"),
-    *("num_train_epochs", "early_stopping_patience"),
+    "early_stopping_patience",
 )
 """Options that the recipe has under the same name."""
 
@@ -135,7 +135,7 @@ class RunArguments:
         "Decay of a moving average of the weights, which is evaluated and saved; 0: the weights themselves. Default: "
         "the recipe's."
     )
-    num_train_epochs: int | None = option("Maximum number of epochs. Default: the recipe's.")
+    num_train_epochs: int | None = option("Maximum number of epochs. Default: the recipe's, for this number of rows.")
     max_train_steps: int | None = option("Maximum number of optimiser updates; overrides --num_train_epochs.")
     lr_scheduler_type: (
         Literal["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"] | None
@@ -210,7 +210,10 @@ class RunArguments:
                 raise InputError(sentence)
 
     def resolved(self, task: Task, encoder: str) -> RunArguments:
-        """Fill the options left at None from the task and its recipe for the encoder."""
+        """Fill the options left at None from the task and its recipe for the encoder.
+
+        The number of epochs stays None, since it may depend on that of training rows (:meth:`Recipe.epochs`).
+        """
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         optimizer = self.optimizer or recipe.optimizer
         learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     arguments = arguments.resolved(task, encoder)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
+    if arguments.num_train_epochs is None:
+        epochs = task.recipe(encoder, arguments.recipe).epochs(len(preparation.data["train"]))
+        arguments = replace(arguments, num_train_epochs=epochs)
     evaluator = Evaluator(
         preparation,
         arguments.per_device_eval_batch_size,
