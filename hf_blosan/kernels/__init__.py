@@ -6,6 +6,7 @@ it.
 """
 
 from .directional import directional_attention, takes_blocks
+from .dropout import dropout
 from .library import instruction_set
 from .pointwise import available as can_use_kernel
 from .pointwise import (
@@ -20,13 +21,14 @@ from .recurrence import linear_recurrence
 from .source2token import source2token_attention
 from .tensorized import short_for_tensorized_attention, tensorized_attention
 
-INTERFACE = 2
+INTERFACE = 3
 
 __all__ = [
     "INTERFACE",
     "block_fusion",
     "can_use_kernel",
     "directional_attention",
+    "dropout",
     "fusion_gate",
     "fusion_gate_of_scores",
     "heads_fusion_gate",

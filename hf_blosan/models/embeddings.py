@@ -48,10 +48,8 @@ class WordEmbeddings(nn.Embedding):
         if self.fixed_weight is None:
             vectors_BNE = scaled(super().forward(input_ids), input_ids, self.scale)
         else:
-            fixed_ids, ids = (
-                (input_ids - self.num_embeddings).clamp(min=0),
-                input_ids.clamp(max=self.num_embeddings - 1),
-            )
+            fixed_ids = (input_ids - self.num_embeddings).clamp(min=0)
+            ids = input_ids.clamp(max=self.num_embeddings - 1)
             fixed_BNE = scaled(F.embedding(fixed_ids, self.fixed_weight), fixed_ids, self.fixed_scale)
             vectors_BNE = scaled(super().forward(ids), ids, self.scale)
             vectors_BNE = torch.where((input_ids >= self.num_embeddings)[..., None], fixed_BNE, vectors_BNE)

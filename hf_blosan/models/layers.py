@@ -14,6 +14,7 @@ from .attention import can_use_kernel, directional_attention, kernels, source2to
 from .equations import directional_attention_weights, source2token_weights, weighted_sum
 from .masks import in_blocks
 
+dropout = (kernels or F).dropout
 ACTIVATIONS = {
     "elu": F.elu,
     "relu": F.relu,
@@ -100,7 +101,7 @@ class Layer(nn.Module):
             return x
         if hasattr(map_, "of_each_head"):
             x = map_.of_each_head(x)
-        return F.dropout(x, self.dropout)
+        return dropout(x, self.dropout)
 
     def linear(self, map_: nn.Module, x: Tensor) -> Tensor:
         """W dropout(x) + b."""

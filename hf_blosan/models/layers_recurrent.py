@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from .attention import check_implementation, is_plain, kernels, precision, to_onnx
 from .equations import full_precision, scan, upcast
-from .layers import mix
+from .layers import dropout, mix
 
 
 @full_precision
@@ -111,7 +111,7 @@ class LSTM(nn.Module):
         self.implementation = "auto"
 
     def forward(self, tokens_BNE: Tensor) -> Tensor:
-        tokens_BNE = F.dropout(tokens_BNE, self.dropout, self.training)
+        tokens_BNE = dropout(tokens_BNE, self.dropout, self.training)
         plain = is_plain(self.gates.from_input) and is_plain(self.gates.from_state)
         # torch.compile would unroll torch's LSTM, one graph for each length.
         if self.implementation == "eager" or not plain or torch.compiler.is_compiling():
@@ -158,7 +158,7 @@ class GRU(nn.Module):
 
     def forward(self, tokens_BNE: Tensor) -> Tensor:
         # Tokens first, so that the rows of one step are contiguous.
-        tokens_NBE = F.dropout(tokens_BNE, self.dropout, self.training).transpose(0, 1)
+        tokens_NBE = dropout(tokens_BNE, self.dropout, self.training).transpose(0, 1)
         gates_NBG, candidates_NBD = self.gates(tokens_NBE), self.candidate(tokens_NBE)
 
         def step(state_BD, gates_BG, candidate_BD):
@@ -218,4 +218,4 @@ class SRU(nn.Module):
         return mix(states_BND.tanh(), dropped_BND, (reset_BND + self.reset_bias).sigmoid())
 
     def drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.dropout, self.training)
+        return dropout(x, self.dropout, self.training)

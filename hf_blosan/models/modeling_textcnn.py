@@ -9,7 +9,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import ACTIVATIONS, AttentionMaps
+from .layers import ACTIVATIONS, AttentionMaps, dropout
 
 
 class WindowConvolution(nn.Conv1d):
@@ -47,7 +47,7 @@ class MultiWindowLayer(GradientCheckpointingLayer):
 
     def convolve(self, hidden_BNE, mask_BN):
         hidden_BNE = hidden_BNE.masked_fill(~mask_BN[..., None], 0.0)
-        hidden_BNE = F.dropout(hidden_BNE, self.dropout, self.training)
+        hidden_BNE = dropout(hidden_BNE, self.dropout, self.training)
         tokens_BNH = torch.cat([convolution(hidden_BNE) for convolution in self.convolutions.values()], dim=-1)
         return ACTIVATIONS[self.activation](tokens_BNH), None
 
@@ -73,7 +73,7 @@ class GatedConvolutionLayer(GradientCheckpointingLayer):
     def convolve(self, hidden_BNE, mask_BN, output_attentions):
         if self.mask_padding:
             hidden_BNE = hidden_BNE.masked_fill(~mask_BN[..., None], 0.0)
-        both_BN2H = self.convolution(F.dropout(hidden_BNE, self.dropout, self.training))
+        both_BN2H = self.convolution(dropout(hidden_BNE, self.dropout, self.training))
         values_BNH, gate_BNH = ACTIVATIONS[self.activation](both_BN2H).chunk(2, dim=-1)
         gate_BNH = gate_BNH.sigmoid()
         tokens_BNH = values_BNH * gate_BNH
