@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """User input cannot be used.
@@ -15,3 +18,26 @@ def first_line(error: BaseException) -> str:
     """The first line of an error message, or the name of the error if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def last_line(error: BaseException) -> str:
+    """The message at the end of a validation error, without the exception's name."""
+    return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ").removeprefix("TypeError: ")
+
+
+@contextmanager
+def loading(name: str, what: str = "model") -> Iterator[None]:
+    """Raise what goes wrong while transformers loads a saved model or tokenizer as an InputError.
+
+    Damaged files raise every kind of exception there, a plain ``Exception`` among them.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"no saved {what} at {name!r} ({first_line(error)}); give its folder or Hub name") from error
+    except Exception as error:
+        invalid = "Validation error" in str(error)
+        reason = last_line(error) if invalid else first_line(error)
+        raise InputError(f"the saved {what} at {name!r} cannot be loaded ({reason}); save it again") from error

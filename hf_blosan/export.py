@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from .errors import InputError
+from .errors import InputError, loading
 from .families import FAMILIES, MODULES, load
 from .options import Parser
 
@@ -151,16 +151,15 @@ def load_model(name: str) -> nn.Module:
     Raises:
         InputError: there is no model, or it is not one of this package.
     """
-    try:
+    with loading(name):
         config = AutoConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise InputError(f"no saved model at {name!r}: {str(error).splitlines()[0]}") from error
     if config.model_type not in FAMILIES:
         raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {', '.join(FAMILIES)}")
     architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]
     if architecture not in MODULES:
         raise InputError(f"the model at {name!r} is a {architecture}; choose one of {', '.join(MODULES)}")
-    return load(architecture).from_pretrained(name)
+    with loading(name):
+        return load(architecture).from_pretrained(name)
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase | None:

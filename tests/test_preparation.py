@@ -195,7 +195,7 @@ class TestPreparation:
             ({"config_overrides": "vocab_size=8"}, "disan has no field 'vocab_size'"),
             ({"config_overrides": "hidden_size=7"}, "hidden_size=7 does not divide into 2 directions"),
             ({"config_overrides": "hidden_size=wide"}, "hidden_size"),
-            ({"tokenizer_name": "no/such/tokenizer"}, "no tokenizer at 'no/such/tokenizer'"),
+            ({"tokenizer_name": "no/such/tokenizer"}, "no saved tokenizer at 'no/such/tokenizer'"),
         ],
     )
     def test_refuses_in_a_sentence(self, tmp_path, questions, changes, message, monkeypatch):

@@ -14,7 +14,7 @@ from ..errors import InputError, first_line
 logger = logging.getLogger(__name__)
 
 # Checkpoints and unfinished files.
-NOT_UPLOADED = ("step_*", "epoch_*", ".*.tmp", ".saving-*")
+NOT_UPLOADED = ("step_*", "epoch_*", ".*.tmp", ".saving-*", ".lock")
 CODE = tuple(path.name for path in (Path(__file__).parents[1] / "models").glob("[!_]*.py"))
 # What other runs and saves may have left in the repository; deleted unless it is uploaded anew.
 REPLACED = (*CODE, "model*.safetensors", "model.safetensors.index.json", "predict_results_*.txt", "all_results.json")

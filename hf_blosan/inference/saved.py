@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from ..errors import InputError, first_line
+from ..errors import InputError, loading
 
 
 def load(
@@ -39,13 +39,12 @@ def load(
     logging.disable_progress_bar()
     options = {"trust_remote_code": trust_remote_code}
     try:
-        if auto_class is None:
-            saved = AutoConfig.from_pretrained(name, **options).architectures or ()
-            auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        model, report = auto_class.from_pretrained(name, output_loading_info=True, **options)
-    except (OSError, ValueError) as error:
-        raise InputError(f"no saved model at {name!r} ({first_line(error)}); give its folder or Hub name") from error
+        with loading(name):
+            if auto_class is None:
+                saved = AutoConfig.from_pretrained(name, **options).architectures or ()
+                auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
+            tokenizer = AutoTokenizer.from_pretrained(name, **options)
+            model, report = auto_class.from_pretrained(name, output_loading_info=True, **options)
     finally:
         logging.set_verbosity(verbosity)
         if bar:

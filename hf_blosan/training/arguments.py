@@ -160,7 +160,9 @@ class RunArguments:
     output_dir: str | None = option("Folder for the best model, its card, the log and the figures.", group="output")
     results_file: str | None = option("JSON file for the record (command, versions, data, figures) of the run.")
     checkpointing_steps: str | None = option("Updates between checkpoints, or `epoch` for one after each.")
-    resume_from_checkpoint: str | None = option("Checkpoint to resume from, with exactly the same result.")
+    resume_from_checkpoint: str | None = option(
+        "Checkpoint to resume from, with exactly the same result; `latest`: the last one in the output folder."
+    )
     logging_steps: int = option("Updates between log entries of the training loss.", 50)
     with_tracking: bool = option("Report to experiment trackers.", False)
     report_to: str = option("Trackers to report to, by their names in accelerate, or `all` installed ones.", "all")

@@ -1,21 +1,27 @@
 """The best model so far, and checkpoints from which a run resumes exactly.
 
-Everything is written under a temporary name and then renamed, so a killed run leaves no half-written file.
+Everything is written under a temporary name and then renamed, so a killed run leaves no half-written file. A
+checkpoint is whole or refused: ``checkpoint.json`` has size and SHA-256 of each of its files. Nothing in a file is
+executed: accelerate's own are unpickled as tensors and numbers only, all others are JSON and safetensors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelerate.utils import load
 from safetensors.torch import load_model, save_model
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..models.pretrained import code_in
 from .files import plain, write_json
 
@@ -27,6 +33,9 @@ WEIGHTS = "model.safetensors"
 BEST_WEIGHTS = "best_model.safetensors"
 AVERAGED_WEIGHTS = "averaged_model.safetensors"
 DESCRIPTION = "checkpoint.json"
+LATEST = "latest"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -55,12 +64,6 @@ class Progress:
     loss_count: int = 0
     seconds: float = 0.0
 
-    def state_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-
 
 def save_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: str | Path) -> None:
     """Save model and tokenizer; `output_dir` holds a complete model at any time, and nothing of another one."""
@@ -83,10 +86,11 @@ def save_checkpoint(
     output_dir: str | Path,
     name: str,
     settings: dict[str, Any],
+    progress: Progress,
     average: PreTrainedModel | None = None,
 ) -> Path:
-    """Write `output_dir/name`: the state of all registered objects, the averaged weights if there are any, the best
-    model so far and the settings.
+    """Write `output_dir/name`: the state of all prepared objects, the averaged weights if there are any, the best
+    model so far, the settings and the progress.
     """
     final = Path(output_dir) / name
     temporary = final.with_name(f".{name}.tmp")
@@ -100,9 +104,11 @@ def save_checkpoint(
             _link_or_copy(best, temporary / BEST_WEIGHTS)
         if average is not None:
             save_model(average, temporary / AVERAGED_WEIGHTS)
-        write_json(temporary / DESCRIPTION, {"num_processes": accelerator.num_processes, "settings": settings})
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
+        files = {path.name: _fingerprint(path) for path in sorted(temporary.iterdir())}
+        description = {"num_processes": accelerator.num_processes, "settings": settings, "progress": asdict(progress)}
+        write_json(temporary / DESCRIPTION, description | {"files": files})
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
     accelerator.wait_for_everyone()
@@ -117,17 +123,25 @@ def load_checkpoint(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     average: PreTrainedModel | None = None,
-) -> None:
+) -> Progress:
     """Restore a checkpoint, and the best model at the time it was written into `output_dir`.
 
     Raises:
-        InputError: the folder is not a checkpoint, or its run had different settings.
+        InputError: the folder is not a checkpoint, it is damaged, or its run had different settings.
     """
-    checkpoint = Path(checkpoint)
-    _check_settings(checkpoint, settings | {"num_processes": accelerator.num_processes})
-    accelerator.load_state(str(checkpoint))
-    if average is not None:
-        load_model(average, checkpoint / AVERAGED_WEIGHTS)
+    checkpoint = find_checkpoint(checkpoint, output_dir)
+    description = _read_description(checkpoint)
+    _check_settings(checkpoint, description, settings | {"num_processes": accelerator.num_processes})
+    try:
+        # accelerate leaves the random state as it is if it cannot read it.
+        for path in (*checkpoint.glob("*.bin"), *checkpoint.glob("*.pkl")):
+            load(path, map_location="cpu")
+        accelerator.load_state(str(checkpoint))
+        if average is not None:
+            load_model(average, checkpoint / AVERAGED_WEIGHTS)
+        progress = Progress(**description["progress"])
+    except Exception as error:
+        raise _refused(checkpoint, first_line(error)) from error
     best = checkpoint / BEST_WEIGHTS
     if accelerator.is_main_process and best.exists():
         save_pretrained(model, tokenizer, output_dir)
@@ -136,16 +150,74 @@ def load_checkpoint(
         _link_or_copy(best, temporary)
         os.replace(temporary, Path(output_dir) / WEIGHTS)
     accelerator.wait_for_everyone()
+    return progress
 
 
-def _check_settings(checkpoint: Path, settings: dict[str, Any]) -> None:
-    try:
-        description = json.loads((checkpoint / DESCRIPTION).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
+    """The checkpoint of that name, or with the name ``"latest"`` the last whole one in `output_dir`.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    if name == LATEST:
+        for checkpoint in _whole_checkpoints(Path(output_dir)):
+            return checkpoint
+        raise InputError(f"{output_dir} has no whole checkpoint; leave out --resume_from_checkpoint to start anew.")
+    checkpoint = Path(name)
+    if not (checkpoint / DESCRIPTION).exists():
         raise InputError(
             f"{checkpoint} is not a checkpoint: it has no {DESCRIPTION}; give a folder step_N or epoch_N that "
             "--checkpointing_steps wrote."
-        ) from None
+        )
+    if damage := _damage(checkpoint):
+        raise _refused(checkpoint, damage)
+    return checkpoint
+
+
+def _refused(checkpoint: Path, reason: str) -> InputError:
+    """The error for a checkpoint that cannot be used; it names the last one beside it that can."""
+    others = (other for other in _whole_checkpoints(checkpoint.parent) if other != checkpoint)
+    other = next(others, None)
+    remedy = f"resume from {other}, the last whole one" if other else "no other is whole: start anew without it"
+    return InputError(f"{checkpoint} cannot be resumed from: {reason}; {remedy}.")
+
+
+def _whole_checkpoints(folder: Path) -> Iterator[Path]:
+    """The whole checkpoints in a folder, the last one first."""
+    found = [path.parent for path in folder.glob(f"*_*/{DESCRIPTION}")]
+    for checkpoint in sorted(found, key=lambda path: (path / DESCRIPTION).stat().st_mtime_ns, reverse=True):
+        if damage := _damage(checkpoint):
+            logger.warning("%s is damaged: %s", checkpoint, damage)
+        else:
+            yield checkpoint
+
+
+def _damage(checkpoint: Path) -> str | None:
+    """What keeps a checkpoint from being what was written, if anything."""
+    try:
+        description = _read_description(checkpoint)
+        files, _, _ = (description[name].items() for name in ("files", "settings", "progress"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{DESCRIPTION} cannot be read ({first_line(error)})"
+    for name, fingerprint in files:
+        path = checkpoint / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if _fingerprint(path) != fingerprint:
+            return f"{name} has changed since it was written"
+    return None
+
+
+def _read_description(checkpoint: Path) -> dict[str, Any]:
+    return json.loads((checkpoint / DESCRIPTION).read_text(encoding="utf-8"))
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _check_settings(checkpoint: Path, description: dict[str, Any], settings: dict[str, Any]) -> None:
     written = description["settings"] | {"num_processes": description["num_processes"]}
     different = [name for name in settings if plain(settings[name]) != written.get(name)]
     if different:

@@ -18,8 +18,10 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import get_scheduler
 
+from ..errors import InputError
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
+from .interruption import Interrupted, deferred_signals
 from .optim import build_optimizer, l2_penalty, moving_average
 from .reporting import own_fields
 
@@ -88,7 +90,6 @@ class TrainingLoop:
         scheduler = get_scheduler(arguments.lr_scheduler_type, optimizer, warmup, num_training_steps=self.total_steps)
         self.model, self.optimizer, self.scheduler = accelerator.prepare(preparation.model, optimizer, scheduler)
         self.average = moving_average(self.unwrapped_model, arguments.ema_decay) if arguments.ema_decay else None
-        accelerator.register_for_checkpointing(self.progress)
         self.settings = resume_settings(arguments, preparation, self.total_steps)
 
     @property
@@ -116,12 +117,14 @@ class TrainingLoop:
         """Train to the end, resuming from `arguments.resume_from_checkpoint` if given.
 
         Raises:
-            InputError: that is not a checkpoint, or its run had different settings.
+            InputError: that is not a checkpoint, it is damaged, or its run had different settings; or the loss or a
+                weight is not finite.
+            Interrupted: Ctrl-C or SIGTERM; there is a checkpoint of the last update.
         """
         # Dropout must not depend on how many numbers building the model drew, and must differ between processes.
         set_seed(self.arguments.seed, device_specific=True)
         if self.arguments.resume_from_checkpoint:
-            load_checkpoint(
+            self.progress = load_checkpoint(
                 self.accelerator,
                 self.arguments.resume_from_checkpoint,
                 self.arguments.output_dir,
@@ -140,12 +143,12 @@ class TrainingLoop:
             desc="training",
             disable=not self.accelerator.is_local_main_process,
         )
-        with bar:
+        with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
-                self._epoch(bar, begin)
+                self._epoch(bar, begin, signals)
         return self.progress
 
-    def _epoch(self, bar: tqdm, begin: float) -> None:
+    def _epoch(self, bar: tqdm, begin: float, signals: list[int]) -> None:
         """Train the rest of the current epoch, unless training finishes before."""
         progress, steps = self.progress, self.arguments.checkpointing_steps
         # With several processes accelerate's set_epoch does not reach a custom batch sampler.
@@ -165,6 +168,8 @@ class TrainingLoop:
                 self._save_checkpoint(f"step_{progress.step}")
             if self.finished:
                 break
+            if self.accelerator.check_trigger():
+                raise Interrupted(self._save_checkpoint(f"step_{progress.step}"), *signals[:1])
         loader.end()
         if progress.batches < len(self.loader):
             return
@@ -173,8 +178,9 @@ class TrainingLoop:
             self._save_checkpoint(f"epoch_{progress.epoch - 1}")
         self.after_epoch(progress.epoch)
 
-    def _save_checkpoint(self, name: str) -> None:
-        save_checkpoint(self.accelerator, self.arguments.output_dir, name, self.settings, self.averaged_model)
+    def _save_checkpoint(self, name: str) -> Path:
+        folder, average = self.arguments.output_dir, self.averaged_model
+        return save_checkpoint(self.accelerator, folder, name, self.settings, self.progress, average)
 
     def _batch(self, batch: dict[str, torch.Tensor]) -> bool:
         """Accumulate the gradient of a batch; return whether its group was complete and the weights were updated."""
@@ -193,7 +199,10 @@ class TrainingLoop:
             self.optimizer.step()
             self.optimizer.zero_grad()
         self.progress.batches += 1
-        self.progress.loss_sum += loss.item()
+        value = loss.item()
+        if not math.isfinite(value):
+            raise self._diverged(f"the loss is {value}")
+        self.progress.loss_sum += value
         self.progress.loss_count += 1
         if self.accelerator.sync_gradients:
             self.scheduler.step()
@@ -232,14 +241,26 @@ class TrainingLoop:
             progress.best_test = test
         better = self._is_better(value, progress.best_metric)
         if better:
-            progress.best_metric, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
+            if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+                raise self._diverged("a weight is not finite")
             if self.accelerator.is_main_process:
                 save_pretrained(model, self.tokenizer, self.arguments.output_dir)
             self.accelerator.wait_for_everyone()
+            progress.best_metric, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
         else:
             progress.evaluations_since_best += 1
         entries = {"epoch": self.epochs, "seconds": round(progress.seconds, 3), "best": better}
         self.log("validation", step=progress.step, **entries, **measured)
+
+    def _diverged(self, what: str) -> InputError:
+        step, rate = self.progress.step, self.scheduler.get_last_lr()[0]
+        kept = "no model was saved"
+        if best := self.progress.best_step:
+            kept = f"{self.arguments.output_dir} has the best model so far, of update {best}"
+        return InputError(
+            f"{what} after update {step} with learning rate {rate:.3g}; {kept}; lower --learning_rate or give "
+            "--max_grad_norm."
+        )
 
     def _is_better(self, value: float, best: float | None) -> bool:
         return best is None or math.isnan(best) or (value > best if self.greater_is_better else value < best)

@@ -23,7 +23,7 @@ from ..data import (
     load_task,
     sentence_lengths,
 )
-from ..errors import InputError, first_line
+from ..errors import InputError, last_line, loading
 from ..functional import optimal_block_length
 from ..overrides import check_field_names, parse_config_overrides
 from ..tasks import Task, get_task
@@ -93,10 +93,8 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
             raise InputError(f"unknown encoder {arguments.encoder!r}; choose one of {choices}")
         return arguments.encoder, None
     name = arguments.model_name_or_path
-    try:
+    with loading(name):
         config = AutoConfig.from_pretrained(name, trust_remote_code=arguments.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise InputError(f"no saved model at {name!r}: {first_line(error)}") from error
     if config.model_type not in CONFIG_CLASSES:
         raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {choices}")
     return config.model_type, config
@@ -182,10 +180,8 @@ def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedToke
     Raises:
         InputError: it does not exist, or cannot mark pairs.
     """
-    try:
+    with loading(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise InputError(f"no tokenizer at {name!r}: {first_line(error)}") from error
     return prepare_pretrained_tokenizer(tokenizer)
 
 
@@ -285,27 +281,23 @@ def load_model(
                 f"{wanted_class.__name__}; --ignore_mismatched_sizes puts a new head on its encoder"
             )
         overrides = {"architectures": [wanted_class.__name__]} | overrides
-    try:
-        for field_name, value in (head_fields(task) | overrides).items():
-            setattr(config, field_name, value)
-        config.validate()
-        return wanted_class.from_pretrained(
-            name, config=config, ignore_mismatched_sizes=arguments.ignore_mismatched_sizes
-        )
-    except StrictDataclassError as error:
-        raise InputError(f"the configuration of {name!r} is impossible: {last_line(error)}") from error
-    except RuntimeError as error:
-        raise InputError(
-            f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
-            "reinitialises those of another shape"
-        ) from error
+    with loading(name):
+        try:
+            for field_name, value in (head_fields(task) | overrides).items():
+                setattr(config, field_name, value)
+            config.validate()
+            return wanted_class.from_pretrained(
+                name, config=config, ignore_mismatched_sizes=arguments.ignore_mismatched_sizes
+            )
+        except StrictDataclassError as error:
+            raise InputError(f"the configuration of {name!r} is impossible: {last_line(error)}") from error
+        except RuntimeError as error:
+            raise InputError(
+                f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
+                "reinitialises those of another shape"
+            ) from error
 
 
 def row_lengths(encoded: Dataset) -> np.ndarray:
     """Cost of each row in tokens: the sentences of a pair are encoded in one batch, padded to the longer."""
     return sentence_lengths(encoded).max(axis=1)
-
-
-def last_line(error: BaseException) -> str:
-    """The message at the end of a validation error, without the exception's name."""
-    return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ").removeprefix("TypeError: ")

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from ..errors import InputError
 from ..hub import Uploads, write_model_card
 from ..metrics import task_metrics
 from .arguments import RunArguments, parse_arguments
-from .checkpoints import save_pretrained
+from .checkpoints import find_checkpoint, save_pretrained
 from .evaluation import Evaluator
 from .files import write_json
+from .interruption import Interrupted
 from .loop import TrainingLoop
+from .output_folder import output_folder
 from .preparation import find_encoder, find_task, prepare
 from .reporting import RunLog, command_line, record, summary, write_predictions
 
@@ -42,10 +45,20 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
         The record of the run; `record["figures"]` has `validation_<metric>` and `test_<metric>`.
 
     Raises:
-        InputError: an option or a file cannot be used.
+        InputError: an option or a file cannot be used, or training diverges.
+        Interrupted: Ctrl-C or SIGTERM during training; there is a checkpoint of the last update.
     """
-    begin = time.monotonic()
     accelerator = make_accelerator(arguments)
+    # Every option that names a path is checked before the data are read.
+    with output_folder(arguments) if accelerator.is_main_process else nullcontext():
+        if arguments.resume_from_checkpoint:
+            checkpoint = find_checkpoint(arguments.resume_from_checkpoint, arguments.output_dir)
+            arguments = replace(arguments, resume_from_checkpoint=str(checkpoint))
+        return _train(arguments, accelerator, command)
+
+
+def _train(arguments: RunArguments, accelerator: Accelerator, command: str | None) -> dict[str, Any]:
+    begin = time.monotonic()
     set_seed(arguments.seed)
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
@@ -174,7 +187,10 @@ def write_outputs(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command `run_glue_style.py`; bad input prints one sentence to standard error and returns 2."""
+    """The command `run_glue_style.py`; bad input prints one sentence to standard error and returns 2.
+
+    Ctrl-C and SIGTERM finish the update, save a checkpoint, print the command that goes on, and return 130 and 143.
+    """
     rank = int(os.environ.get("RANK", 0))
     logging.basicConfig(
         format="%(levelname)s %(name)s: %(message)s", level=logging.INFO if rank == 0 else logging.ERROR, force=True
@@ -188,5 +204,10 @@ def main(argv: list[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except Interrupted as stop:
+        if rank == 0:
+            resume = " --resume_from_checkpoint latest"
+            print(f"interrupted; to go on: {command_line().removesuffix(resume)}{resume}", file=sys.stderr)
+        return 128 + stop.number
     PartialState().destroy_process_group()
     return 0

@@ -1,0 +1,55 @@
+"""Ctrl-C and SIGTERM end a run after the current update, with a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run has ended early, as asked.
+
+    Args:
+        checkpoint: where it can go on.
+        number: the signal; another process may have received it.
+    """
+
+    def __init__(self, checkpoint: Path, number: int = signal.SIGTERM) -> None:
+        super().__init__(f"interrupted; {checkpoint} is the state of the run")
+        self.checkpoint, self.number = checkpoint, number
+
+
+@contextmanager
+def deferred_signals(accelerator: Accelerator) -> Iterator[list[int]]:
+    """A signal sets the accelerator's trigger, which all processes see, and is put into the list; a second one acts.
+
+    Does nothing outside the main thread, which alone receives signals.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def receive(number, _):
+        received.append(number)
+        accelerator.set_trigger()
+        restore()
+
+    def restore():
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    handlers = {number: signal.signal(number, receive) for number in SIGNALS}
+    try:
+        yield received
+    finally:
+        restore()
