@@ -1,0 +1,78 @@
+"""Train the best recorded models again: `python examples/remake_checkpoints.py --data_dir DIR --word_vectors FILE`.
+
+The records in `results/summary` say how each model of the summary table was trained. For every encoder and each of
+TREC, SST-2 and SICK relatedness, the seed with the best validation figure is trained again with the recorded command;
+its folder is the checkpoint, with its card. `--cards model_cards` writes only the cards.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from argparse import ArgumentParser
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hf_blosan.errors import InputError
+from hf_blosan.hub.model_card import make_model_card
+from hf_blosan.training import parse_arguments, train
+
+TASKS = ("trec", "sst2_phrases", "sick_relatedness")
+RECORDS = Path(__file__).resolve().parents[1] / "results" / "summary"
+
+
+def best_records(folder: Path) -> dict[str, dict[str, Any]]:
+    """The name of each model, such as ``disan-trec``, and the record of its best run on the validation data."""
+    best: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["task"]["name"] in TASKS:
+            kept = best.get(record["name"])
+            if kept is None or validation_figure(record) > validation_figure(kept):
+                best[record["name"]] = record
+    return dict(sorted(best.items()))
+
+
+def validation_figure(record: dict[str, Any]) -> float:
+    return record["figures"][f"validation_{record['task']['best_metric']}"]
+
+
+def remake(record: dict[str, Any], output_dir: Path, **paths: str | None) -> dict[str, tuple[float, float]]:
+    """Repeat the recorded command with other paths; the figures as recorded and as they are now."""
+    given = {name: path for name, path in paths.items() if path}
+    recorded = parse_arguments(shlex.split(record["command"])[2:])
+    arguments = replace(recorded, output_dir=str(output_dir), results_file=None, **given)
+    figures = train(arguments, command=record["command"])["figures"]
+    return {name: (value, figures[name]) for name, value in record["figures"].items()}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models, such as disan-trec (all)")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of the records (results/summary)")
+    parser.add_argument("--data_dir", help="folder of the data, in place of the recorded one")
+    parser.add_argument("--word_vectors", help="file of the word vectors, in place of the recorded one")
+    parser.add_argument("--output_dir", type=Path, default=Path("out/checkpoints"), help="one folder for each model")
+    parser.add_argument("--cards", type=Path, metavar="DIR", help="write only the cards, to this folder")
+    options = parser.parse_args(argv)
+    try:
+        best = best_records(options.records)
+        if unknown := set(options.names) - set(best):
+            raise InputError(f"no record of {min(unknown)} in {options.records}; choose from {', '.join(best)}")
+        for name in options.names or best:
+            if options.cards:
+                make_model_card(best[name], location=name).save(options.cards / f"{name}.md")
+                continue
+            paths = {"data_dir": options.data_dir, "word_vectors": options.word_vectors}
+            for figure, (then, now) in remake(best[name], options.output_dir / name, **paths).items():
+                print(f"{name} {figure}: recorded {then:.4f}, now {now:.4f}")
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
