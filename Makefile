@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
 
-.PHONY: test test-all demo docs benchmark wheel lint format clean
+.PHONY: test test-all test-sanitize demo docs benchmark wheel lint format clean
 
 # torch comes first: the kernels are compiled against the torch that is installed, in the environment itself.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -33,6 +33,14 @@ test: lint $(VENV)/.compiled
 
 test-all: lint $(VENV)/.compiled $(VENV)/.quantization
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The kernels' tests, with C++ that reports every access outside an allocation and all undefined behaviour.
+SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g
+test-sanitize: $(VENV)/.installed
+	CXXFLAGS="$(SANITIZED)" $(BIN)/python setup.py --quiet build --build-lib build/sanitized
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 HF_HUB_OFFLINE=1 \
+		$(BIN)/python -m pytest -n 2 -p no:cacheprovider -o pythonpath="build/sanitized ." -m "not slow" tests/kernels
 
 demo: $(VENV)/.compiled
 	$(BIN)/python examples/demo.py
