@@ -39,7 +39,7 @@ SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-o
 test-sanitize: $(VENV)/.installed
 	CXXFLAGS="$(SANITIZED)" $(BIN)/python setup.py --quiet build --build-lib build/sanitized
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 HF_HUB_OFFLINE=1 \
+		ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 HF_HUB_OFFLINE=1 \
 		$(BIN)/python -m pytest -n 2 -p no:cacheprovider -o pythonpath="build/sanitized ." -m "not slow" tests/kernels
 
 demo: $(VENV)/.compiled
