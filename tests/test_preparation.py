@@ -47,7 +47,6 @@ class TestPreparation:
         assert (arguments.optimizer, arguments.l2, arguments.weight_decay) == ("adamw", 0.1, modern.weight_decay)
         assert (arguments.learning_rate, arguments.ema_decay) == (modern.learning_rate, modern.ema_decay)
         assert (config.hidden_size, config.dropout) == (600, modern.dropout)
-        assert config.embedding_dropout == modern.embedding_dropout
 
     def test_many_rows_need_fewer_epochs(self):
         paper, modern = (TASKS["sst2"].recipe("disan", name) for name in ("paper", "modern"))
