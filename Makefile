@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
 
-.PHONY: test test-all test-sanitize demo docs benchmark wheel lint format clean
+.PHONY: test test-all test-sanitize test-min test-max types coverage demo docs benchmark wheel lint format clean
 
 # torch comes first: the kernels are compiled against the torch that is installed, in the environment itself.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -28,11 +28,29 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The signatures that users see, in the way they use them.
+types: $(VENV)/.installed
+	$(BIN)/python -m mypy
+
 test: lint $(VENV)/.compiled
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: lint $(VENV)/.compiled $(VENV)/.quantization
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Lines that the fast tests run, in percent.
+coverage: $(VENV)/.compiled
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --cov hf_blosan --cov-report term
+
+# The fast tests with the oldest torch and transformers that pyproject.toml allows, and with the newest releases of
+# everything. The wheel is that of the pinned torch: it has to serve all others.
+test-min: PINS := s/^    "(torch|transformers)>=(.*)",/\1==\2.*/p
+test-min test-max: $(VENV)/.compiled
+	rm -rf build/$@ build/lib* build/bdist* dist && $(PYTHON) -m venv build/$@
+	sed -nE '$(PINS)' pyproject.toml > build/$@/versions.txt
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	build/$@/bin/python -m pip install --quiet --constraint build/$@/versions.txt "$$(echo dist/*.whl)[test]"
+	HF_HUB_OFFLINE=1 build/$@/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # The kernels' tests, with C++ that reports every access outside an allocation and all undefined behaviour.
 SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g

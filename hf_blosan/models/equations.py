@@ -16,6 +16,7 @@ to some of the queries: :mod:`attention` processes a sentence in such slices whe
 
 import functools
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,14 +24,14 @@ from torch.utils import _pytree as pytree
 
 from .masks import check_bias, check_block_length, full_token_mask, on_blocks, order_mask, out_of_blocks
 
-# The values of ``implementation`` in attention.py.
-IMPLEMENTATIONS = ("auto", "eager", "fused", "linear")
+IMPLEMENTATIONS = ("auto", "eager", "fused", "linear")  # see attention.py
+Operator = TypeVar("Operator", bound=Callable[..., Tensor])
 
 # The authors' "minus infinity". Finite, so that the softmax of a row without keys is uniform instead of NaN.
 MASKED = -1e30
 
 
-def full_precision(operator):
+def full_precision(operator: Operator) -> Operator:
     """Turn autocast off inside an operator: exponentials overflow in float16, long sums lose digits in bfloat16."""
 
     @functools.wraps(operator)

@@ -77,7 +77,7 @@ class SentenceHeadMixin:
     encoder_class: type
     classifier_class: type
 
-    def __init__(self, config):
+    def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
         self.model = self.encoder_class(config)
         self.classifier = self.classifier_class(config)
@@ -164,7 +164,7 @@ class SequenceClassificationMixin(SentenceHeadMixin):
 
     classifier_class = SentenceClassifier
 
-    def __init__(self, config):
+    def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
         self.loss_type = "ForSequenceClassification"
 
@@ -184,7 +184,7 @@ class PairRegressionMixin(SentenceHeadMixin):
 
     classifier_class = PairScorer
 
-    def __init__(self, config):
+    def __init__(self, config: SentenceEncoderConfig):
         if config.num_sentences != 2:
             raise ValueError(
                 f"pair regression compares two sentences; set num_sentences=2, not {config.num_sentences}"

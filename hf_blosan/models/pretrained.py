@@ -235,7 +235,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             )
         return requested_attention or "auto"
 
-    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False):
+    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
         """Choose how attention is computed: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``.
 
         They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
