@@ -257,7 +257,7 @@ class TestCommand:
         assert not any("could not be verified" in line for line in lines)
         _, lines, error = run(capsys, *options, "--seeds", "1", "--folds", "1")
         assert "2 finished before, 0 to train" in error and lines[6].endswith(
-            "; the test split is fold 0 of 10, held out with seed 1."
+            "; the test split is fold 0 of 10, held out."
         )
         _, _, error = run(capsys, *options, "--seeds", "1", "2")
         assert "6 finished before, 16 to train" in error
