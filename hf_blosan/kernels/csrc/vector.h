@@ -167,7 +167,7 @@ template <class T>
 struct Exponential;
 template <>
 struct Exponential<float> {
-  using Bits = int32_t;
+  using Bits = uint32_t;
   static constexpr int mantissa = 23;
   static constexpr float round = 0x1.8p23f;  // adding it leaves the nearest integer in the lowest bits
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
@@ -182,7 +182,7 @@ struct Exponential<float> {
 };
 template <>
 struct Exponential<double> {
-  using Bits = int64_t;
+  using Bits = uint64_t;
   static constexpr int mantissa = 52;
   static constexpr double round = 0x1.8p52;
   static constexpr double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
@@ -216,7 +216,8 @@ INLINE Vector<T> power_series(Vector<T> f) {
   return y;
 }
 
-// v 2^n; n is in the lowest bits of `rounded`, to which Exponential::round was added.
+// v 2^n; n is in the lowest bits of `rounded`, to which Exponential::round was added. Garbage, but defined, where the
+// result is no normal number: lanes that are discarded may hold anything.
 template <class T>
 INLINE Vector<T> scale_by_power(Vector<T> v, Vector<T> rounded) {
   using E = Exponential<T>;
