@@ -11,7 +11,7 @@ from transformers.utils import ModelOutput
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import WordEmbeddings
 from .layers import POOLERS, AttentionMaps, Layer, spread, with_maps
-from .masks import can_look_at, check_shapes, full_token_mask
+from .masks import can_look_at, check_shapes, full_token_mask, in_graph, zero_padding
 from .pretrained import SentenceEncoderPreTrainedModel
 
 
@@ -85,6 +85,7 @@ class ContextFusion(Layer):
             raise ValueError(
                 "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
             )
+        hidden_BNE = hidden_BNE if places_BN is not None else zero_padding(hidden_BNE, mask_BN)
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))
@@ -346,7 +347,7 @@ def split_pairs(
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
-    if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+    if not in_graph():
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]

@@ -54,16 +54,21 @@ def order_mask(
     return visible if window is None else visible & ((key - query).abs() <= window)
 
 
+def in_graph() -> bool:
+    """Whether a graph is recorded, which must hold for other values and, unless fixed by the caller, other lengths."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
 def can_look_at(x: Tensor) -> bool:
     """Whether Python may branch on values: free on the CPU, a synchronization elsewhere, impossible in a graph."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if in_graph():
         return False
     return x.device.type == "cpu" and type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
 
 
 def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
-    """x (B, N, D), 0 at padded positions."""
-    return x if can_look_at(mask) and bool(mask.all()) else x * mask[..., None].to(x.dtype)
+    """x (B, N, D), 0 at padded positions, whatever they hold."""
+    return x if can_look_at(mask) and bool(mask.all()) else torch.where(mask[..., None], x, 0.0)
 
 
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
@@ -183,8 +188,12 @@ def _check_heads(heads_BN: Tensor, real_BN: Tensor) -> None:
 
 
 def in_blocks(x: Tensor, block_length: int) -> Tensor:
-    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence padded with zeros."""
+    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence padded with zeros.
+
+    R is the block length; in sentences shorter than that it is N, except in a graph.
+    """
     B, N = x.shape[:2]
+    block_length = block_length if in_graph() else min(block_length, max(N, 1))
     num_blocks = (N + block_length - 1) // block_length
     # In this form, unlike with cat and reshape, a graph holds for every N.
     x = F.pad(x, (0, 0) * (x.dim() - 2) + (0, num_blocks * block_length - N))
