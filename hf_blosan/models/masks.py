@@ -61,14 +61,14 @@ def in_graph() -> bool:
 
 def can_look_at(x: Tensor) -> bool:
     """Whether Python may branch on values: free on the CPU, a synchronization elsewhere, impossible in a graph."""
-    if in_graph():
-        return False
-    return x.device.type == "cpu" and type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
+    plain = type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
+    return plain and x.device.type == "cpu" and not in_graph()
 
 
-def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
-    """x (B, N, D), 0 at padded positions, whatever they hold."""
-    return x if can_look_at(mask) and bool(mask.all()) else torch.where(mask[..., None], x, 0.0)
+def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x (B, N, D), 0 where the mask is false, whatever is there."""
+    complete = mask is None or (can_look_at(mask) and bool(mask.all()))
+    return x if complete else torch.where(mask[..., None].bool(), x, 0.0)
 
 
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:

@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hf_blosan import functional as F
 from hf_blosan.kernels.directional import cuda as kernels
 from hf_blosan.kernels.visibility import Options
+from hf_blosan.models import attention as F  # which computes padding as well
 
 ROOT = Path(__file__).parents[2]
 DIRECTIONS = F.DIRECTIONS
