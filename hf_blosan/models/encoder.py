@@ -271,10 +271,7 @@ def prepare_inputs(
     if inputs.shape[1] == 0:
         # The tokenizer turns a batch of empty texts into floating-point rows of width 0.
         shape = (inputs.shape[0], 1, *inputs.shape[2:])
-        if inputs_embeds is None:
-            inputs = torch.full(shape, pad_token_id or 0, dtype=torch.long, device=inputs.device)
-        else:
-            inputs = inputs.new_zeros(shape)
+        inputs = inputs.new_zeros(shape, dtype=torch.long if inputs_embeds is None else inputs.dtype)
         return inputs, torch.zeros(shape[:2], dtype=torch.bool, device=inputs.device)
     if attention_mask is None:
         if inputs_embeds is None and pad_token_id is not None:

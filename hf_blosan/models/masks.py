@@ -37,6 +37,7 @@ def order_mask(
     Raises:
         ValueError: the direction is unknown, or the window is negative.
     """
+    check_direction(direction)
     check_window(window)
     positions = torch.arange(length, device=device)
     query, key = positions[queries, None], positions[None, keys]
@@ -46,10 +47,8 @@ def order_mask(
         visible = key > query
     elif direction == "diagonal":
         visible = key != query
-    elif direction == "full":
-        visible = torch.ones_like(key == query)
     else:
-        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
+        visible = torch.ones_like(key == query)
     visible = visible | (key == query) if include_self else visible
     return visible if window is None else visible & ((key - query).abs() <= window)
 
@@ -93,6 +92,12 @@ def check_bias(bias: Tensor | None, size: int) -> None:
     """Refuse a bias that is not (D)."""
     if bias is not None and bias.shape != (size,):
         raise ValueError(f"bias has shape {tuple(bias.shape)} for vectors of {size} features; give it ({size},)")
+
+
+def check_direction(direction: str) -> None:
+    """Refuse an unknown order mask."""
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
 
 
 def check_window(window: int | None) -> None:

@@ -17,7 +17,7 @@ from hf_blosan.kernels.directional import chunks, expansion, operator
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.models import attention as F  # which computes padding as well
 
-DIRECTIONS = F.DIRECTIONS
+DIRECTIONS = ("forward", "backward", "diagonal", "full")
 FAST = ("fused", "linear")
 
 
