@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from .auto import AutoModelForPairRegression
 from .errors import InputError
 from .models.layers_heads import HeadLinear
-from .overrides import check_field_names, parse_config_overrides
+from .overrides import check_field_names, config_problem, parse_config_overrides
 from .tf_variable_names import CONTEXTS, model_rules
 
 # Variables of optimisers and of TensorFlow itself.
@@ -279,10 +279,12 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
     if model_type in ("mtsa", "multihead") and "num_heads" not in config | overrides:
         raise InputError("the arrays do not show how many heads are concatenated in a matrix; give num_heads")
     head_fields, head = _head(shapes, size, hidden_size)
+    given = config | head_fields | overrides
     try:
-        return AutoConfig.for_model(model_type, **(config | head_fields | overrides)), head
+        return AutoConfig.for_model(model_type, **given), head
     except StrictDataclassError as error:
-        raise InputError(f"the configuration is impossible: {str(error).splitlines()[-1].strip()}") from error
+        problem = config_problem(error, given, type(AutoConfig.for_model(model_type)))
+        raise InputError(f"the configuration is impossible: {problem}") from error
 
 
 def _head(shapes: dict[str, list[torch.Size]], size: Callable[[str, int], int], hidden_size: int) -> tuple[dict, type]:

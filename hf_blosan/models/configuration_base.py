@@ -158,5 +158,5 @@ class SentenceEncoderConfig(PreTrainedConfig):
             )
 
     def validate_scores(self):
-        if not self.score_min < self.score_max:
-            raise ValueError(f"score_min={self.score_min} is not below score_max={self.score_max}; change one of them")
+        if not -1e30 < self.score_min < self.score_max < 1e30:
+            raise ValueError(f"score_min={self.score_min} is not below score_max={self.score_max}; change one")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+from transformers import AutoTokenizer, PreTrainedConfig
 
 from ..auto import ENCODERS
 from ..data import (
@@ -25,9 +25,16 @@ from ..data import (
 )
 from ..errors import InputError, first_line
 from ..functional import optimal_block_length
-from ..overrides import check_field_names, parse_config_overrides
+from ..overrides import check_field_names, config_problem, parse_config_overrides, read_config
 from ..tasks import Task, get_task
-from ..tokenization import build_tokenizer, count_words, num_fixed_words, prepare_pretrained_tokenizer
+from ..tokenization import (
+    build_tokenizer,
+    check_vocabulary,
+    count_words,
+    num_fixed_words,
+    prepare_pretrained_tokenizer,
+    vocabulary_size,
+)
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 
@@ -93,10 +100,7 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
             raise InputError(f"unknown encoder {arguments.encoder!r}; choose one of {choices}")
         return arguments.encoder, None
     name = arguments.model_name_or_path
-    try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=arguments.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise InputError(f"no saved model at {name!r}: {first_line(error)}") from error
+    config = read_config(name, trust_remote_code=arguments.trust_remote_code)
     if config.model_type not in CONFIG_CLASSES:
         raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {choices}")
     return config.model_type, config
@@ -120,7 +124,7 @@ def prepare(
     pretrained = arguments.tokenizer_name or arguments.model_name_or_path
     vectors = None
     if pretrained:
-        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code)
+        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code, saved_config)
     else:
         tokenizer, vectors = make_vocabulary(arguments, task, dataset["train"], overrides.get("embedding_size"))
     data = encode_dataset(dataset, tokenizer, max_length=arguments.max_length)
@@ -176,16 +180,20 @@ def make_vocabulary(
     return build_tokenizer(texts_of(task, train), extra_words=vectors.words, **options), vectors
 
 
-def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """A pretrained tokenizer that marks the two sentences of a pair by type ids.
+def load_tokenizer(
+    name: str, trust_remote_code: bool = False, config: PreTrainedConfig | None = None
+) -> PreTrainedTokenizerBase:
+    """A pretrained tokenizer that marks the two sentences of a pair by type ids, for a saved model or a new one.
 
     Raises:
-        InputError: it does not exist, or cannot mark pairs.
+        InputError: it does not exist, cannot mark pairs, or has more tokens than the saved model.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise InputError(f"no tokenizer at {name!r}: {first_line(error)}") from error
+    if config is not None:
+        check_vocabulary(tokenizer, config.vocab_size, name)
     return prepare_pretrained_tokenizer(tokenizer)
 
 
@@ -202,7 +210,7 @@ def propose_config(
     proposed = {name: value for name, value in asdict(task.recipe(encoder, arguments.recipe)).items() if name in known}
     trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
     proposed |= {
-        "vocab_size": len(tokenizer),
+        "vocab_size": vocabulary_size(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "unk_token_id": tokenizer.unk_token_id,
         "embedding_trainable": trainable,
@@ -251,8 +259,11 @@ def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTr
     """
     try:
         config = CONFIG_CLASSES[encoder](**config_fields)
-    except (StrictDataclassError, ValueError) as error:
-        raise InputError(f"the configuration of {encoder} is impossible: {last_line(error)}") from error
+    except StrictDataclassError as error:
+        problem = config_problem(error, config_fields, CONFIG_CLASSES[encoder])
+        raise InputError(f"the configuration of {encoder} is impossible: {problem}") from error
+    except ValueError as error:
+        raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
     return model_class(task, encoder)(config)
 
 
@@ -285,15 +296,17 @@ def load_model(
                 f"{wanted_class.__name__}; --ignore_mismatched_sizes puts a new head on its encoder"
             )
         overrides = {"architectures": [wanted_class.__name__]} | overrides
+    given = head_fields(task) | overrides
     try:
-        for field_name, value in (head_fields(task) | overrides).items():
+        for field_name, value in given.items():
             setattr(config, field_name, value)
         config.validate()
         return wanted_class.from_pretrained(
             name, config=config, ignore_mismatched_sizes=arguments.ignore_mismatched_sizes
         )
     except StrictDataclassError as error:
-        raise InputError(f"the configuration of {name!r} is impossible: {last_line(error)}") from error
+        problem = config_problem(error, given, type(config))
+        raise InputError(f"the configuration of {name!r} is impossible: {problem}") from error
     except RuntimeError as error:
         raise InputError(
             f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
@@ -304,8 +317,3 @@ def load_model(
 def row_lengths(encoded: Dataset) -> np.ndarray:
     """Cost of each row in tokens: the sentences of a pair are encoded in one batch, padded to the longer."""
     return sentence_lengths(encoded).max(axis=1)
-
-
-def last_line(error: BaseException) -> str:
-    """The message at the end of a validation error, without the exception's name."""
-    return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ").removeprefix("TypeError: ")
