@@ -25,7 +25,7 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
         return AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise InputError(f"no saved model at {name!r} ({first_line(error)}); give its folder or Hub name") from error
-    except (StrictDataclassError, TypeError, AttributeError, KeyError) as error:
+    except (StrictDataclassError, TypeError, AttributeError, LookupError) as error:
         problem = f"{first_line(error)}; save the model again"
         if isinstance(error, StrictDataclassError):
             given, _ = PreTrainedConfig.get_config_dict(name)
@@ -68,9 +68,11 @@ def parse_config_overrides(text: str | None) -> dict:
         return {}
     try:
         overrides = yaml.safe_load("{" + text.replace("=", ": ") + "}")
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # an impossible date is a ValueError
         overrides = {text: None}
-    if any(value is None and f"{name}=" not in text.replace(" ", "") for name, value in overrides.items()):
+    if not all(isinstance(name, str) for name in overrides) or any(
+        value is None and f"{name}=" not in text.replace(" ", "") for name, value in overrides.items()
+    ):
         raise InputError(f'config_overrides {text!r} cannot be read; write them as "dropout=0.3,hidden_size=480"')
     return {name: _number(value) for name, value in overrides.items()}
 

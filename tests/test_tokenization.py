@@ -205,7 +205,7 @@ def test_missing_and_cut_off_vector_files(tmp_path):
         read_word_vectors(tmp_path / "nothing.txt")
     whole = gzip.compress(b"a 1 2\n" * 1000)
     (tmp_path / "v.txt.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="is an incomplete gzip file"):
+    with pytest.raises(InputError, match="is a damaged gzip file"):
         read_word_vectors(tmp_path / "v.txt.gz")
     (tmp_path / "latin.txt").write_bytes(b"a 1 2\n\xe9t\xe9 1 2\n")
     with pytest.raises(InputError, match="line 2: the word is not UTF-8"):

@@ -159,4 +159,4 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     def validate_scores(self):
         if not -1e30 < self.score_min < self.score_max < 1e30:
-            raise ValueError(f"score_min={self.score_min} is not below score_max={self.score_max}; change one")
+            raise ValueError(f"score_min={self.score_min}, score_max={self.score_max}: give a range within +-1e30")
