@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
 
-.PHONY: test test-all demo docs benchmark wheel lint format clean
+.PHONY: test test-all fuzz demo docs benchmark wheel lint format clean
 
 # torch comes first: the kernels are compiled against the torch that is installed, in the environment itself.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -33,6 +33,10 @@ test: lint $(VENV)/.compiled
 
 test-all: lint $(VENV)/.compiled $(VENV)/.quantization
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Ten minutes for each target; FUZZ="--minutes 1 tables" for less.
+fuzz: $(VENV)/.compiled
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.fuzz $(FUZZ)
 
 demo: $(VENV)/.compiled
 	$(BIN)/python examples/demo.py

@@ -165,7 +165,7 @@ def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrain
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
     """Rows that a word table needs: the largest id plus 1, which may be more than the number of tokens."""
-    return 1 + max(tokenizer.get_vocab().values())
+    return 1 + max(tokenizer.get_vocab().values(), default=-1)
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: str) -> None:

@@ -50,6 +50,8 @@ def load(
         raise
     except (OSError, ValueError) as error:
         raise InputError(f"no saved model at {name!r} ({first_line(error)}); give its folder or Hub name") from error
+    except Exception as error:  # tokenizers raises no other class, safetensors one of its own, torch RuntimeError
+        raise InputError(f"the model at {name!r} is damaged ({first_line(error)}); save it again") from error
     finally:
         logging.set_verbosity(verbosity)
         if bar:

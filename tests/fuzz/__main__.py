@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from . import targets
 
-CASES_AT_A_TIME = 200
+CASES_AT_A_TIME = 100
 
 
 def fuzz(name: str, seconds: float) -> None:

@@ -53,21 +53,31 @@ def folder():
             datasets.config.HF_DATASETS_CACHE = cache
 
 
-@st.composite
-def damaged(draw, contents):
-    """Bytes as they are, cut off, or with bytes in the middle replaced; perhaps compressed before or after."""
-    data = draw(contents)
-    steps = draw(st.lists(st.sampled_from(["cut", "replace", "compress", "insert"]), max_size=2))
-    for step in steps:
-        place = draw(st.integers(0, len(data)))
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["cut", "replace", "compress", "insert"]),
+        st.integers(0, 10_000),
+        st.binary(min_size=1, max_size=4),
+    ),
+    max_size=2,
+)
+
+
+def damage(data: bytes, steps: list[tuple[str, int, bytes]]) -> bytes:
+    """Bytes cut off, with others put in, or compressed; a place beyond the end counts from the start again."""
+    for step, place, new in steps:
+        place %= len(data) + 1
         if step == "compress":
             data = gzip.compress(data, mtime=0)
         elif step == "cut":
             data = data[:place]
         else:
-            new = draw(st.binary(min_size=1, max_size=4))
             data = data[:place] + new + data[place + (len(new) if step == "replace" else 0) :]
     return data
+
+
+def damaged(contents: st.SearchStrategy) -> st.SearchStrategy:
+    return st.builds(damage, contents, STEPS)
 
 
 def joined(parts: st.SearchStrategy, separators: list[bytes], **limits) -> st.SearchStrategy:
@@ -144,6 +154,7 @@ TABLES = damaged(st.one_of(TEXTS, TEXTS, parquet_files(), st.binary(max_size=40)
 @example(b"text,text,label\na,b,0\n", ".csv")
 @example(b"text,score\na,1e308\nb,-1e308\n", ".csv")
 @example(gzip.compress(b"text,label\n" + b"a,0\n" * 999)[:20] + b"\xff" * 30, ".csv.gz")
+@example(b"text,label\na,0\nb,1\nc,2\nd,00\n", ".csv")  # every class has a single row
 def tables(data, suffix):
     with folder() as path:
         file = path / f"rows{suffix}"
@@ -223,11 +234,14 @@ def saved_model() -> Path:
     return path
 
 
-@given(st.sampled_from(["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"]), st.data())
-def checkpoints(name, data):
+@given(st.sampled_from(["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"]), STEPS)
+@example("model.safetensors", [("cut", 0, b"")])
+@example("model.safetensors", [("replace", 8, b"\xff")])
+@example("tokenizer.json", [("cut", 100, b"")])
+def checkpoints(name, steps):
     with folder() as path:
         shutil.copytree(saved_model(), path, dirs_exist_ok=True)
-        (path / name).write_bytes(data.draw(damaged(st.just((path / name).read_bytes()))))
+        (path / name).write_bytes(damage((path / name).read_bytes(), steps))
         with one_sentence():
             model, tokenizer = load(str(path), AutoModel, cpu=True)
             assert model(**tokenizer("few words", return_tensors="pt")).pooler_output.shape == (1, 4)
@@ -242,29 +256,39 @@ def variables() -> dict[str, torch.Tensor]:
     return {name.removeprefix("weight/"): t for name, t in tensors.items() if name.startswith("weight/")}
 
 
-@st.composite
-def changed_arrays(draw):
-    """The arrays of a model, one or two of them missing, renamed or of another shape or dtype."""
+CHANGES = {
+    "drop": lambda array: None,
+    "flatten": lambda array: array.flatten(),
+    "cut": lambda array: array[:1],
+    "scalar": lambda array: torch.tensor(1.0),
+    "integers": lambda array: array.long(),
+    "empty": lambda array: array[:0],
+    "deeper": lambda array: array[None, None],
+    "same": lambda array: array,
+}
+
+
+@given(
+    st.sampled_from(list(FAMILIES)[:4]),
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(variables())),
+            st.sampled_from(list(CHANGES)),
+            st.sampled_from(["", "", "/x", "_1", "/W", "/Adam", "/qkv_combine/W"]),
+        ),
+        max_size=2,
+    ),
+)
+@example("disan", [("emb_mat", "scalar", "")])
+@example("disan", [("emb_mat", "flatten", "")])
+@example("mtsa", [])
+def tensorflow_arrays(model_type, changes):
+    """One or two of a model's arrays missing, renamed, or of another shape or dtype."""
     arrays = dict(variables())
-    for name in draw(st.lists(st.sampled_from(sorted(arrays)), max_size=2, unique=True)):
-        array = arrays.pop(name)
-        change = draw(st.sampled_from(["drop", "rename", "flatten", "cut", "scalar", "integers", "empty", "deeper"]))
-        if change == "rename":
-            arrays[name + draw(st.sampled_from(["/x", "_1", "/W", "/Adam", "/qkv_combine/W"]))] = array
-        elif change != "drop":
-            arrays[name] = {
-                "flatten": array.flatten(),
-                "cut": array[:1],
-                "scalar": torch.tensor(1.0),
-                "integers": array.long(),
-                "empty": array[:0],
-                "deeper": array[None, None],
-            }[change]
-    return arrays
-
-
-@given(st.sampled_from(list(FAMILIES)[:4]), changed_arrays())
-def tensorflow_arrays(model_type, arrays):
+    for name, change, suffix in changes:
+        if name in arrays:
+            array = CHANGES[change](arrays.pop(name))
+            arrays |= {} if array is None else {name + suffix: array}
     with one_sentence():
         assert sum(x.numel() for x in convert_model(model_type, arrays).parameters()) > 0
 
@@ -282,6 +306,7 @@ def array_files(draw):
 
 
 @given(array_files())
+@example((b"", ".npz"))
 def array_file(case):
     data, suffix = case
     with folder() as path, one_sentence():
