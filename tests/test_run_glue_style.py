@@ -143,7 +143,10 @@ class TestBadInput:
                 "--task_name demo --encoder disan --output_dir o --seed 4294967296",
                 "--seed is 4294967296; it must be below",
             ),
-            ("--task_name demo --encoder disan --output_dir o --learning_rate inf", "it must be below inf"),
+            (
+                "--task_name demo --encoder disan --output_dir o --learning_rate inf",
+                "--learning_rate is inf; it must be finite",
+            ),
             (
                 "--task_name demo --encoder disan --output_dir o --checkpointing_steps x",
                 "--checkpointing_steps is 'x'",

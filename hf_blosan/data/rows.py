@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -65,8 +66,9 @@ class Rows:
         binary = gzip.GzipFile(fileobj=self._file) if suffix.endswith(".gz") else self._file
         # Kept, because it closes the file when it is collected.
         self._text = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
-        read = {"txt": _lines, "csv": _csv, "tsv": _csv}.get(suffix.split(".")[1], _json)
-        self._rows = read(self._text, self.name, **csv_layout(suffix))
+        separated = partial(_csv, name=self.name)
+        read = {"txt": _lines, "csv": separated, "tsv": separated}.get(suffix.split(".")[1], _json)
+        self._rows = read(self._text, **csv_layout(suffix))
 
     def __enter__(self) -> Rows:
         return self
@@ -141,7 +143,7 @@ def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[dict[str, str]]:
         yield dict(zip(columns, row, strict=True))
 
 
-def _json(file: TextIO, name: str) -> Iterator[Any]:
+def _json(file: TextIO) -> Iterator[Any]:
     for line in filter(str.strip, file):
         if line.lstrip().startswith("["):
             yield from _loads(line + file.read())
@@ -160,7 +162,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _lines(file: Iterator[str], name: str = "") -> Iterator[dict[str, str]]:
+def _lines(file: Iterator[str]) -> Iterator[dict[str, str]]:
     for line in file:
         yield {"text": line.rstrip("\r\n")}
 

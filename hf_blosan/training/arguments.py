@@ -58,7 +58,7 @@ MAY_BE_ZERO = (
 """Numbers that are 0 or more; all others are more than 0."""
 
 BELOW = {"label_smoothing": 1, "ema_decay": 1, "validation_fraction": 1, "seed": 2**32}
-"""Limits that numbers must stay below; the others are finite."""
+"""Limits that numbers must stay below."""
 
 FROM_RECIPE = (
     *("l2", "weight_decay", "max_grad_norm", "lr_scheduler_type", "num_warmup_steps", "label_smoothing", "ema_decay"),
@@ -294,8 +294,10 @@ def _check_numbers(options: RunArguments | EvaluateArguments) -> None:
         zero_allowed = name in MAY_BE_ZERO
         if not (value > 0 or zero_allowed and value == 0):
             raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
-        if not value < (limit := BELOW.get(name, math.inf)):
-            raise InputError(f"--{name} is {value}; it must be below {limit}.")
+        if not math.isfinite(value):
+            raise InputError(f"--{name} is {value}; it must be finite.")
+        if name in BELOW and value >= BELOW[name]:
+            raise InputError(f"--{name} is {value}; it must be below {BELOW[name]}.")
 
 
 def parse_arguments(argv: list[str] | None = None) -> RunArguments:
