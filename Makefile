@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
 
-.PHONY: test test-all test-sanitize test-min test-max types coverage demo docs benchmark wheel lint format clean
+.PHONY: test test-all test-sanitize test-min test-max fuzz types coverage demo docs benchmark wheel lint format clean
 
 # torch comes first: the kernels are compiled against the torch that is installed, in the environment itself.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -59,6 +59,10 @@ test-sanitize: $(VENV)/.installed
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 HF_HUB_OFFLINE=1 \
 		$(BIN)/python -m pytest -n 2 -p no:cacheprovider -o pythonpath="build/sanitized ." -m "not slow" tests/kernels
+
+# Ten minutes for each target; FUZZ="--minutes 1 tables" for less.
+fuzz: $(VENV)/.compiled
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.fuzz $(FUZZ)
 
 demo: $(VENV)/.compiled
 	$(BIN)/python examples/demo.py

@@ -10,6 +10,7 @@ Sizes are inferred from the arrays; ``--config_overrides activation=relu,block_l
 
 import re
 import sys
+import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,10 +27,13 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, HfArgumentParser
 
 from .auto import AutoModelForPairRegression
-from .errors import InputError
+from .errors import InputError, first_line
 from .models.layers_heads import HeadLinear
-from .overrides import check_field_names, parse_config_overrides
+from .overrides import check_field_names, config_problem, parse_config_overrides
 from .tf_variable_names import CONTEXTS, model_rules
+
+# What torch and numpy raise for arrays of impossible shapes or types.
+UNREADABLE = (ValueError, TypeError, LookupError, RuntimeError)
 
 # Variables of optimisers and of TensorFlow itself.
 BOOKKEEPING = re.compile(r"(^|/)(global_step|beta[12]_power)$|/(Adadelta|Adam)(_\d+)?$|/ExponentialMovingAverage$")
@@ -181,8 +185,8 @@ def read_arrays(path: str | Path) -> dict[str, Tensor]:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         if path.suffix == ".safetensors":
             return load_file(path)
-    except (OSError, ValueError, BadZipFile, SafetensorError) as error:
-        raise InputError(f"weights file {path} cannot be read ({error}); export it again") from error
+    except (*UNREADABLE, OSError, EOFError, SyntaxError, BadZipFile, SafetensorError, zlib.error) as error:
+        raise InputError(f"weights file {path} cannot be read ({first_line(error)}); export it again") from error
     raise InputError(f"weights file {path} ends in {path.suffix!r}; give a .npz or .safetensors file of named arrays")
 
 
@@ -279,10 +283,12 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
     if model_type in ("mtsa", "multihead") and "num_heads" not in config | overrides:
         raise InputError("the arrays do not show how many heads are concatenated in a matrix; give num_heads")
     head_fields, head = _head(shapes, size, hidden_size)
+    given = config | head_fields | overrides
     try:
-        return AutoConfig.for_model(model_type, **(config | head_fields | overrides)), head
+        return AutoConfig.for_model(model_type, **given), head
     except StrictDataclassError as error:
-        raise InputError(f"the configuration is impossible: {str(error).splitlines()[-1].strip()}") from error
+        problem = config_problem(error, given, type(AutoConfig.for_model(model_type)))
+        raise InputError(f"the configuration is impossible: {problem}") from error
 
 
 def _head(shapes: dict[str, list[torch.Size]], size: Callable[[str, int], int], hidden_size: int) -> tuple[dict, type]:
@@ -313,19 +319,31 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
     Raises:
         InputError: variables are missing, superfluous or have the wrong shape; the message names them.
     """
-    config, head = infer_config(model_type, variables, **overrides)
     try:
-        model = head.from_config(config)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    targets, rules = model.state_dict(), model_rules(model_type)
-    if head is AutoModel:
-        targets = {f"model.{name}": tensor for name, tensor in targets.items()}
-    state = convert_variables(variables, rules, targets)
+        config, head = infer_config(model_type, variables, **overrides)
+        model = _new_model(head, config)
+        targets, rules = model.state_dict(), model_rules(model_type)
+        if head is AutoModel:
+            targets = {f"model.{name}": tensor for name, tensor in targets.items()}
+        state = convert_variables(variables, rules, targets)
+    except InputError:
+        raise
+    except UNREADABLE as error:
+        raise InputError(
+            f"the {len(variables)} variables do not have the shapes of a {model_type} ({first_line(error)}); check "
+            "the model type, and export them again"
+        ) from error
     if head is AutoModel:
         state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
     model.load_state_dict(state, strict=False)  # convert_variables has checked the names
     return model.eval()
+
+
+def _new_model(auto_class: type, config):
+    try:
+        return auto_class.from_config(config)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 @dataclass

@@ -20,11 +20,6 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def last_line(error: BaseException) -> str:
-    """The message at the end of a validation error, without the exception's name."""
-    return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ").removeprefix("TypeError: ")
-
-
 @contextmanager
 def loading(name: str, what: str = "model") -> Iterator[None]:
     """Raise what goes wrong while transformers loads a saved model or tokenizer as an InputError.
@@ -38,6 +33,5 @@ def loading(name: str, what: str = "model") -> Iterator[None]:
     except OSError as error:
         raise InputError(f"no saved {what} at {name!r} ({first_line(error)}); give its folder or Hub name") from error
     except Exception as error:
-        invalid = "Validation error" in str(error)
-        reason = last_line(error) if invalid else first_line(error)
+        reason = first_line(error)
         raise InputError(f"the saved {what} at {name!r} cannot be loaded ({reason}); save it again") from error

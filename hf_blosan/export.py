@@ -19,11 +19,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from .errors import InputError, loading
 from .families import FAMILIES, MODULES, load
 from .options import Parser
+from .overrides import read_config
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -151,8 +152,7 @@ def load_model(name: str) -> nn.Module:
     Raises:
         InputError: there is no model, or it is not one of this package.
     """
-    with loading(name):
-        config = AutoConfig.from_pretrained(name)
+    config = read_config(name)
     if config.model_type not in FAMILIES:
         raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {', '.join(FAMILIES)}")
     architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]

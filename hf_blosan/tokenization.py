@@ -163,6 +163,20 @@ def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrain
     return tokenizer
 
 
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Rows that a word table needs: the largest id plus 1, which may be more than the number of tokens."""
+    return 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: str) -> None:
+    """Raise InputError if a tokenizer has ids beyond the word table of its model."""
+    if vocabulary_size(tokenizer) > vocab_size:
+        raise InputError(
+            f"the tokenizer at {name!r} has ids up to {vocabulary_size(tokenizer) - 1}, but vocab_size is "
+            f"{vocab_size} in its model; give the tokenizer that the model was trained with"
+        )
+
+
 def _template(tokenizer: PreTrainedTokenizerBase, encoding) -> list[str]:
     """Pieces of a TemplateProcessing with the special tokens of an example."""
     pieces, sentence = [], 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import logging
 import re
 import warnings
+import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -111,12 +113,16 @@ def read_word_vectors(
     with warnings.catch_warnings():
         # numpy reports text that it cannot parse with this warning.
         warnings.simplefilter("error", DeprecationWarning)
-        for number, word, text in _lines(path):
+        for number, first, text in _lines(path):
             expected = width or text.count(b" ") + 1
             if text.count(b" ") + 1 > expected:
-                word, text = _word_with_blanks(word, text, expected)
+                first, text = _word_with_blanks(first, text, expected)
             _check_width(text, expected, path, number)
             width = expected
+            try:
+                word = first.decode()
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
             if words is not None and word not in words:
                 continue  # without parsing: this makes reading a few out of millions of words fast
             if word in names:
@@ -191,31 +197,28 @@ def embedding_matrix(
     return matrix, report
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
+def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
     """Line number, word and remaining text of every non-empty line."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 # Bytes, because str.split treats characters such as U+00A0 as blanks, but here they are words.
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 line = line.rstrip(b" \t\r\n")
                 if not line or (number == 1 and _HEADER.fullmatch(line)):
                     continue
-                word, _, text = line.partition(b" ")
-                try:
-                    yield number, word.decode(), text
-                except UnicodeDecodeError as error:
-                    raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise InputError(f"word-vector file {path} is an incomplete gzip file ({error}); download it again") from error
+                yield number, *line.partition(b" ")[::2]
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"word-vector file {path} is a damaged gzip file ({error}); download it again") from error
 
 
-def _word_with_blanks(word: str, text: bytes, width: int) -> tuple[str, bytes]:
+def _word_with_blanks(word: bytes, text: bytes, width: int) -> tuple[bytes, bytes]:
     """Some published files contain words with blanks, such as ". . ."; surplus numbers remain an error."""
     *surplus, _ = text.rsplit(b" ", width)
     try:
         [float(part) for part in surplus[0].split()]
     except ValueError:
-        return f"{word} {surplus[0].decode()}", text[len(surplus[0]) + 1 :]
+        return word + b" " + surplus[0], text[len(surplus[0]) + 1 :]
     return word, text
 
 

@@ -27,7 +27,9 @@ def test_sources_of_an_instruction_set_share_no_code_with_others():
         pytest.skip("the library was compiled elsewhere")
     for path in objects:
         symbols = subprocess.run(["nm", "-C", path], capture_output=True, text=True, check=True).stdout.splitlines()
-        if any("__asan_" in line or "__tsan_" in line for line in symbols):  # those of `make test-sanitize`, which share its functions
+        if any(
+            "__asan_" in line or "__tsan_" in line for line in symbols
+        ):  # those of `make test-sanitize`, which share its functions
             continue
         shared = [line for line in symbols if line[17:18] in ("W", "V", "u")]
         assert not shared, (

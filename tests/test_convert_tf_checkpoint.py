@@ -125,7 +125,7 @@ def test_command_errors_are_sentences(tmp_path, capsys):
         ("broken.npz", "", "cannot be read"),
         ("broken.safetensors", "", "cannot be read"),
         ("whole.safetensors", "activaton=relu", "disan has no field 'activaton'; choose one of activation,"),
-        ("whole.safetensors", "activation=rellu", "expected one of"),
+        ("whole.safetensors", "activation=rellu", "activation is 'rellu'; give one of elu, relu,"),
     ):
         arguments = [
             "--weights",

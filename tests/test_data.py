@@ -27,6 +27,8 @@ from hf_blosan.data import (
 )
 from hf_blosan.data import loading as loading_module
 from hf_blosan.data.loading import normalise
+from hf_blosan.data.rows import Rows
+from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS
 from hf_blosan.tokenization import build_tokenizer
@@ -270,6 +272,9 @@ def test_missing_places_are_named(tmp_path):
         ("a.jsonl.gz", b"not gzip", "cannot be read"),
         ("a.csv", b"text,label\n", "has no rows"),
         ("b.jsonl", b"", "cannot be read|has no rows"),
+        ("c.csv", b"text,label\na,0\nb,1\ntext,label\nc,0\n", "c.csv, row 3 repeats the header; remove it"),
+        ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them in the header"),
+        ("e.csv.gz", gzip.compress(b"text,label\n" * 999)[:20] + b"\xff" * 9, "e.csv.gz cannot be read"),
     ],
 )
 def test_unreadable_files_are_named(tmp_path, name, content, message):
@@ -295,6 +300,39 @@ def test_impossible_splits_are_refused(tmp_path, options, message):
     write(tmp_path / "cr" / "train.jsonl", rows)
     with pytest.raises(InputError, match=message):
         load_task("cr", data_dir=tmp_path, seed=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header; remove it"),
+        ("b.csv", b"text,text\na,b\n", "b.csv has two columns 'text'"),
+        ("c.jsonl", b'{"text": "a", "text": "b"}\n', "c.jsonl cannot be read after row 0 .a row names 'text' twice"),
+        ("d.csv.gz", gzip.compress(b"text,label\n" * 999)[:20] + b"\xff" * 9, "d.csv.gz cannot be read after row 0"),
+    ],
+)
+def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, content, message):
+    """As in tables, for rows that are read one by one."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message), Rows(tmp_path / name) as rows:
+        list(rows)
+
+
+def test_one_column_may_repeat_its_name_and_columns_may_have_none(tmp_path):
+    (tmp_path / "one.csv").write_text("text\na\ntext\n")
+    (tmp_path / "index.csv").write_text(",text\n0,a\n")  # as pandas writes it
+    for name, expected in (("one", {"text": ["a", "text"]}), ("index", {"Unnamed: 0": ["0"], "text": ["a"]})):
+        assert read_table(tmp_path / f"{name}.csv")[:] == expected
+        with Rows(tmp_path / f"{name}.csv") as rows:
+            assert list(rows) == [
+                dict(zip(expected, row, strict=True)) for row in zip(*expected.values(), strict=True)
+            ]
+
+
+def test_scores_that_arithmetic_cannot_hold_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("text,score\na,1e308\nb,0\n")
+    with pytest.raises(InputError, match="score '1e308' is beyond 1e.15; scale the scores"):
+        custom_task(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])

@@ -34,7 +34,7 @@ def random_inputs(B, N, D, spread=1.0, seed=0, dtype=torch.float64):
     keys, queries, values = (torch.randn(B, N, D, generator=generator, dtype=dtype) for _ in range(3))
     mask = torch.rand(B, N, generator=generator) > 0.3
     mask[0] = False  # a row of padding only
-    return keys * spread, queries * spread, values, mask
+    return *(mask[..., None] * x for x in (keys * spread, queries * spread, values)), mask
 
 
 @pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
@@ -194,6 +194,7 @@ def test_tensorized_attention_is_the_equation(score_function, include_self):
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]]).bool()
     options = {"directions": list(DIRECTIONS), "key_mask": mask, "score_function": score_function}
     options["include_self"] = include_self
+    q, k, v, scores = (mask[:, None, :, None] * x for x in (q, k, v, scores))
     expected, weights = textbook_tensorized(q, k, v, scores, DIRECTIONS, mask, score_function, include_self)
     torch.testing.assert_close(F.tensorized_attention(q, k, v, scores, **options), expected)
     torch.testing.assert_close(F.tensorized_attention_weights(q, k, scores, **options), weights)

@@ -1,5 +1,6 @@
 """What every encoder and head must do, run for each of them."""
 
+import math
 import pickle
 import subprocess
 import sys
@@ -404,7 +405,11 @@ def test_released_bi_blosan_depends_on_padding():
             {"embedding_trainable": "train_words", "num_fixed_embeddings": 60, "vocab_size": 60},
             "leave at least",
         ),
-        ("disan", {"score_min": 5.0, "score_max": 1.0}, "score_min=5.0 is not below"),
+        ("disan", {"score_min": 5.0, "score_max": 1.0}, "score_min=5.0, score_max=1.0: give a range"),
+        ("disan", {"score_min": -1e308, "score_max": 1e308}, "give a range within"),
+        ("disan", {"initializer_range": math.nan}, "initializer_range=nan: it must be a finite number, 0 or more"),
+        ("disan", {"initializer_range": math.inf}, "initializer_range=inf"),
+        ("disan", {"pad_token_id": -5}, "pad_token_id=-5: it must be at least 0"),
         ("disan", {"num_score_classes": 1}, "num_score_classes=1"),
         ("disan", {"vocab_size": 0}, "vocab_size=0"),
         ("biblosan", {"block_length": 0}, "block_length=0"),

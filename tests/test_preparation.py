@@ -10,10 +10,12 @@ import torch
 from safetensors.torch import load_file
 from small_data import options, pair_rows, prepared, question_rows, write_rows, write_splits, write_vectors
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_blosan.errors import InputError
 from hf_blosan.functional import optimal_block_length
+from hf_blosan.inference.saved import load
+from hf_blosan.overrides import read_config
 from hf_blosan.tasks import TASKS
 from hf_blosan.training import train
 from hf_blosan.training.files import plain, write_json
@@ -170,6 +172,36 @@ class TestPreparation:
         with pytest.raises(InputError, match="in another order"):
             prepared(options(tmp_path, questions, **changes))
 
+    def test_refuses_a_tokenizer_with_more_words_than_the_model(self, tmp_path, questions):
+        """Before it starts: ids beyond the table would be found at the first of them."""
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / "first")
+        size = len(tokenizer)
+        tokenizer.add_tokens(["unheard"])
+        tokenizer.save_pretrained(tmp_path / "first")
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        message = f"has ids up to {size}, but vocab_size is {size} in its model; give the tokenizer that"
+        with pytest.raises(InputError, match=message):
+            prepared(options(tmp_path, questions, **changes))
+        with pytest.raises(InputError, match=message):
+            load(str(tmp_path / "first"), None, cpu=True)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"hidden_size": "wide"}, "hidden_size is 'wide'; give a whole number"),
+            ({"classifier_bias": 3}, "classifier_bias is 3; give true or false"),
+            ({"hidden_size": 7}, "hidden_size=7 does not divide into 2 directions"),
+            ({"id2label": 3}, "config.json of the model at .* is impossible: .*; save the model again"),
+        ],
+    )
+    def test_impossible_saved_configurations_are_named(self, tmp_path, changes, message):
+        fields = AutoConfig.for_model("disan").to_dict() | changes
+        (tmp_path / "config.json").write_text(json.dumps(fields))
+        with pytest.raises(InputError, match=message) as caught:
+            read_config(str(tmp_path))
+        assert "\n" not in str(caught.value)
+
     def test_a_head_of_another_kind_is_not_silently_replaced(self, tmp_path, pairs):
         """The encoder fits scores and classes of pairs alike, the head does not."""
         train(options(tmp_path / "scores", pairs, max_train_steps=1))
@@ -193,7 +225,15 @@ class TestPreparation:
             ({"config_overrides": "hidden=8"}, "disan has no field 'hidden'; choose one of .*hidden_size"),
             ({"config_overrides": "vocab_size=8"}, "disan has no field 'vocab_size'"),
             ({"config_overrides": "hidden_size=7"}, "hidden_size=7 does not divide into 2 directions"),
-            ({"config_overrides": "hidden_size=wide"}, "hidden_size"),
+            ({"config_overrides": "hidden_size=wide"}, "hidden_size is 'wide'; give a whole number"),
+            ({"config_overrides": "dropout=much"}, "dropout is 'much'; give a number"),
+            (
+                {"config_overrides": "directions=[1]"},
+                r"directions is \[1\]; give a list \(each item: one of forward, ",
+            ),
+            ({"config_overrides": "windows=3"}, r"give a list \(each item: a whole number or null\) or null"),
+            ({"config_overrides": "initializer_range=.nan"}, "initializer_range=nan: it must be a finite number"),
+            ({"config_overrides": "7="}, "cannot be read; write them as"),
             ({"tokenizer_name": "no/such/tokenizer"}, "no saved tokenizer at 'no/such/tokenizer'"),
         ],
     )

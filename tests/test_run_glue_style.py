@@ -140,6 +140,14 @@ class TestBadInput:
                 "--learning_rate is 0.0; it must be",
             ),
             (
+                "--task_name demo --encoder disan --output_dir o --seed 4294967296",
+                "--seed is 4294967296; it must be below",
+            ),
+            (
+                "--task_name demo --encoder disan --output_dir o --learning_rate inf",
+                "--learning_rate is inf; it must be finite",
+            ),
+            (
                 "--task_name demo --encoder disan --output_dir o --checkpointing_steps x",
                 "--checkpointing_steps is 'x'",
             ),

@@ -174,6 +174,12 @@ def test_words_with_blanks_are_kept_apart_from_broken_lines(tmp_path):
     assert read_word_vectors(write(tmp_path / "v.txt", "a 1 2\n. . . 3 4\n")).words == ["a", ". . ."]
 
 
+@pytest.mark.parametrize("header", ["", "2 3\n"])
+def test_a_byte_order_mark_belongs_to_no_word(tmp_path, header):
+    vectors = read_word_vectors(write(tmp_path / "v.txt", f"\ufeff{header}the 1 2 3\ncat 4 5 6\n"))
+    assert vectors.words == ["the", "cat"] and vectors.width == 3
+
+
 def test_first_of_duplicate_words_wins_and_is_reported(tmp_path, caplog):
     vectors = read_word_vectors(write(tmp_path / "v.txt", "a 1 2\na 3 4\nb 5 6\n"))
     assert vectors.matrix.tolist() == [[1, 2], [5, 6]]
@@ -205,8 +211,15 @@ def test_missing_and_cut_off_vector_files(tmp_path):
         read_word_vectors(tmp_path / "nothing.txt")
     whole = gzip.compress(b"a 1 2\n" * 1000)
     (tmp_path / "v.txt.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="is an incomplete gzip file"):
+    with pytest.raises(InputError, match="is a damaged gzip file"):
         read_word_vectors(tmp_path / "v.txt.gz")
+    compressed = whole[:15] + b"\xff" * 9
+    (tmp_path / "v.txt.gz").write_bytes(compressed)
+    with pytest.raises(InputError, match="is a damaged gzip file .*; download it again"):
+        read_word_vectors(tmp_path / "v.txt.gz")
+    (tmp_path / "second.txt").write_bytes(b"a 1 2\n. \xff 1 2\n")
+    with pytest.raises(InputError, match="line 2: the word is not UTF-8"):
+        read_word_vectors(tmp_path / "second.txt")
     (tmp_path / "latin.txt").write_bytes(b"a 1 2\n\xe9t\xe9 1 2\n")
     with pytest.raises(InputError, match="line 2: the word is not UTF-8"):
         read_word_vectors(tmp_path / "latin.txt")

@@ -22,6 +22,7 @@ SPLITS = {
     "test": ("test",),
 }
 _MAX_CLASSES = 1000
+_LARGEST_SCORE = 1e15  # whose square float32 can hold
 _NO_GOLD_LABEL = ("-1", "-1.0")
 
 
@@ -152,6 +153,11 @@ def regression_fields(scores: list, path: str | Path) -> dict:
     for score in scores:
         if not is_number(score):
             raise InputError(f"{path} or its companions: score {score!r} is not a number; correct or remove that row")
+        if abs(float(score)) > _LARGEST_SCORE:
+            raise InputError(
+                f"{path} or its companions: score {score!r} is beyond {_LARGEST_SCORE:g}; scale the scores, for "
+                "instance to between 0 and 1"
+            )
     low, high = math.floor(min(map(float, scores))), math.ceil(max(map(float, scores)))
     if low == high:
         raise InputError(f"{path}: every score is {low}; a regression task needs different scores")

@@ -296,6 +296,8 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
     size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1)
     rest = rows.select(sorted(set(range(len(rows))) - set(single)))
     try:
+        if not rest:
+            raise ValueError("every class has a single row")
         parts = rest.train_test_split(test_size=size, seed=seed, **options)
     except ValueError as error:
         raise InputError(

@@ -10,7 +10,10 @@ import gzip
 import io
 import json
 import sys
+import zlib
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -63,7 +66,8 @@ class Rows:
         binary = gzip.GzipFile(fileobj=self._file) if suffix.endswith(".gz") else self._file
         # Kept, because it closes the file when it is collected.
         self._text = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
-        read = {"txt": _lines, "csv": _csv, "tsv": _csv}.get(suffix.split(".")[1], _json)
+        separated = partial(_csv, name=self.name)
+        read = {"txt": _lines, "csv": separated, "tsv": separated}.get(suffix.split(".")[1], _json)
         self._rows = read(self._text, **csv_layout(suffix))
 
     def __enter__(self) -> Rows:
@@ -82,7 +86,7 @@ class Rows:
                 yield row
         except InputError:
             raise
-        except (ValueError, OSError, EOFError, csv.Error) as error:
+        except (ValueError, OSError, EOFError, csv.Error, zlib.error) as error:
             raise InputError(
                 f"{self.name} cannot be read after row {self._number} ({first_line(error)}); correct the file"
             ) from error
@@ -110,11 +114,30 @@ def csv_layout(suffix: str) -> dict[str, Any]:
     return {"delimiter": ","} if suffix.startswith(".csv") else {}
 
 
-def _csv(file: TextIO, **layout: Any) -> Iterator[dict[str, str]]:
+def csv_columns(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
+    """The names of the columns, those without one as pandas names them; and the rows after the header.
+
+    Raises:
+        InputError: two columns have one name.
+    """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is for cells, not for texts
     rows = csv.reader(file, **layout)
-    columns = next(rows, [])
-    for row in filter(None, rows):
+    columns = [column or f"Unnamed: {i}" for i, column in enumerate(next(rows, []))]
+    if twice := [column for column, count in Counter(columns).items() if count > 1]:
+        raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them in the header")
+    return columns, rows
+
+
+def repeated_header(name: str, row: int) -> InputError:
+    """The error for a row that repeats the names of the columns, as in files that were joined."""
+    return InputError(f"{name}, row {row} repeats the header; remove it")
+
+
+def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[dict[str, str]]:
+    columns, rows = csv_columns(file, name, **layout)
+    for number, row in enumerate(filter(None, rows), 1):
+        if row == columns and len(columns) > 1:
+            raise repeated_header(name, number)
         if len(row) != len(columns):
             raise ValueError(f"the header has {len(columns)} cells, the next row has {len(row)}")
         yield dict(zip(columns, row, strict=True))
@@ -123,9 +146,20 @@ def _csv(file: TextIO, **layout: Any) -> Iterator[dict[str, str]]:
 def _json(file: TextIO) -> Iterator[Any]:
     for line in filter(str.strip, file):
         if line.lstrip().startswith("["):
-            yield from json.loads(line + file.read())
+            yield from _loads(line + file.read())
         else:
-            yield json.loads(line)
+            yield _loads(line)
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"a row names {max(row, key=[name for name, _ in pairs].count)!r} twice")
+    return row
 
 
 def _lines(file: Iterator[str]) -> Iterator[dict[str, str]]:
@@ -142,4 +176,4 @@ def _lines_or_json(file: TextIO) -> Iterator[Any]:
         is_json = isinstance(json.loads(first), dict)
     except ValueError:
         is_json = False
-    yield from map(json.loads, filter(str.strip, lines)) if is_json else _lines(lines)
+    yield from map(_loads, filter(str.strip, lines)) if is_json else _lines(lines)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
+from functools import reduce
 from pathlib import Path
 from typing import TextIO
 
@@ -11,7 +13,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
 from ..errors import InputError
-from .rows import READABLE_TABLES, csv_layout
+from .rows import READABLE_TABLES, csv_columns, csv_layout, repeated_header
 
 
 def read_table(path: str | Path) -> Dataset:
@@ -24,7 +26,8 @@ def read_table(path: str | Path) -> Dataset:
         path: a file ending in .jsonl, .json, .csv or .tsv, optionally compressed (.gz), or in .parquet.
 
     Raises:
-        InputError: the file does not exist, has another type, has no rows, or cannot be parsed.
+        InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns have one
+            name, or a row repeats the header.
     """
     path = Path(path)
     if not path.is_file():
@@ -42,7 +45,11 @@ def read_table(path: str | Path) -> Dataset:
             if kind in ("csv", "tsv"):
                 kind, options = "csv", _csv_options(path, suffix)
             rows = load_dataset(kind, data_files={"train": str(path)}, split="train", **options)
-    except (DatasetsError, ValueError, OSError, EOFError) as error:
+            if kind == "csv":
+                _refuse_repeated_header(rows, path)
+    except InputError:
+        raise
+    except (DatasetsError, ValueError, OSError, EOFError, csv.Error, zlib.error) as error:
         reason = str(error.__cause__ or error).strip().splitlines()[0]
         raise InputError(f"data file {path} cannot be read ({reason}); check that every line is complete") from error
     if not rows:
@@ -63,6 +70,15 @@ def _is_empty(path: Path, header: bool) -> bool:
 def _csv_options(path: Path, suffix: str) -> dict:
     layout = csv_layout(suffix)
     with _open_text(path) as file:
-        columns = next(csv.reader(file, **layout), [])
+        columns, _ = csv_columns(file, str(path), **layout)
     # Declared as text because pandas would turn empty cells into NaN and "007" into 7.
     return layout | {"features": Features(dict.fromkeys(columns, Value("string"))), "keep_default_na": False}
+
+
+def _refuse_repeated_header(rows: Dataset, path: Path) -> None:
+    from pyarrow import compute
+
+    equal = [compute.equal(rows.data.column(name), name) for name in rows.column_names]
+    row = compute.index(reduce(compute.and_, equal), True).as_py()
+    if row >= 0 and len(equal) > 1:
+        raise repeated_header(str(path), row + 1)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -18,6 +17,8 @@ from transformers import (
 from transformers.utils import logging
 
 from ..errors import InputError, loading
+from ..overrides import read_config
+from ..tokenization import check_vocabulary
 
 
 def load(
@@ -40,8 +41,9 @@ def load(
     options = {"trust_remote_code": trust_remote_code}
     try:
         with loading(name):
+            config = read_config(name, **options)
             if auto_class is None:
-                saved = AutoConfig.from_pretrained(name, **options).architectures or ()
+                saved = config.architectures or ()
                 auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
             model, report = auto_class.from_pretrained(name, output_loading_info=True, **options)
@@ -54,6 +56,7 @@ def load(
         raise InputError(
             f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
         )
+    check_vocabulary(tokenizer, model.config.vocab_size, name)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     return model.eval().to(accelerator or "cpu"), tokenizer
 

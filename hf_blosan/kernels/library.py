@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 NAMESPACE = "hf_blosan_kernels"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
@@ -44,13 +45,25 @@ def has_cpu_kernels() -> bool:
     return _missing is None
 
 
-def is_recorded(*tensors: Tensor | None) -> bool:
-    """Whether autograd has to record an operator on these tensors.
+def refuse_forward_mode() -> None:
+    """Raise an error under torch.func.jvp and torch.autograd.forward_ad, where an operator would have a tangent of 0.
 
-    Outside torch.compile this is so whenever gradients are enabled, even if no tensor requires one: an operator
-    without a rule for forward-mode differentiation then raises an error, where the bare operator would silently yield
-    0.
+    Whatever tensors it is called on: transforms hide tangents.
     """
+    if forward_ad._current_level >= 0:
+        raise NotImplementedError(
+            "the kernels have no derivative in forward mode (jvp, forward_ad); compute with "
+            'implementation="eager", a model after set_attn_implementation("eager")'
+        )
+
+
+def is_recorded(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to record an operator on these tensors: outside torch.compile if gradients are enabled.
+
+    Raises:
+        NotImplementedError: under forward-mode differentiation.
+    """
+    refuse_forward_mode()
     if not torch.is_grad_enabled():
         return False
     return not torch.compiler.is_compiling() or any(x is not None and x.requires_grad for x in tensors)

@@ -23,9 +23,9 @@ from .equations import IMPLEMENTATIONS, full_precision, scan
 from .equations import directional_attention as directional_equation
 from .equations import source2token_attention as source2token_equation
 from .masks import (
-    DIRECTIONS,
     check_bias,
     check_block_length,
+    check_direction,
     check_shapes,
     check_window,
     full_token_mask,
@@ -155,8 +155,7 @@ def directional_attention(
         if block_length is not None and kernels.takes_blocks(values):
             return attend(*tensors, key_mask=key_mask, block_length=block_length).to(values.dtype)
     if block_length is not None:
-        rows = on_blocks(attend, block_length, tensors, key_mask)
-        return out_of_blocks(rows, *values.shape[:2]).to(values.dtype)
+        return out_of_blocks(on_blocks(attend, block_length, tensors, key_mask), *values.shape[:2]).to(values.dtype)
     return attend(*tensors, key_mask=key_mask, token_mask=token_mask).to(values.dtype)
 
 
@@ -222,11 +221,6 @@ def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> T
 def check_implementation(implementation: str) -> None:
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
-
-
-def check_direction(direction: str) -> None:
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
 
 
 def precision(values: Tensor) -> torch.dtype:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from .attention import check_direction, check_implementation, kernels, precision, some_queries_at_a_time, to_onnx
+from .attention import check_implementation, kernels, precision, some_queries_at_a_time, to_onnx
 from .equations import full_precision
 from .equations_mtsa import SCORE_FUNCTIONS, for_each_head
 from .equations_mtsa import tensorized_attention as tensorized_equation
-from .masks import check_shapes, check_window
+from .masks import check_direction, check_shapes, check_window
 
 
 @full_precision

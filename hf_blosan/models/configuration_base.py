@@ -21,8 +21,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         hidden_size: width of a token representation and of the sentence vector, all directions together.
         activation: activation function of dense maps, source2token and classifier.
         dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
-        directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]`` ignores word
-            order.
+        directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]``: no order.
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
             (DiSAN and MTSA; MTSA also accepts one per head).
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
@@ -76,7 +75,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     score_min: float | int = 1.0
     score_max: float | int = 5.0
     num_score_classes: int = 5
-    initializer_range: float = 0.05
+    initializer_range: float | int = 0.05
     pad_token_id: int | None = 0
     unk_token_id: int | None = 1
 
@@ -97,9 +96,10 @@ class SentenceEncoderConfig(PreTrainedConfig):
         pass
 
     def validate_sizes(self):
-        for name in ("vocab_size", "embedding_size", "hidden_size", "classifier_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: it must be at least 1")
+        sizes = ("vocab_size", "embedding_size", "hidden_size", "classifier_size", "num_hidden_layers")
+        for name, least in (dict.fromkeys(sizes, 1) | {"num_score_classes": 2, "pad_token_id": 0}).items():
+            if getattr(self, name) is not None and getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: it must be at least {least}")
         if self.num_sentences not in (1, 2):
             raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set one of these")
 
@@ -132,8 +132,6 @@ class SentenceEncoderConfig(PreTrainedConfig):
             )
 
     def validate_layers(self):
-        if self.num_hidden_layers < 1:
-            raise ValueError(f"num_hidden_layers={self.num_hidden_layers}: it must be at least 1")
         if self.num_hidden_layers > 1 and not self.stackable:
             raise ValueError(
                 f"num_hidden_layers={self.num_hidden_layers}: {self.model_type} has one layer; set it to 1"
@@ -145,6 +143,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
                 raise ValueError(f"{name}={getattr(self, name)}: it is a probability to drop, at least 0 and below 1")
 
     def validate_embeddings(self):
+        if not 0 <= self.initializer_range < float("inf"):
+            raise ValueError(f"initializer_range={self.initializer_range}: it must be a finite number, 0 or more")
         if self.num_fixed_embeddings and self.embedding_trainable != "train_words":
             raise ValueError(
                 f"num_fixed_embeddings={self.num_fixed_embeddings} with embedding_trainable="
@@ -157,9 +157,5 @@ class SentenceEncoderConfig(PreTrainedConfig):
             )
 
     def validate_scores(self):
-        if not self.score_min < self.score_max:
-            raise ValueError(f"score_min={self.score_min} is not below score_max={self.score_max}; change one of them")
-        if self.num_score_classes < 2:
-            raise ValueError(
-                f"num_score_classes={self.num_score_classes}: scores need at least 2 classes to be spread over"
-            )
+        if not -1e30 < self.score_min < self.score_max < 1e30:
+            raise ValueError(f"score_min={self.score_min}, score_max={self.score_max}: give a range within +-1e30")

@@ -45,19 +45,27 @@ class WordEmbeddings(nn.Embedding):
                 'the word table is int8 and cannot be trained; load the model with embedding_dtype="float32", or set '
                 'embedding_trainable="none" to train the layers alone'
             )
-        if self.fixed_weight is None:
-            vectors_BNE = scaled(super().forward(input_ids), input_ids, self.scale)
-        else:
-            fixed_ids = (input_ids - self.num_embeddings).clamp(min=0)
-            ids = input_ids.clamp(max=self.num_embeddings - 1)
-            fixed_BNE = scaled(F.embedding(fixed_ids, self.fixed_weight), fixed_ids, self.fixed_scale)
-            vectors_BNE = scaled(super().forward(ids), ids, self.scale)
-            vectors_BNE = torch.where((input_ids >= self.num_embeddings)[..., None], fixed_BNE, vectors_BNE)
+        try:
+            vectors_BNE = self.look_up(input_ids)
+        except IndexError as error:
+            raise ValueError(
+                f"input_ids reach from {int(input_ids.min())} to {int(input_ids.max())}, but the vocabulary ends at "
+                f"{sum(len(rows) for rows, _ in self.tables) - 1}; use the tokenizer that belongs to the model"
+            ) from error
         for token_id in self.zero_ids:
             vectors_BNE = vectors_BNE.masked_fill((input_ids == token_id)[..., None], 0.0)
         if self.training and self.dropout:
             vectors_BNE = vectors_BNE * F.dropout(torch.ones_like(vectors_BNE[..., :1]), self.dropout)
         return vectors_BNE
+
+    def look_up(self, input_ids: Tensor) -> Tensor:
+        """The vectors in the table."""
+        if self.fixed_weight is None:
+            return scaled(super().forward(input_ids), input_ids, self.scale)
+        ids, fixed_ids = input_ids.clamp(max=self.num_embeddings - 1), (input_ids - self.num_embeddings).clamp(min=0)
+        fixed_BNE = scaled(F.embedding(fixed_ids, self.fixed_weight), fixed_ids, self.fixed_scale)
+        is_fixed_BN1 = (input_ids >= self.num_embeddings)[..., None]
+        return torch.where(is_fixed_BN1, fixed_BNE, scaled(super().forward(ids), ids, self.scale))
 
     @property
     def tables(self) -> list[tuple[Tensor, Tensor | None]]:

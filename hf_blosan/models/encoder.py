@@ -11,7 +11,7 @@ from transformers.utils import ModelOutput
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import WordEmbeddings
 from .layers import POOLERS, AttentionMaps, Layer, spread, with_maps
-from .masks import can_look_at, check_shapes, full_token_mask
+from .masks import can_look_at, check_shapes, full_token_mask, in_graph, zero_padding
 from .pretrained import SentenceEncoderPreTrainedModel
 
 
@@ -27,8 +27,7 @@ class SentenceEncoderOutput(ModelOutput):
             directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
             included, so that gradients with respect to them exist; so it is from gates and pooler_attentions.
         gates: gate values, in the same form.
-        pooler_attentions: weights of the tokens in the sentence vector, (B, N, hidden_size), or (B, N, 1) for additive
-            pooling.
+        pooler_attentions: weights of the tokens in the sentence vector, (B, N, hidden_size); additive pooling: (B, N, 1).
     """
 
     last_hidden_state: Tensor | None = None
@@ -85,6 +84,7 @@ class ContextFusion(Layer):
             raise ValueError(
                 "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
             )
+        hidden_BNE = hidden_BNE if places_BN is not None else zero_padding(hidden_BNE, mask_BN)
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))
@@ -270,10 +270,7 @@ def prepare_inputs(
     if inputs.shape[1] == 0:
         # The tokenizer turns a batch of empty texts into floating-point rows of width 0.
         shape = (inputs.shape[0], 1, *inputs.shape[2:])
-        if inputs_embeds is None:
-            inputs = torch.full(shape, pad_token_id or 0, dtype=torch.long, device=inputs.device)
-        else:
-            inputs = inputs.new_zeros(shape)
+        inputs = inputs.new_zeros(shape, dtype=torch.long if inputs_embeds is None else inputs.dtype)
         return inputs, torch.zeros(shape[:2], dtype=torch.bool, device=inputs.device)
     if attention_mask is None:
         if inputs_embeds is None and pad_token_id is not None:
@@ -346,7 +343,7 @@ def split_pairs(
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
-    if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+    if not in_graph():
         order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]

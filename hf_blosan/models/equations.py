@@ -94,14 +94,12 @@ def directional_attention(
     supported with blocks.
     """
     check_block_length(block_length, token_mask)
+    options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
     if block_length is not None:
-        options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
         operator = functools.partial(directional_attention, **options)
-        rows = on_blocks(operator, block_length, (keys, queries, values), key_mask)
-        return out_of_blocks(rows, *values.shape[:2])
-    options = {"bias": bias, "key_mask": key_mask, "token_mask": token_mask, "scale": scale, "window": window}
-    options["rows"] = rows
-    weights_BNND = directional_attention_weights(keys, queries, direction=direction, **options)
+        return out_of_blocks(on_blocks(operator, block_length, (keys, queries, values), key_mask), *values.shape[:2])
+    options |= {"key_mask": key_mask, "token_mask": token_mask, "rows": rows}
+    weights_BNND = directional_attention_weights(keys, queries, **options)
     return weighted_sum(weights_BNND, values[:, None])
 
 

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Generator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from .attention import can_use_kernel, directional_attention, kernels, source2token_attention
 from .equations import directional_attention_weights, source2token_weights, weighted_sum
-from .masks import in_blocks
+from .masks import on_blocks, zero_padding
 
 dropout = (kernels or F).dropout
 ACTIVATIONS = {
@@ -38,11 +39,6 @@ def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
     if first.dtype == second.dtype == gate.dtype:
         return torch.lerp(second, first, gate)
     return second + gate * (first - second)  # the mixed dtypes of autocast
-
-
-def masked(tokens_BND: Tensor, mask_BN: Tensor | None) -> Tensor:
-    """Tokens, 0 where the mask is false."""
-    return tokens_BND if mask_BN is None else tokens_BND * mask_BN[..., None]
 
 
 def spread(x: Tensor, places_BN: Tensor | None) -> Tensor:
@@ -209,7 +205,7 @@ class FusionGate(Layer):
         first_scores = self.linear(self.first, first) if first_scores is None else first_scores
         scores = first_scores + self.linear(self.second, second)
         gate = torch.sigmoid(scores + self.bias.to(scores.dtype))
-        return gate if output_gate else masked(mix(first, second, gate), mask)
+        return gate if output_gate else zero_padding(mix(first, second, gate), mask)
 
 
 class FeatureAttention(Layer):
@@ -240,17 +236,15 @@ class FeatureAttention(Layer):
         """
         words_1VD, places_BN = (tokens_BND, None) if words is None else words
         keys_BND, queries_BND = (spread(x, places_BN) for x in self.align(self.drop(words_1VD)))
-        options = {"direction": self.direction, "window": self.window, "bias": self.bias}
-        options |= {"key_mask": mask_BN, "token_mask": token_mask}
+        options = {"direction": self.direction, "window": self.window, "bias": self.bias, "token_mask": token_mask}
         if not output_weights:
-            options |= {"block_length": block_length, "implementation": self.implementation}
+            options |= {"key_mask": mask_BN, "block_length": block_length, "implementation": self.implementation}
             return directional_attention(keys_BND, queries_BND, tokens_BND, **options)
+        operator = partial(directional_attention_weights, **options)
         if block_length is None:
-            return directional_attention_weights(keys_BND, queries_BND, **options)
-        B, N, _ = tokens_BND.shape
-        mask_BN = tokens_BND.new_ones(B, N, dtype=torch.bool) if mask_BN is None else mask_BN
-        keys, queries, options["key_mask"] = (in_blocks(x, block_length) for x in (keys_BND, queries_BND, mask_BN))
-        return directional_attention_weights(keys, queries, **options).unflatten(0, (B, -1))
+            return operator(keys_BND, queries_BND, key_mask=mask_BN)
+        weights = on_blocks(operator, block_length, (keys_BND, queries_BND), mask_BN)
+        return weights.unflatten(0, (tokens_BND.shape[0], -1))
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
         """W1 h and W2 h."""
@@ -288,4 +282,4 @@ class DirectionalSelfAttention(Layer):
         weights_BNND = yield "attentions", self.attention(mapped_BND, mask_BN, token_mask, output_weights=True)
         attended_BND = weighted_sum(weights_BNND, mapped_BND[:, None])
         gate_BND = yield "gates", self.gate(mapped_BND, attended_BND, output_gate=True)
-        return masked(mix(mapped_BND, attended_BND, gate_BND), mask_BN)
+        return zero_padding(mix(mapped_BND, attended_BND, gate_BND), mask_BN)

@@ -37,6 +37,7 @@ def order_mask(
     Raises:
         ValueError: the direction is unknown, or the window is negative.
     """
+    check_direction(direction)
     check_window(window)
     positions = torch.arange(length, device=device)
     query, key = positions[queries, None], positions[None, keys]
@@ -46,24 +47,27 @@ def order_mask(
         visible = key > query
     elif direction == "diagonal":
         visible = key != query
-    elif direction == "full":
-        visible = torch.ones_like(key == query)
     else:
-        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
+        visible = torch.ones_like(key == query)
     visible = visible | (key == query) if include_self else visible
     return visible if window is None else visible & ((key - query).abs() <= window)
 
 
+def in_graph() -> bool:
+    """Whether a graph is recorded, which must hold for other values and, unless fixed by the caller, other lengths."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
 def can_look_at(x: Tensor) -> bool:
     """Whether Python may branch on values: free on the CPU, a synchronization elsewhere, impossible in a graph."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
-    return x.device.type == "cpu" and type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
+    plain = type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
+    return plain and x.device.type == "cpu" and not in_graph()
 
 
-def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
-    """x (B, N, D), 0 at padded positions."""
-    return x if can_look_at(mask) and bool(mask.all()) else x * mask[..., None].to(x.dtype)
+def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x (B, N, D), 0 where the mask is false, whatever is there."""
+    complete = mask is None or (can_look_at(mask) and bool(mask.all()))
+    return x if complete else torch.where(mask[..., None].bool(), x, 0.0)
 
 
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
@@ -88,6 +92,12 @@ def check_bias(bias: Tensor | None, size: int) -> None:
     """Refuse a bias that is not (D)."""
     if bias is not None and bias.shape != (size,):
         raise ValueError(f"bias has shape {tuple(bias.shape)} for vectors of {size} features; give it ({size},)")
+
+
+def check_direction(direction: str) -> None:
+    """Refuse an unknown order mask."""
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
 
 
 def check_window(window: int | None) -> None:
@@ -183,8 +193,12 @@ def _check_heads(heads_BN: Tensor, real_BN: Tensor) -> None:
 
 
 def in_blocks(x: Tensor, block_length: int) -> Tensor:
-    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence padded with zeros."""
+    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence padded with zeros.
+
+    R is the block length; in sentences shorter than that it is N, except in a graph.
+    """
     B, N = x.shape[:2]
+    block_length = block_length if in_graph() else min(block_length, max(N, 1))
     num_blocks = (N + block_length - 1) // block_length
     # In this form, unlike with cat and reshape, a graph holds for every N.
     x = F.pad(x, (0, 0) * (x.dim() - 2) + (0, num_blocks * block_length - N))

@@ -29,7 +29,6 @@ AUTO_CLASSES = {
     "AutoModelForPairRegression": "ForPairRegression",
 }
 
-
 # What sentence-transformers reads: its vectors are the model's pooler_output.
 SENTENCE_TRANSFORMER = {
     "modules.json": [
@@ -41,7 +40,6 @@ SENTENCE_TRANSFORMER = {
         "module_output_name": "sentence_embedding",
     },
 }
-
 
 # How transformers finds the pipeline of a saved encoder. Not written for a model with a head, for which a pipeline
 # without a task would otherwise take this one.

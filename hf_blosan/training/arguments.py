@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -56,8 +57,8 @@ MAY_BE_ZERO = (
 )
 """Numbers that are 0 or more; all others are more than 0."""
 
-BELOW_ONE = ("label_smoothing", "ema_decay", "validation_fraction")
-"""Numbers below 1."""
+BELOW = {"label_smoothing": 1, "ema_decay": 1, "validation_fraction": 1, "seed": 2**32}
+"""Limits that numbers must stay below."""
 
 FROM_RECIPE = (
     *("l2", "weight_decay", "max_grad_norm", "lr_scheduler_type", "num_warmup_steps", "label_smoothing", "ema_decay"),
@@ -172,13 +173,7 @@ class RunArguments:
     hub_token: str | None = option("Token for the Hub. Default: the stored login.")
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            zero_allowed = name in MAY_BE_ZERO
-            if number and not (value > 0 or zero_allowed and value == 0):
-                raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
-            if number and name in BELOW_ONE and value >= 1:
-                raise InputError(f"--{name} is {value}; it must be below 1.")
+        _check_numbers(self)
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
@@ -284,6 +279,7 @@ class EvaluateArguments:
     predictions_file: str | None = option("File for the predictions on the test rows, in run_glue's format.")
 
     def __post_init__(self) -> None:
+        _check_numbers(self)
         given = [name for name in ("task_name", "test_file", "dataset_name") if getattr(self, name)]
         if len(given) > 1:
             raise InputError(f"--{given[0]} and --{given[1]} exclude each other; leave one of them out.")
@@ -291,6 +287,19 @@ class EvaluateArguments:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
             )
+
+
+def _check_numbers(options: RunArguments | EvaluateArguments) -> None:
+    for name, value in vars(options).items():
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            continue
+        zero_allowed = name in MAY_BE_ZERO
+        if not (value > 0 or zero_allowed and value == 0):
+            raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
+        if not math.isfinite(value):
+            raise InputError(f"--{name} is {value}; it must be finite.")
+        if name in BELOW and value >= BELOW[name]:
+            raise InputError(f"--{name} is {value}; it must be below {BELOW[name]}.")
 
 
 def parse_arguments(argv: list[str] | None = None) -> RunArguments:

@@ -43,7 +43,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     with accelerator.main_process_first():
         task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
         check_fits(arguments.model_name_or_path, config, task)
-        tokenizer = load_tokenizer(arguments.model_name_or_path, arguments.trust_remote_code)
+        tokenizer = load_tokenizer(arguments.model_name_or_path, arguments.trust_remote_code, config)
         encoded = encode_dataset(data, tokenizer, max_length=arguments.max_length)
     model = load_model(arguments, task, config, {})
     preparation = Preparation(task, encoder, tokenizer, model, encoded, PaddingCollator(tokenizer))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+from transformers import AutoTokenizer, PreTrainedConfig
 
 from ..auto import ENCODERS
 from ..data import (
@@ -23,11 +23,18 @@ from ..data import (
     load_task,
     sentence_lengths,
 )
-from ..errors import InputError, last_line, loading
+from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
-from ..overrides import check_field_names, parse_config_overrides
+from ..overrides import check_field_names, config_problem, parse_config_overrides, read_config
 from ..tasks import Task, get_task
-from ..tokenization import build_tokenizer, count_words, num_fixed_words, prepare_pretrained_tokenizer
+from ..tokenization import (
+    build_tokenizer,
+    check_vocabulary,
+    count_words,
+    num_fixed_words,
+    prepare_pretrained_tokenizer,
+    vocabulary_size,
+)
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 
@@ -93,8 +100,7 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
             raise InputError(f"unknown encoder {arguments.encoder!r}; choose one of {choices}")
         return arguments.encoder, None
     name = arguments.model_name_or_path
-    with loading(name):
-        config = AutoConfig.from_pretrained(name, trust_remote_code=arguments.trust_remote_code)
+    config = read_config(name, trust_remote_code=arguments.trust_remote_code)
     if config.model_type not in CONFIG_CLASSES:
         raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {choices}")
     return config.model_type, config
@@ -118,7 +124,7 @@ def prepare(
     pretrained = arguments.tokenizer_name or arguments.model_name_or_path
     vectors = None
     if pretrained:
-        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code)
+        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code, saved_config)
     else:
         tokenizer, vectors = make_vocabulary(arguments, task, dataset["train"], overrides.get("embedding_size"))
     data = encode_dataset(dataset, tokenizer, max_length=arguments.max_length)
@@ -174,14 +180,18 @@ def make_vocabulary(
     return build_tokenizer(texts_of(task, train), extra_words=vectors.words, **options), vectors
 
 
-def load_tokenizer(name: str, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """A pretrained tokenizer that marks the two sentences of a pair by type ids.
+def load_tokenizer(
+    name: str, trust_remote_code: bool = False, config: PreTrainedConfig | None = None
+) -> PreTrainedTokenizerBase:
+    """A pretrained tokenizer that marks the two sentences of a pair by type ids, for a saved model or a new one.
 
     Raises:
-        InputError: it does not exist, or cannot mark pairs.
+        InputError: it does not exist, cannot mark pairs, or has more tokens than the saved model.
     """
     with loading(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+    if config is not None:
+        check_vocabulary(tokenizer, config.vocab_size, name)
     return prepare_pretrained_tokenizer(tokenizer)
 
 
@@ -198,7 +208,7 @@ def propose_config(
     proposed = {name: value for name, value in asdict(task.recipe(encoder, arguments.recipe)).items() if name in known}
     trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
     proposed |= {
-        "vocab_size": len(tokenizer),
+        "vocab_size": vocabulary_size(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "unk_token_id": tokenizer.unk_token_id,
         "embedding_trainable": trainable,
@@ -247,8 +257,11 @@ def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTr
     """
     try:
         config = CONFIG_CLASSES[encoder](**config_fields)
-    except (StrictDataclassError, ValueError) as error:
-        raise InputError(f"the configuration of {encoder} is impossible: {last_line(error)}") from error
+    except StrictDataclassError as error:
+        problem = config_problem(error, config_fields, CONFIG_CLASSES[encoder])
+        raise InputError(f"the configuration of {encoder} is impossible: {problem}") from error
+    except ValueError as error:
+        raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
     return model_class(task, encoder)(config)
 
 
@@ -281,16 +294,18 @@ def load_model(
                 f"{wanted_class.__name__}; --ignore_mismatched_sizes puts a new head on its encoder"
             )
         overrides = {"architectures": [wanted_class.__name__]} | overrides
+    given = head_fields(task) | overrides
     with loading(name):
         try:
-            for field_name, value in (head_fields(task) | overrides).items():
+            for field_name, value in given.items():
                 setattr(config, field_name, value)
             config.validate()
             return wanted_class.from_pretrained(
                 name, config=config, ignore_mismatched_sizes=arguments.ignore_mismatched_sizes
             )
         except StrictDataclassError as error:
-            raise InputError(f"the configuration of {name!r} is impossible: {last_line(error)}") from error
+            problem = config_problem(error, given, type(config))
+            raise InputError(f"the configuration of {name!r} is impossible: {problem}") from error
         except RuntimeError as error:
             raise InputError(
                 f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "

@@ -13,12 +13,11 @@ import functools
 import pytest
 import torch
 
-from hf_blosan import functional as F
 from hf_blosan.kernels.directional import chunks, expansion, operator
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
-from hf_blosan.models import attention
+from hf_blosan.models import attention as F  # which computes padding as well
 
-DIRECTIONS = F.DIRECTIONS
+DIRECTIONS = ("forward", "backward", "diagonal", "full")
 FAST = ("fused", "linear")
 
 
@@ -29,7 +28,7 @@ def form(request, monkeypatch, remove_kernels):
         monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 500)
     elif request.param == "equations":
         remove_kernels()
-        monkeypatch.setattr(attention, "CHUNK_ELEMENTS", 1 << 14)
+        monkeypatch.setattr(F, "CHUNK_ELEMENTS", 1 << 14)
     elif not has_cpu_kernels():
         pytest.skip("the C++ kernels are not compiled")
     return request.param
@@ -157,7 +156,7 @@ def test_memory_does_not_grow_with_the_square_of_the_length(form, monkeypatch):
 
     N, D = 600, 16
     monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 1 << 19)
-    monkeypatch.setattr(attention, "CHUNK_ELEMENTS", 1 << 19)
+    monkeypatch.setattr(F, "CHUNK_ELEMENTS", 1 << 19)
     inputs = random_inputs(1, N, D)
     for options in ({}, {"token_mask": torch.ones(N, N, dtype=torch.bool)}):
         with Largest():

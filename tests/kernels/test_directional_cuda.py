@@ -17,12 +17,12 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hf_blosan import functional as F
 from hf_blosan.kernels.directional import cuda as kernels
 from hf_blosan.kernels.visibility import Options
+from hf_blosan.models import attention as F  # which computes padding as well
 
 ROOT = Path(__file__).parents[2]
-DIRECTIONS = F.DIRECTIONS
+DIRECTIONS = ("forward", "backward", "diagonal", "full")
 NAMES = ("out", "grad_keys", "grad_queries", "grad_values")
 # The interpreter of older ones does not run with numpy 2.4.
 has_triton = importlib.util.find_spec("triton") and Version(version("triton")) >= Version("3.9")

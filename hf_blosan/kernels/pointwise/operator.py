@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn import functional as F
 
-from ..library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded
+from ..library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded, refuse_forward_mode
 
 SCHEMAS = (
     "linear_elu(Tensor x, Tensor weight, Tensor bias) -> Tensor",
@@ -111,6 +111,7 @@ def fusion_gate_of_scores(
 
     Without gradients.
     """
+    refuse_forward_mode()
     OPERATORS.fusion_gate_of_scores.default(first, second, scores, second_weight, bias, second_bias, mask)
     return scores
 
