@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -23,12 +23,11 @@ from transformers import pipeline
 
 import hf_blosan
 from hf_blosan.cli import main
-from hf_blosan.inference.saved import load
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
 from hf_blosan.serving.arguments import ServeArguments
 from hf_blosan.tokenization import build_tokenizer
 
-pytest.importorskip("fastapi", reason="needs the extra hf_blosan[serve]")
+uvicorn = pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve]")
 from starlette.testclient import TestClient  # noqa: E402
 
 from hf_blosan.serving.app import make_app  # noqa: E402
@@ -319,6 +318,34 @@ class TestRefusals:
                 np.testing.assert_allclose(*scores_of(answer.json(), expected[TEXTS.index(other)]), atol=1e-6)
         assert "a text of 2 tokens cannot be computed" in caplog.text
 
+    def test_a_client_that_does_not_wait(self, serve, hold):
+        client, held = serve("labels"), hold("labels")
+        queue = client.app.state.queue
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(post, client, TEXTS[0])
+            wait_until(lambda: held.sizes)
+            messages = [{"type": "http.request", "body": json.dumps({"inputs": TEXTS[1:4]}).encode()}]
+            gone, sent = threading.Event(), []
+
+            async def receive():
+                while not messages and not gone.is_set():
+                    await asyncio.sleep(0.005)
+                return messages.pop() if messages else {"type": "http.disconnect"}
+
+            async def send(message):
+                sent.append(message)
+
+            headers = [(b"content-type", b"application/json")]
+            scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}
+            request = client.portal.start_task_soon(client.app, scope, receive, send)
+            wait_until(lambda: len(queue.waiting) == 3)
+            gone.set()
+            request.result(30)
+            assert sent[0]["status"] == 499 and queue.accepted == 1
+            held.gate.set()
+            assert answer.result().status_code == 200
+        assert post(client, TEXTS[0]).status_code == 200 and held.sizes == [1, 1]
+
 
 def scores_of(*answers):
     return [[row["score"] for labels in answer for row in labels] for answer in answers]
@@ -369,6 +396,134 @@ class TestMetrics:
         text = client.get("/metrics").text
         assert 'requests_total{status="200"} 1.0' in text and 'requests_total{status="422"} 1.0' in text
         assert "process_resident_memory_bytes" in text
+
+
+@pytest.fixture
+def listen(models):
+    """A function that starts a server around a model in a thread, and returns its address."""
+    running = []
+
+    def start(name, token=None):
+        app = make_app(*models[name], ServeArguments(name), token=token)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        wait_until(lambda: server.started)
+        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(30)
+
+
+class TestClientOfTheHub:
+    """``huggingface_hub.InferenceClient`` takes the address in place of a model's name."""
+
+    @pytest.fixture(autouse=True)
+    def online(self, monkeypatch):
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+    def test_labels(self, listen):
+        client = InferenceClient(listen("labels"))
+        labels = client.text_classification(TEXTS[0])
+        assert {row.label for row in labels} == set("abc") and sum(row.score for row in labels) == pytest.approx(1)
+        assert client.text_classification(TEXTS[0], top_k=1, function_to_apply="none")[0].label == labels[0].label
+        with pytest.raises(HfHubHTTPError, match="text 1 has no tokens; give a text with words"):
+            client.text_classification("")
+
+    def test_vectors(self, listen, models):
+        address = listen("vectors", token="s3cret")
+        vectors = InferenceClient(address, token="s3cret").feature_extraction(TEXTS, normalize=False, truncate=True)
+        expected = SentenceEmbeddingPipeline(models["vectors"][0], models["vectors"][1])(TEXTS)
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+        with pytest.raises(HfHubHTTPError, match="the token is missing or wrong"):
+            InferenceClient(address, token="other").feature_extraction(TEXTS[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
+def test_no_request_is_a_server_error(name, mode, listen):
+    """Requests that the description allows, and others, made by schemathesis."""
+    schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis; pip install hf_blosan[test]")
+    from hypothesis import HealthCheck, given, settings
+    from schemathesis.checks import positive_data_acceptance
+
+    schema = schemathesis.openapi.from_url(f"{listen(name)}/openapi.json")
+    counts = {}
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode[mode]))
+        def check(case):
+            response = case.call()
+            # That a text has tokens cannot be described.
+            case.validate_response(response, excluded_checks=[positive_data_acceptance])
+            counts.setdefault(case.operation.label, {}).setdefault(response.status_code, 0)
+            counts[case.operation.label][response.status_code] += 1
+
+        check()
+    print(counts)
+
+
+@pytest.fixture
+def process(models, tmp_path):
+    """A function that runs the command around a model, and returns the process and its address."""
+    running = []
+
+    def start(name, *options):
+        model, tokenizer = models[name]
+        model.save_pretrained(tmp_path / name, include_code=False)
+        tokenizer.save_pretrained(tmp_path / name)
+        command = [sys.executable, "-m", "hf_blosan", "serve", str(tmp_path / name), "--port", "0", "--cpu", *options]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with (tmp_path / "errors").open("w") as errors:
+            running.append(
+                subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+            )
+        line = running[-1].stdout.readline()
+        assert "(Ctrl-C ends it)" in line, (tmp_path / "errors").read_text()
+        return running[-1], line.split()[0]
+
+    yield start
+    for one in running:
+        one.kill()
+        one.wait(30)
+        one.stdout.close()
+
+
+@pytest.mark.slow
+class TestProcess:
+    @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
+    def test_what_is_accepted_is_answered_before_the_end(self, process, sent, status, tmp_path):
+        server, address = process("vectors", "--batch_size", "1", "--queue_size", "10000")
+        texts = TEXTS * 6
+        with httpx.Client(base_url=address, timeout=60) as client, ThreadPoolExecutor(8) as threads:
+            answers = [threads.submit(post, client, texts) for _ in range(8)]
+            wait_until(lambda: metric(client, "waiting_texts") > 7 * len(texts))
+            server.send_signal(sent)
+            assert not any(answer.done() for answer in answers)
+            answers = [answer.result() for answer in answers]
+        assert all(answer.status_code == 200 and len(answer.json()) == len(texts) for answer in answers)
+        assert server.wait(30) == status
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{address}/health")
+        assert "Traceback" not in (tmp_path / "errors").read_text()
+
+    def test_a_token_of_the_environment_and_a_port_in_use(self, process, monkeypatch, capsys):
+        monkeypatch.setenv("HF_BLOSAN_TOKEN", "s3cret")
+        server, address = process("labels", "--task", "feature-extraction")
+        command = Path(f"/proc/{server.pid}/cmdline")
+        assert not command.exists() or b"s3cret" not in command.read_bytes()
+        with httpx.Client(base_url=address) as client:
+            error(post(client, TEXTS), 401)
+            client.headers["Authorization"] = "Bearer s3cret"
+            assert np.array(post(client, TEXTS).json()).shape == (len(TEXTS), 8)
+        assert main(["serve", "none", "--port", address.rpartition(":")[2]]) == 2
+        assert "cannot be listened on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
