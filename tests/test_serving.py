@@ -449,24 +449,26 @@ def test_no_request_is_a_server_error(name, mode, listen):
     """Requests that the description allows, and others, made by schemathesis."""
     schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis; pip install hf_blosan[test]")
     from hypothesis import HealthCheck, given, settings
-    from schemathesis.checks import positive_data_acceptance
+    from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 
     schema = schemathesis.openapi.from_url(f"{listen(name)}/openapi.json")
-    counts = {}
+    statuses = set()
     for result in schema.get_all_operations():
         operation = result.ok()
+        if mode == "NEGATIVE" and not operation.body:
+            continue  # nothing to get wrong
 
         @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode[mode]))
         def check(case):
             response = case.call()
-            # That a text has tokens cannot be described.
-            case.validate_response(response, excluded_checks=[positive_data_acceptance])
-            counts.setdefault(case.operation.label, {}).setdefault(response.status_code, 0)
-            counts[case.operation.label][response.status_code] += 1
+            # That a text has tokens cannot be described; 413 rejects too.
+            excluded = [positive_data_acceptance, *([negative_data_rejection] if response.status_code == 413 else [])]
+            case.validate_response(response, excluded_checks=excluded)
+            statuses.add(response.status_code)
 
         check()
-    print(counts)
+    assert statuses >= ({200, 422} if mode == "POSITIVE" else {422}) and max(statuses) < 500
 
 
 @pytest.fixture
@@ -500,7 +502,7 @@ class TestProcess:
     @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
     def test_what_is_accepted_is_answered_before_the_end(self, process, sent, status, tmp_path):
         server, address = process("vectors", "--batch_size", "1", "--queue_size", "10000")
-        texts = TEXTS * 6
+        texts = TEXTS * 3
         with httpx.Client(base_url=address, timeout=60) as client, ThreadPoolExecutor(8) as threads:
             answers = [threads.submit(post, client, texts) for _ in range(8)]
             wait_until(lambda: metric(client, "waiting_texts") > 7 * len(texts))

@@ -8,9 +8,10 @@ import math
 import os
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError
 from ..inference.saved import load
@@ -30,6 +31,12 @@ def serve(arguments: ServeArguments) -> int:
     Raises:
         InputError: the model, the token or the address cannot be used, or a package is missing.
     """
+    options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
+    return run(arguments, lambda: load(arguments.model, AUTO_CLASSES[arguments.task], **options))
+
+
+def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]) -> int:
+    """Serve the model and the tokenizer that a function returns, as :func:`serve`."""
     try:
         import uvicorn
 
@@ -42,8 +49,7 @@ def serve(arguments: ServeArguments) -> int:
             "everybody who can reach %s can use this server; --token_file makes requests need a token", arguments.host
         )
     with bound_socket(arguments.host, arguments.port) as listener:
-        options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
-        app = make_app(*load(arguments.model, AUTO_CLASSES[arguments.task], **options), arguments, token=token)
+        app = make_app(*load_model(), arguments, token=token)
         config = uvicorn.Config(
             app,
             ws="none",
