@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ uvicorn = pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve
 from starlette.testclient import TestClient  # noqa: E402
 
 from hf_blosan.serving.app import make_app  # noqa: E402
+from hf_blosan.serving.command import bound_socket  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = {"embedding_size": 6, "hidden_size": 8, "classifier_size": 8}
@@ -526,6 +528,12 @@ class TestProcess:
             assert np.array(post(client, TEXTS).json()).shape == (len(TEXTS), 8)
         assert main(["serve", "none", "--port", address.rpartition(":")[2]]) == 2
         assert "cannot be listened on" in capsys.readouterr().err
+
+
+def test_answers_are_sent_at_once():
+    """What asyncio looks at before it sets TCP_NODELAY."""
+    with bound_socket("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 @pytest.mark.parametrize(
