@@ -1,6 +1,7 @@
 """The benchmarks of encoding, training steps and the server: what they record and refuse, never how fast they are."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 from transformers import BertConfig, BertModel
@@ -48,8 +49,8 @@ def test_training_steps(tmp_path):
 
 
 @pytest.mark.slow  # two servers under load
+@pytest.mark.skipif(not find_spec("locust"), reason="needs locust; pip install hf_blosan[benchmark]")
 def test_the_server_under_load(tmp_path, peer):
-    pytest.importorskip("locust", reason="needs locust; pip install hf_blosan[benchmark]")
     path = tmp_path / "serving.json"
     options = ["--clients", "1,4", "--seconds", "2", "--soak_seconds", "4", "--soak_clients", "2", "--peer", peer]
     assert serving.main([*QUICK, *options, "--output", str(path)]) == 0
