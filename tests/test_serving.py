@@ -203,23 +203,24 @@ class TestAnswers:
 
 
 BAD_JSON = {
-    "": "no JSON object with the header Content-Type: application/json",
-    "[]": "no JSON object with the header",
-    "{": "no JSON (Expecting property name",
-    "\xff": "no JSON in UTF-8",
-    "[" * 100_000: "no JSON in UTF-8",
+    "": "not a JSON object with the header Content-Type: application/json",
+    "[]": "not a JSON object with the header",
+    "{": "not valid JSON (Expecting property name",
+    "\xff": "not JSON in UTF-8",
+    "[" * 100_000: "not JSON in UTF-8",
     "{}": 'inputs must be {"text": ..., "text_pair": ...} or a list of these',
     '{"inputs": "a cat"}': "inputs must be",
     '{"inputs": []}': "inputs must be",
     '{"inputs": [{"text": "a cat"}]}': "inputs must be",
     '{"inputs": {"text": "a cat", "text_pair": null}}': "inputs must be",
     '{"inputs": {"text": "a cat", "text_pair": "\\ud800"}}': "inputs must be",
-    '{"inputs": {"text": "a cat", "text_pair": "a", "more": "dog"}}': "inputs must be",
+    '{"inputs": {"text": "a cat", "text_pair": "a", "more": "dog"}}': "more is unknown here",
     '{"inputs": {"text": "a cat", "text_pair": " "}}': "text 1 has no tokens; give a text with words",
     '{"inputs": {"text": "a cat", "text_pair": "a"}, "parameters": {"top_k": 0}}': "parameters.top_k: input should",
     '{"inputs": {"text": "a cat", "text_pair": "a"}, "parameters": {"top_k": NaN}}': "parameters.top_k: input",
-    '{"inputs": {"text": "a cat", "text_pair": "a"}, "normalize": true}': "normalize is unknown here",
+    '{"inputs": {"text": "a cat", "text_pair": "a"}, "normalize": true}': "the name normalize is unknown here",
     '{"inputs": {"text": "a cat", "text_pair": "a"}, "parameters": []}': "parameters: input should be",
+    '{"inputs": {"text": "a cat", "text_pair": "a"}, "\\ud800": 1}': r"\ud800 is unknown here; leave it out",
 }
 
 

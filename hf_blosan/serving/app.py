@@ -1,7 +1,6 @@
 """The web application: one model, answering ``POST /`` in the JSON of the Hub's inference API."""
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,7 +22,7 @@ from .queue import Queue
 from .schemas import Classification, Embedding, Error, mistake, request_model, texts_of
 
 STATUSES = {
-    400: "The request is no JSON in UTF-8.",
+    400: "The request is not JSON in UTF-8.",
     401: "The token is missing or wrong.",
     408: "The request did not arrive in time.",
     413: "The request is too large, has too many texts, or a text has too many tokens.",
@@ -35,7 +34,7 @@ STATUSES = {
 """What else ``POST /`` answers, each with one sentence as ``{"error": ...}``."""
 
 SENTENCES = {
-    400: "the request is no JSON in UTF-8; correct it",
+    400: "the request is not JSON in UTF-8; correct it",
     404: "there is nothing at this address; predictions are at /",
     405: "this address does not have this method; predictions are answers to POST /",
 }
@@ -58,13 +57,12 @@ def make_app(
     limits = StreamArguments(arguments.model, batch_size=arguments.batch_size, max_length=arguments.max_length)
     batches = Batches(model, tokenizer, limits, logits_of if has_head else vectors_of)
     queue = Queue(batches, size=arguments.queue_size, batch_tokens=arguments.batch_tokens)
-    batches([("a", "b")[: 1 + pairs]])  # the first one takes longest
+    batches.forward(batches.rows([("a", "b")[: 1 + pairs]]))  # the first one takes longest
 
     @asynccontextmanager
     async def lifespan(app: FastAPI):
-        running = asyncio.create_task(queue.run())
+        queue.start()
         yield
-        running.cancel()
         queue.close()
 
     app = FastAPI(
@@ -96,7 +94,7 @@ def make_app(
 
     @app.get("/health", responses={503: errors[500] | {"description": "A batch takes too long."}})
     async def health() -> dict[str, str]:
-        if queue.began is not None and time.monotonic() - queue.began > arguments.timeout:
+        if queue.is_stuck(arguments.timeout):
             raise HTTPException(503, f"a batch has been computed for more than {arguments.timeout:g} seconds")
         return {"status": "ok"}
 

@@ -37,9 +37,16 @@ class ServeArguments:
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        for name in (
-            *("timeout", "max_request_bytes", "max_texts", "max_length", "queue_size", "batch_size", "batch_tokens"),
-        ):
+        limits = (
+            "timeout",
+            "max_request_bytes",
+            "max_texts",
+            "max_length",
+            "queue_size",
+            "batch_size",
+            "batch_tokens",
+        )
+        for name in limits:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"--{name} is {value}; it must be more than 0.")

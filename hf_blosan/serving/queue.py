@@ -106,8 +106,22 @@ class Queue:
                 raise HTTPException(422, f"text {number} has no tokens; give a text with words")
         return rows
 
+    def start(self) -> None:
+        """Begin to compute what arrives."""
+        self.running = asyncio.create_task(self.run())
+
+    def close(self) -> None:
+        """Compute nothing more."""
+        self.running.cancel()
+        self.tokenizing.shutdown(cancel_futures=True)
+        self.computing.shutdown(cancel_futures=True)
+
+    def is_stuck(self, seconds: float) -> bool:
+        """Whether a batch takes longer than that, or no more are computed."""
+        return self.running.done() or self.began is not None and time.monotonic() - self.began > seconds
+
     async def run(self) -> None:
-        """Compute what arrives until this is cancelled."""
+        """Compute batch after batch."""
         while True:
             await self.arrived.wait()
             if batch := self.take():
@@ -158,8 +172,3 @@ class Queue:
         self.metrics.tokens.inc(tokens)
         self.metrics.padding.inc(len(batch) * max(row.length for row in batch) - tokens)
         self.seconds_per_text += 0.1 * (seconds / len(batch) - self.seconds_per_text)
-
-    def close(self) -> None:
-        """End the threads."""
-        self.tokenizing.shutdown(cancel_futures=True)
-        self.computing.shutdown(cancel_futures=True)

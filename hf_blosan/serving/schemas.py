@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, create_model, model_validator
+from pydantic_core import PydanticCustomError
 
 from ..inference.saved import probabilities_of
 
@@ -27,6 +28,16 @@ class Body(BaseModel):
     """JSON without unknown names."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_names(cls, value: Any) -> Any:
+        """Stops at the first unknown name: pydantic would tell of each of a hundred thousand."""
+        unknown = next((name for name in value if name not in cls.model_fields), None) if type(value) is dict else None
+        if unknown is not None:
+            shown = ascii(unknown)[1:-1][:80]  # of any characters and length
+            raise PydanticCustomError("unknown_name", "the name {name} is unknown here; leave it out", {"name": shown})
+        return value
 
 
 class Pair(Body):
@@ -109,7 +120,9 @@ class Embedding:
 def request_model(task: Classification | Embedding, *, pairs: bool, max_texts: int) -> type[Body]:
     """The model of a request; ``max_texts`` is for its description, and is not checked."""
     one = Pair if pairs else Text
-    several = Annotated[list[one], Field(min_length=1, json_schema_extra={"maxItems": max_texts})]
+    # Without fail_fast, a megabyte of numbers in place of texts becomes half a million messages.
+    length = Field(min_length=1, fail_fast=True, json_schema_extra={"maxItems": max_texts})
+    several = Annotated[list[one], length]
     return create_model("Request", __base__=Body, inputs=(one | several, ...), **task.fields)
 
 
@@ -122,14 +135,14 @@ def texts_of(inputs: Any) -> list[tuple[str, ...]]:
 def mistake(errors: Sequence[Any], *, pairs: bool) -> str:
     """What is wrong with a request, from pydantic's errors, in one sentence."""
     error = errors[0]
-    where, kind = [str(part) for part in error["loc"][1:]], error["type"]
+    where, kind = error["loc"][1:], error["type"]
     if kind == "json_invalid":
-        return f"the request is no JSON ({error['ctx']['error']} at character {where[0]}); correct it"
+        return f"the request is not valid JSON ({error['ctx']['error']} at character {where[0]}); correct it"
+    if kind == "unknown_name":
+        return error["msg"]
     if not where:
-        return "the request is no JSON object with the header Content-Type: application/json; send one"
+        return "the request is not a JSON object with the header Content-Type: application/json; send one"
     if where[0] == "inputs":
         one = PAIR if pairs else TEXT
         return f"inputs must be {one} or a list of {'these' if pairs else 'texts'}, in Unicode; correct it"
-    if kind == "extra_forbidden":
-        return f"{'.'.join(where)} is unknown here; leave it out"
-    return f"{'.'.join(where)}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return f"{'.'.join(map(str, where))}: {error['msg'][0].lower()}{error['msg'][1:]}"
