@@ -54,6 +54,9 @@ class Guard:
 
         try:
             await self.answer(scope, receive, count_and_send)
+        except Exception:
+            status = "500"
+            raise
         finally:
             self.metrics.requests.labels(status).inc()
             self.metrics.seconds.observe(time.monotonic() - began)
