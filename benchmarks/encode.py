@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_blosan.auto import FAMILIES
 from hf_blosan.data import load_task
@@ -118,17 +118,22 @@ def texts_and_tokenizer(arguments: argparse.Namespace) -> tuple[list[list[str]],
     return [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)], tokenizer
 
 
+def random_model(model_type: str, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
+    """An encoder of the default size with random weights and word vectors."""
+    torch.manual_seed(seed)
+    fields = {"vocab_size": len(tokenizer), "num_fixed_embeddings": num_fixed_words(tokenizer)}
+    config = AutoConfig.for_model(model_type, embedding_trainable="train_words", **fields)
+    model = AutoModel.from_config(config)
+    model.load_word_vectors(torch.rand(len(tokenizer), config.embedding_size) - 0.5)
+    return model
+
+
 def make_systems(arguments: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> dict[str, System]:
     """All systems by name; encoders of this package are saved and loaded, as users get them."""
     systems = {}
     for model_type in arguments.models:
-        torch.manual_seed(arguments.seed)
-        fields = {"vocab_size": len(tokenizer), "num_fixed_embeddings": num_fixed_words(tokenizer)}
-        config = AutoConfig.for_model(model_type, embedding_trainable="train_words", **fields)
-        model = AutoModel.from_config(config)
         with tempfile.TemporaryDirectory() as folder:
-            model.load_word_vectors(torch.rand(len(tokenizer), config.embedding_size) - 0.5)
-            model.save_pretrained(folder)
+            random_model(model_type, tokenizer, arguments.seed).save_pretrained(folder)
             for form in arguments.forms:
                 make, options = FORMS[FORM_NAMES[form]]
                 loaded = make(Path(folder), AutoModel, **options)

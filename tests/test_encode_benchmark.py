@@ -1,26 +1,34 @@
-"""The benchmarks from texts to vectors and of training steps: what they record and refuse, never how fast they are."""
+"""The benchmarks of encoding, training steps and the server: what they record and refuse, never how fast they are."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 from transformers import BertConfig, BertModel
 
-from benchmarks import encode, train_step
+from benchmarks import encode, serving, train_step
 from benchmarks.encode import STAGES
 from hf_blosan.tokenization import build_tokenizer
 
 QUICK = ["--task", "demo", "--repeats", "1", "--threads", "1"]
 
 
+@pytest.fixture
+def peer(tmp_path):
+    """The folder of a small model to compare with."""
+    folder = tmp_path / "peer"
+    tokenizer = build_tokenizer(["a b c"])
+    tokenizer.save_pretrained(folder)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.mark.slow  # builds int8 models
 @pytest.mark.filterwarnings("ignore:.*quantize_dynamic", "ignore:torch.ao.quantization is deprecated")
-def test_from_texts_to_vectors(tmp_path):
-    tokenizer = build_tokenizer(["a b c"])
-    tokenizer.save_pretrained(tmp_path / "peer")
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "peer")
+def test_from_texts_to_vectors(tmp_path, peer):
     path = tmp_path / "encode.json"
-    options = ["--models", "disan", "--sentences", "40", "--batch_size", "16", "--peer", str(tmp_path / "peer")]
+    options = ["--models", "disan", "--sentences", "40", "--batch_size", "16", "--peer", peer]
     assert encode.main([*QUICK, *options, "--output", str(path)]) == 0
     *rows, peer = json.loads(path.read_text())["rows"]
     assert [row["system"] for row in rows] == ["disan float32", "disan int8"]
@@ -40,6 +48,21 @@ def test_training_steps(tmp_path):
     assert other["ratio"] > 0 and other["optimizer"] == "adam" and "| wordbag |" in path.with_suffix(".md").read_text()
 
 
+@pytest.mark.slow  # two servers under load
+@pytest.mark.skipif(not find_spec("locust"), reason="needs locust; pip install hf_blosan[benchmark]")
+def test_the_server_under_load(tmp_path, peer):
+    path = tmp_path / "serving.json"
+    options = ["--clients", "1,4", "--seconds", "2", "--soak_seconds", "4", "--soak_clients", "2", "--peer", peer]
+    assert serving.main([*QUICK, *options, "--output", str(path)]) == 0
+    report = json.loads(path.read_text())
+    identity = [(row["system"], row["clients"]) for row in report["rows"]]
+    assert identity == [("disan", 1), ("peer", 1), ("disan", 4), ("peer", 4)]
+    for row in (*report["rows"], report["soak"]):
+        assert row["requests_per_second"] > 0 == row["failures"] and 0 < row["p50_ms"] <= row["p99_ms"]
+    assert all(row["mean_batch"] == 1 for row in report["rows"][:2])
+    assert min(report["soak"]["memory_mib"]) > 50 and "| peer | 4 |" in path.with_suffix(".md").read_text()
+
+
 @pytest.mark.parametrize(
     ("command", "options", "message"),
     [
@@ -49,6 +72,8 @@ def test_training_steps(tmp_path):
         (encode, ("--forms", "int4"), "there is no such choice"),
         (train_step, ("--models", "bert"), "there is no such choice"),
         (train_step, ("--steps", "0"), "at least 1"),
+        (serving, ("--clients", "8,many"), "give numbers from 1 on"),
+        (serving, ("--peer", "nowhere"), "there is no saved model"),
     ],
 )
 def test_bad_options_get_one_sentence(command, options, message, tmp_path, capsys):

@@ -15,6 +15,7 @@ from ..analysis.arguments import DemoArguments, ExplainArguments
 from ..errors import InputError
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..options import Parser, add_options, read_options
+from ..serving.arguments import ServeArguments
 from ..training.arguments import EvaluateArguments, RunArguments
 from ..version import __version__
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
@@ -55,6 +56,11 @@ COMMANDS = {
         "what a model looks at in a sentence or a pair", ExplainArguments, "hf_blosan.analysis.command:explain_text"
     ),
     "demo": Command("a web page to try one model or two", DemoArguments, "hf_blosan.analysis.page:demo"),
+    "serve": Command(
+        "answer requests by HTTP, in the JSON of the Hub's inference API",
+        ServeArguments,
+        "hf_blosan.serving.command:serve",
+    ),
     "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.cli.adapters:export"),
     "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.cli.adapters:card"),
     "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.cli.adapters:push"),

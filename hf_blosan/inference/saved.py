@@ -77,13 +77,20 @@ def file_state(path: Path) -> tuple[int, int]:
     return state.st_size, state.st_mtime_ns
 
 
-def probabilities_of(config: Any, logits: np.ndarray) -> np.ndarray | None:
+def probabilities_of(config: Any, logits: np.ndarray, function_to_apply: str | None = None) -> np.ndarray | None:
     """Of the labels, (rows, labels), from logits of that shape, as in transformers' text-classification pipeline.
 
     ``None`` for a regression, whose logits are scores.
+
+    Args:
+        config: of the model.
+        logits: (rows, labels).
+        function_to_apply: ``"sigmoid"``, ``"softmax"`` or ``"none"``, in place of the one that suits the model.
     """
-    if config.problem_type == "regression":
+    if function_to_apply is None:
+        several = config.problem_type == "multi_label_classification" or config.num_labels == 1
+        function_to_apply = "none" if config.problem_type == "regression" else "sigmoid" if several else "softmax"
+    if function_to_apply == "none":
         return None
-    several = config.problem_type == "multi_label_classification" or config.num_labels == 1
     logits = torch.from_numpy(logits)
-    return (logits.sigmoid() if several else logits.softmax(-1)).numpy()
+    return (logits.sigmoid() if function_to_apply == "sigmoid" else logits.softmax(-1)).numpy()

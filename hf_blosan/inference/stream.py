@@ -105,30 +105,38 @@ class Batches:
         self.collate = PaddingCollator(tokenizer)
         self.truncated = self.longest = 0
 
-    @torch.inference_mode()
     def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:
         """(rows, ...) in float32, in the order of the texts."""
         rows = self.tokenize(texts)
         lengths = [len(row["input_ids"]) for row in rows]
         # Longest rows first, so that running out of memory shows in the first batch.
         order = sorted(range(len(rows)), key=lambda row: -lengths[row])
-        parts = []
-        for start in range(0, len(order), self.size):
-            batch = self.collate([rows[row] for row in order[start : start + self.size]])
-            parts.append(self.take(self.model(**batch.to(self.model.device))).float().cpu())
-        by_length = torch.cat(parts).numpy()
+        starts = range(0, len(order), self.size)
+        by_length = np.concatenate([self.forward([rows[i] for i in order[at : at + self.size]]) for at in starts])
         result = np.empty_like(by_length)
         result[order] = by_length
         return result
 
+    @torch.inference_mode()
+    def forward(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
+        """(rows, ...) in float32, of one batch of token ids."""
+        batch = self.collate(rows)
+        return self.take(self.model(**batch.to(self.model.device))).float().cpu().numpy()
+
     def tokenize(self, texts: list[tuple[str, ...]]) -> list[dict[str, list[int]]]:
         """Rows of token ids; counts those that are truncated."""
-        columns = [list(column) for column in zip(*texts, strict=True)]
-        encoding = self.tokenizer(*columns, verbose=False)
-        too_long = [len(ids) for ids in encoding["input_ids"] if len(ids) > self.limit]
+        rows = self.rows(texts)
+        too_long = [len(row["input_ids"]) for row in rows if len(row["input_ids"]) > self.limit]
         if too_long:
             self.truncated, self.longest = self.truncated + len(too_long), max(self.longest, *too_long)
-            encoding = self.tokenizer(*columns, truncation=True, max_length=self.limit, verbose=False)
+            rows = self.rows(texts, truncate=True)
+        return rows
+
+    def rows(self, texts: list[tuple[str, ...]], *, truncate: bool = False) -> list[dict[str, list[int]]]:
+        """Rows of token ids, of any length or cut to the limit."""
+        columns = [list(column) for column in zip(*texts, strict=True)]
+        options = {"truncation": True, "max_length": self.limit} if truncate else {}
+        encoding = self.tokenizer(*columns, verbose=False, **options)
         return [dict(zip(encoding, row, strict=True)) for row in zip(*encoding.values(), strict=True)]
 
     def report(self) -> None:

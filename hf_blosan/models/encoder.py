@@ -27,7 +27,7 @@ class SentenceEncoderOutput(ModelOutput):
             directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
             included, so that gradients with respect to them exist; so it is from gates and pooler_attentions.
         gates: gate values, in the same form.
-        pooler_attentions: weights of the tokens in the sentence vector, (B, N, hidden_size); additive pooling: (B, N, 1).
+        pooler_attentions: weights of the tokens in the vector, (B, N, hidden_size); additive pooling: (B, N, 1).
     """
 
     last_hidden_state: Tensor | None = None

@@ -1,0 +1,51 @@
+"""The server around a model of sentence-transformers: `python -m benchmarks.serving_peer FOLDER --port PORT`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from types import SimpleNamespace
+
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
+
+from hf_blosan.inference.saved import load
+from hf_blosan.serving.arguments import ServeArguments
+from hf_blosan.serving.command import run
+
+from .command import exit_code
+from .encode import mean_pooled
+
+
+class MeanPooled(nn.Module):
+    """An encoder whose sentence vectors are the means of its tokens, where the server looks for them."""
+
+    def __init__(self, model: PreTrainedModel):
+        super().__init__()
+        self.model, self.device = model, model.device
+
+    def forward(self, attention_mask: Tensor, **inputs: Tensor) -> SimpleNamespace:
+        output = self.model(attention_mask=attention_mask, **inputs)
+        return SimpleNamespace(pooler_output=mean_pooled(output, attention_mask))
+
+
+def serve(argv: list[str] | None = None) -> None:
+    """Serve the model.
+
+    Raises:
+        InputError: there is no model, or the port cannot be used.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving_peer", description=__doc__)
+    parser.add_argument("model", help="folder of the model")
+    parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0 is any free one")
+    arguments = ServeArguments(**vars(parser.parse_args(argv)))
+
+    def load_model():
+        model, tokenizer = load(arguments.model, AutoModel, cpu=True)
+        return MeanPooled(model), tokenizer
+
+    run(arguments, load_model)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(serve, None))

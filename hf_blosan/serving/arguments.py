@@ -1,0 +1,60 @@
+"""Options of ``hf-blosan serve``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import InputError
+from ..inference.arguments import MODEL, BenchArguments
+from ..options import option, positional, same_as
+
+TOKEN_VARIABLE = "HF_BLOSAN_TOKEN"
+
+
+@dataclass
+class ServeArguments:
+    """Options of ``hf-blosan serve``."""
+
+    model: str = positional(MODEL)
+    task: Literal["text-classification", "feature-extraction"] | None = option(
+        "Answer with labels or scores, or with sentence vectors. Default: labels or scores if the model has a head."
+    )
+    host: str = option("Address to listen on; 0.0.0.0 is every address of this machine.", "127.0.0.1", group="server")
+    port: int = option("Port to listen on; 0 is any free one.", 8000)
+    token_file: str | None = option(
+        "File with a token, which every request but GET /health must have as `Authorization: Bearer TOKEN`. Default: "
+        f"the environment variable {TOKEN_VARIABLE} if it is set, otherwise no token is needed."
+    )
+    timeout: float = option("Seconds for sending a request, and again for answering it.", 30.0, group="limits")
+    max_request_bytes: int = option("Size of a request.", 1_000_000)
+    max_texts: int = option("Texts, or pairs, of a request.", 256)
+    max_length: int | None = option("Tokens of a text, or a pair. Default: the tokenizer's limit.")
+    queue_size: int = option("Texts that are accepted and not yet answered; more are refused with status 429.", 1024)
+    batch_size: int = option("Texts in a batch.", 64, group="computation")
+    batch_tokens: int = option("Tokens in a batch, padding included.", 16384)
+    cpu: bool = same_as(BenchArguments, "cpu")
+    trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
+
+    def __post_init__(self) -> None:
+        limits = (
+            "timeout",
+            "max_request_bytes",
+            "max_texts",
+            "max_length",
+            "queue_size",
+            "batch_size",
+            "batch_tokens",
+        )
+        for name in limits:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"--{name} is {value}; it must be more than 0.")
+        if not 0 <= self.port < 65536:
+            raise InputError(f"--port is {self.port}; it must be from 0 to 65535.")
+        if self.queue_size < self.max_texts:
+            raise InputError(f"--queue_size is {self.queue_size}; it must be at least --max_texts, {self.max_texts}.")
+        if self.max_length is not None and self.max_length > self.batch_tokens:
+            raise InputError(
+                f"--max_length is {self.max_length}; it must be at most --batch_tokens, {self.batch_tokens}."
+            )

@@ -1,0 +1,110 @@
+"""``hf-blosan serve``."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import math
+import os
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import InputError
+from ..inference.saved import load
+from .arguments import TOKEN_VARIABLE, ServeArguments
+
+logger = logging.getLogger(__name__)
+
+AUTO_CLASSES = {"text-classification": AutoModelForSequenceClassification, "feature-extraction": AutoModel, None: None}
+
+
+def serve(arguments: ServeArguments) -> int:
+    """Serve a model until the process is interrupted or terminated; return the exit status.
+
+    What has been accepted is answered first. Then the signal has its usual effect: the status is 130 after Ctrl-C, and
+    143 after SIGTERM.
+
+    Raises:
+        InputError: the model, the token or the address cannot be used, or a package is missing.
+    """
+    options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
+    return run(arguments, lambda: load(arguments.model, AUTO_CLASSES[arguments.task], **options))
+
+
+def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]) -> int:
+    """Serve the model and the tokenizer that a function returns, as :func:`serve`."""
+    try:
+        import uvicorn
+
+        from .app import make_app
+    except ImportError as error:
+        raise InputError(f"the server needs more packages ({error}); pip install hf_blosan[serve]") from error
+    token = read_token(arguments.token_file)
+    if token is None and not is_loopback(arguments.host):
+        logger.warning(
+            "everybody who can reach %s can use this server; --token_file makes requests need a token", arguments.host
+        )
+    with bound_socket(arguments.host, arguments.port) as listener:
+        app = make_app(*load_model(), arguments, token=token)
+        config = uvicorn.Config(
+            app,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            # A request has the time for being sent, and again for being answered.
+            timeout_graceful_shutdown=math.ceil(2 * arguments.timeout) + 1,
+        )
+        listener.listen(config.backlog)
+        host, port = listener.getsockname()[:2]
+        print(f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)", flush=True)
+        uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+def read_token(path: str | None) -> str | None:
+    """The token in a file, or in the environment.
+
+    Raises:
+        InputError: the file cannot be read, or the token has characters that a header cannot have.
+    """
+    place, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+    if path is not None:
+        try:
+            place, token = path, Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"--token_file {path} cannot be read ({error}); give a text file") from error
+    if token is not None and not re.fullmatch(r"[!-~]+", token := token.strip()):
+        raise InputError(f"the token in {place} is empty or has spaces or special characters; give another one")
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that has the address, and will listen when the server has started.
+
+    Raises:
+        InputError: it cannot have it.
+    """
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it, answers wait 40 ms for acknowledgements.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InputError(f"{host}:{port} cannot be listened on ({error}); give another --host or --port") from error
+    return listener

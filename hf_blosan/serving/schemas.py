@@ -1,0 +1,148 @@
+"""Requests and answers of the Hub's inference API, as pydantic models, and their mistakes in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, create_model, model_validator
+from pydantic_core import PydanticCustomError
+
+from ..inference.saved import probabilities_of
+
+TEXT, PAIR = "a text", '{"text": ..., "text_pair": ...}'
+
+
+def check_unicode(text: str) -> str:
+    """Raises UnicodeEncodeError for halves of characters (``\\ud800``), which JSON can have and UTF-8 cannot."""
+    text.encode()
+    return text
+
+
+Text = Annotated[str, AfterValidator(check_unicode)]
+
+
+class Body(BaseModel):
+    """JSON without unknown names."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_names(cls, value: Any) -> Any:
+        """Stops at the first unknown name: pydantic would tell of each of a hundred thousand."""
+        unknown = next((name for name in value if name not in cls.model_fields), None) if type(value) is dict else None
+        if unknown is not None:
+            shown = ascii(unknown)[1:-1][:80]  # of any characters and length
+            raise PydanticCustomError("unknown_name", "the name {name} is unknown here; leave it out", {"name": shown})
+        return value
+
+
+class Pair(Body):
+    """Two texts that the model compares."""
+
+    text: Text
+    text_pair: Text
+
+
+class ClassificationParameters(Body):
+    """Options of a text classification."""
+
+    top_k: Annotated[StrictInt, Field(ge=1)] | None = Field(None, description="Only the labels of the highest scores.")
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = Field(
+        None, description="From logits to scores. Default: what suits the model."
+    )
+    truncate: StrictBool | None = Field(None, description="Shorten texts that are too long.")
+
+
+class Label(BaseModel):
+    """A label, and its probability; of a regression, the score."""
+
+    label: str
+    score: float
+
+
+class Error(BaseModel):
+    """Why there is no answer."""
+
+    error: str
+
+
+class Classification:
+    """Labels with probabilities, or scores: ``[[{"label": ..., "score": ...}, ...], ...]``, one list for each text."""
+
+    name = "text-classification"
+    answer = list[list[Label]]
+    fields = {"parameters": (ClassificationParameters | None, None)}
+
+    def __init__(self, config: Any):
+        self.config = config
+        self.labels = [config.id2label[i] for i in range(config.num_labels)]
+
+    def truncates(self, body: Any) -> bool:
+        return bool(body.parameters and body.parameters.truncate)
+
+    def encode(self, body: Any, logits: np.ndarray) -> bytes:
+        """The answer as JSON, from logits (texts, labels)."""
+        parameters = body.parameters or ClassificationParameters()
+        scores = probabilities_of(self.config, logits, parameters.function_to_apply)
+        scores = logits if scores is None else scores
+        best = (-scores).argsort(axis=1, kind="stable")[:, : parameters.top_k]
+        answers = [
+            [{"label": self.labels[i], "score": float(row[i])} for i in order]
+            for row, order in zip(scores, best, strict=True)
+        ]
+        return orjson.dumps(answers)
+
+
+class Embedding:
+    """Sentence vectors: ``[[0.1, ...], ...]``, one for each text."""
+
+    name = "feature-extraction"
+    answer = list[list[float]]
+    fields = {
+        "normalize": (StrictBool | None, Field(None, description="Scale vectors to length 1.")),
+        "truncate": (StrictBool | None, Field(None, description="Shorten texts that are too long.")),
+    }
+
+    def truncates(self, body: Any) -> bool:
+        return bool(body.truncate)
+
+    def encode(self, body: Any, vectors: np.ndarray) -> bytes:
+        """The answer as JSON, from vectors (texts, width)."""
+        if body.normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return orjson.dumps(vectors, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def request_model(task: Classification | Embedding, *, pairs: bool, max_texts: int) -> type[Body]:
+    """The model of a request; ``max_texts`` is for its description, and is not checked."""
+    one = Pair if pairs else Text
+    # Without fail_fast, a megabyte of numbers in place of texts becomes half a million messages.
+    length = Field(min_length=1, fail_fast=True, json_schema_extra={"maxItems": max_texts})
+    several = Annotated[list[one], length]
+    return create_model("Request", __base__=Body, inputs=(one | several, ...), **task.fields)
+
+
+def texts_of(inputs: Any) -> list[tuple[str, ...]]:
+    """The texts of a request, one tuple for each text or pair."""
+    several = inputs if isinstance(inputs, list) else [inputs]
+    return [(one,) if isinstance(one, str) else (one.text, one.text_pair) for one in several]
+
+
+def mistake(errors: Sequence[Any], *, pairs: bool) -> str:
+    """What is wrong with a request, from pydantic's errors, in one sentence."""
+    error = errors[0]
+    where, kind = error["loc"][1:], error["type"]
+    if kind == "json_invalid":
+        return f"the request is not valid JSON ({error['ctx']['error']} at character {where[0]}); correct it"
+    if kind == "unknown_name":
+        return error["msg"]
+    if not where:
+        return "the request is not a JSON object with the header Content-Type: application/json; send one"
+    if where[0] == "inputs":
+        one = PAIR if pairs else TEXT
+        return f"inputs must be {one} or a list of {'these' if pairs else 'texts'}, in Unicode; correct it"
+    return f"{'.'.join(map(str, where))}: {error['msg'][0].lower()}{error['msg'][1:]}"
