@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+, := ,
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
@@ -52,13 +53,16 @@ test-min test-max: $(VENV)/.compiled
 	build/$@/bin/python -m pip install --quiet --constraint build/$@/versions.txt "$$(echo dist/*.whl)[test]"
 	HF_HUB_OFFLINE=1 build/$@/bin/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-# The kernels' tests, with C++ that reports every access outside an allocation and all undefined behaviour.
-SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+# The kernels' tests, with C++ that reports every access outside an allocation, all undefined behaviour, and then races.
+SANITIZE = CXXFLAGS="-fno-omit-frame-pointer -g $(1)" $(BIN)/python setup.py --quiet build --build-lib build/sanitized
+TEST_SANITIZED = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -p no:cacheprovider \
+	-o pythonpath="build/sanitized ." -m "not slow" tests/kernels
 test-sanitize: $(VENV)/.installed
-	CXXFLAGS="$(SANITIZED)" $(BIN)/python setup.py --quiet build --build-lib build/sanitized
+	$(call SANITIZE,-fsanitize=address$(,)undefined -fno-sanitize-recover=undefined)
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 HF_HUB_OFFLINE=1 \
-		$(BIN)/python -m pytest -n 2 -p no:cacheprovider -o pythonpath="build/sanitized ." -m "not slow" tests/kernels
+		ASAN_OPTIONS=detect_leaks=0:handle_segv=0 UBSAN_OPTIONS=print_stacktrace=1 $(TEST_SANITIZED)
+	$(call SANITIZE,-fsanitize=thread -DHF_BLOSAN_OWN_THREADS)
+	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS=halt_on_error=1:handle_segv=0 $(TEST_SANITIZED)
 
 # Ten minutes for each target; FUZZ="--minutes 1 tables" for less.
 fuzz: $(VENV)/.compiled
