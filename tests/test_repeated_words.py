@@ -54,8 +54,8 @@ def test_the_same_vectors(encoder, implementation, hooked):
         real = inputs.get("attention_mask", inputs["input_ids"]).bool()
         torch.testing.assert_close(found.last_hidden_state[real], expected.last_hidden_state[real], **EXACT)
     if hooked:
-        words = len(batch["input_ids"].unique())
-        assert words < 10 and seen == [85, 85 if implementation == "eager" else words] * 3
+        words = len(batch["input_ids"].unique()) + 1  # padding
+        assert words <= 10 and seen == [85, 85 if implementation == "eager" else words] * 3
 
 
 @every_encoder
@@ -84,7 +84,7 @@ def test_where_words_are_not_shared():
         model.train()(ids)
         assert seen == [44, 44, 44, 44, 8, 44, 44]
         expected = model.eval()(ids)
-        assert seen.pop() < 10
+        assert seen.pop() <= 10  # nine words and padding
         vmapped = torch.vmap(lambda rows: model(rows).pooler_output)(ids[:, None])
     torch.testing.assert_close(vmapped[:, 0], expected.pooler_output, **EXACT)
 

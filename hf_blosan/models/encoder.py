@@ -84,14 +84,15 @@ class ContextFusion(Layer):
             raise ValueError(
                 "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
             )
-        hidden_BNE = hidden_BNE if places_BN is not None else zero_padding(hidden_BNE, mask_BN)
+        # Among distinct words, padding is one more, of zeros.
+        words = {} if places_BN is None else {"places_BN": torch.where(mask_BN, places_BN, hidden_BNE.shape[1])}
+        hidden_BNE = nn.functional.pad(hidden_BNE, (0, 0, 0, 1)) if words else zero_padding(hidden_BNE, mask_BN)
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))
         if self.input_layer is not None:
             hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
-        words = {} if places_BN is None else {"places_BN": places_BN}
         for layer in self.layers:
             hidden_BNE, maps = layer(hidden_BNE, *options, **words)
             words = {}

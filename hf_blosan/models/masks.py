@@ -66,8 +66,7 @@ def can_look_at(x: Tensor) -> bool:
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
     """x (B, N, D), 0 where the mask is false, whatever is there."""
-    complete = mask is None or (can_look_at(mask) and bool(mask.all()))
-    return x if complete else torch.where(mask[..., None].bool(), x, 0.0)
+    return x if mask is None or can_look_at(mask) and mask.all() else torch.where(mask[..., None].bool(), x, 0.0)
 
 
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
