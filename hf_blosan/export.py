@@ -91,7 +91,8 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
             ``token_type_ids``.
 
     Returns:
-        The largest difference between the outputs of the graph and of the model on random sentences.
+        The largest difference between the outputs of the graph and of the model on random sentences, as in
+        :func:`largest_difference`.
 
     Raises:
         InputError: the packages of the extra ``export`` are missing.
@@ -125,7 +126,8 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
 
 @torch.no_grad()
 def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> float:
-    """The largest difference between the outputs of a graph in onnxruntime and those of its model.
+    """The largest difference between the outputs of a graph in onnxruntime and those of its model, in units of the
+    largest output of the model where that is more than 1.
 
     Raises:
         RuntimeError: it is too large.
@@ -140,7 +142,8 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
         output = model(**inputs, return_dict=True)
         for name, value in zip(output_names(model), found, strict=True):
             difference = float((torch.from_numpy(value) - output[name]).abs().max())
-            if not difference <= TOLERANCE * max(1.0, float(output[name].abs().max())):
+            difference /= max(1.0, float(output[name].abs().max()))
+            if not difference <= TOLERANCE:
                 raise RuntimeError(f"{name} of the graph differs by {difference} from the model's; please report it")
             largest = max(largest, difference)
     return largest

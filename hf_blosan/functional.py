@@ -14,14 +14,13 @@ What holds for all of them:
 
 import functools
 import inspect
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from .models import attention, attention_mtsa, equations, equations_mtsa, layers_recurrent
 from .models.configuration_biblosan import optimal_block_length
-from .models.equations import IMPLEMENTATIONS, spread_scores
+from .models.equations import IMPLEMENTATIONS, Operator, spread_scores
 from .models.equations_mtsa import SCORE_FUNCTIONS
 from .models.masks import DIRECTIONS, mask_from_heads, order_mask, zero_padding
 
@@ -44,7 +43,7 @@ __all__ = [
 ]
 
 
-def _operator(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _operator(function: Operator) -> Operator:
     """A function of the models with the rules above. Models obey them without it: their tensors have one dtype, and
     ``ContextFusion`` does not read padding."""
     parameters = inspect.signature(function).parameters.values()

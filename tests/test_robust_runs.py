@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from small_data import options, question_rows, read_log, write_splits
 
 from hf_blosan.errors import InputError
-from hf_blosan.training import train
+from hf_blosan.training import checkpoints, train
 from hf_blosan.training.checkpoints import DESCRIPTION
 from hf_blosan.training.output_folder import is_full
 
@@ -54,7 +54,9 @@ def replace_file(checkpoint, name, content):
     """Replace a file and its fingerprint, as somebody would who wants it to be loaded."""
     (checkpoint / name).write_bytes(content)
     description = json.loads((checkpoint / DESCRIPTION).read_text())
+    del description["sha256"]
     description["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    description["sha256"] = checkpoints._digest(description)
     (checkpoint / DESCRIPTION).write_text(json.dumps(description))
 
 
@@ -112,6 +114,12 @@ class TestCheckpoints:
             (run_folder / step / DESCRIPTION).write_text(content)
         with pytest.raises(InputError, match=f"{DESCRIPTION} cannot be read .*; no other is whole: start anew"):
             train(options(run_folder, questions, resume_from_checkpoint=str(run_folder / "step_5"), **AVERAGED))
+
+    def test_changed_progress_is_refused(self, run_folder, questions):
+        path = run_folder / "step_5" / DESCRIPTION
+        path.write_text(path.read_text().replace('"step": 5', '"step": 6'))
+        with pytest.raises(InputError, match=f"{DESCRIPTION} has changed since it was written; resume from .*step_10"):
+            train(options(run_folder, questions, resume_from_checkpoint=str(path.parent), **AVERAGED))
 
     def test_latest_is_the_last_whole_one(self, run_folder, questions, tmp_path):
         resume = {"resume_from_checkpoint": "latest", **AVERAGED}

@@ -1,8 +1,8 @@
 """The best model so far, and checkpoints from which a run resumes exactly.
 
 Everything is written under a temporary name and then renamed, so a killed run leaves no half-written file. A
-checkpoint is whole or refused: ``checkpoint.json`` has size and SHA-256 of each of its files. Nothing in a file is
-executed: accelerate's own are unpickled as tensors and numbers only, all others are JSON and safetensors.
+checkpoint is whole or refused: ``checkpoint.json`` has size and SHA-256 of each of its files, and its own. Nothing in
+a file is executed: accelerate's are unpickled as tensors and numbers only, all others are JSON and safetensors.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def save_checkpoint(
     if accelerator.is_main_process:
         files = {path.name: _fingerprint(path) for path in sorted(temporary.iterdir())}
         description = {"num_processes": accelerator.num_processes, "settings": settings, "progress": asdict(progress)}
-        write_json(temporary / DESCRIPTION, description | {"files": files})
+        description = plain(description | {"files": files})
+        write_json(temporary / DESCRIPTION, description | {"sha256": _digest(description)})
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
     accelerator.wait_for_everyone()
@@ -196,9 +197,11 @@ def _damage(checkpoint: Path) -> str | None:
     """What keeps a checkpoint from being what was written, if anything."""
     try:
         description = _read_description(checkpoint)
-        files, _, _ = (description[name].items() for name in ("files", "settings", "progress"))
+        files, digest = description["files"].items(), description.pop("sha256")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{DESCRIPTION} cannot be read ({first_line(error)})"
+    if digest != _digest(description):
+        return f"{DESCRIPTION} has changed since it was written"
     for name, fingerprint in files:
         path = checkpoint / name
         if not path.is_file():
@@ -210,6 +213,10 @@ def _damage(checkpoint: Path) -> str | None:
 
 def _read_description(checkpoint: Path) -> dict[str, Any]:
     return json.loads((checkpoint / DESCRIPTION).read_text(encoding="utf-8"))
+
+
+def _digest(description: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

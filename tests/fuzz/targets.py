@@ -13,6 +13,7 @@ import datasets
 import numpy as np
 import pyarrow
 import torch
+from accelerate import Accelerator
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -28,6 +29,7 @@ from hf_blosan.families import FAMILIES
 from hf_blosan.inference.saved import load
 from hf_blosan.overrides import parse_config_overrides, read_config
 from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.training.checkpoints import Progress, find_checkpoint, save_checkpoint
 from hf_blosan.word_vectors import read_word_vectors
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -247,6 +249,28 @@ def checkpoints(name, steps):
             assert model(**tokenizer("few words", return_tensors="pt")).pooler_output.shape == (1, 4)
 
 
+@functools.cache
+def training_checkpoint() -> Path:
+    """One of a run; it has everything but weights, which are files like the others."""
+    path, accelerator = Path(tempfile.mkdtemp(prefix="fuzz-")), Accelerator(cpu=True)
+    settings = {"learning_rate": 0.1, "config.directions": ["forward", "backward"]}
+    return save_checkpoint(accelerator, path, "step_5", settings, Progress(step=5, best_metric=0.5))
+
+
+@given(st.sampled_from(["checkpoint.json", "random_states_0.pkl"]), STEPS)
+@example("checkpoint.json", [("replace", 60, b"9")])
+@example("random_states_0.pkl", [("cut", 0, b"")])
+def training_checkpoints(name, steps):
+    with folder() as path:
+        copy = shutil.copytree(training_checkpoint(), path / "step_5")
+        content = (copy / name).read_bytes()
+        damaged = damage(content, steps)
+        (copy / name).write_bytes(damaged)
+        with one_sentence():
+            assert find_checkpoint("latest", path) == find_checkpoint(copy, path) == copy
+            assert damaged == content or name == "checkpoint.json" and json.loads(damaged) == json.loads(content)
+
+
 # --- Arrays of TensorFlow ---------------------------------------------------------------------------------------
 
 
@@ -318,7 +342,16 @@ def array_file(case):
 TARGETS = {
     target.__name__: target
     for target in (
-        *(word_vectors, tables, rows, configurations, configuration_files, overrides, checkpoints),
+        *(
+            word_vectors,
+            tables,
+            rows,
+            configurations,
+            configuration_files,
+            overrides,
+            checkpoints,
+            training_checkpoints,
+        ),
         *(tensorflow_arrays, array_file),
     )
 }
