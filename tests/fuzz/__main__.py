@@ -1,11 +1,13 @@
 """Run targets for some time each; with atheris, cases are chosen by the coverage of the package that they reach."""
 
 import argparse
+import logging
 import subprocess
 import sys
 import time
 from contextlib import nullcontext
 
+from datasets import disable_progress_bars
 from hypothesis import HealthCheck, Phase, settings
 
 CASES_AT_A_TIME = 100
@@ -36,6 +38,8 @@ def main() -> int:
         instrumented = atheris.instrument_imports(include=["hf_blosan"])
     with instrumented:
         from .targets import TARGETS
+    disable_progress_bars()
+    logging.disable(logging.CRITICAL)  # what the libraries say of thousands of damaged files
     names, seconds = options.names or list(TARGETS), 60 * options.minutes
     if unknown := set(names) - set(TARGETS):
         parser.error(f"no target {', '.join(unknown)}; choose from {', '.join(TARGETS)}")
