@@ -414,9 +414,13 @@ def test_leaving_early_ends_the_runs_in_progress(monkeypatch, tmp_path):
     assert processes[60].wait(timeout=20) < 0
 
 
-def test_a_terminated_run_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "_call", lambda argv, log, processes: log.write_text("half") and -15)
+@pytest.mark.parametrize(
+    ("code", "failure"), [(-15, "ended by SIGTERM"), (130, "ended by SIGINT"), (255, "half (log: {log})")]
+)
+def test_a_run_that_is_ended_or_fails(monkeypatch, tmp_path, code, failure):
+    monkeypatch.setattr(runner, "_call", lambda argv, log, processes: log.write_text("half") and code)
     table = TABLES["disan_sst"]
     (run,) = plan(replace(table, rows=table.rows[:1]), [1], None, tmp_path, [])
     list(runner.train_all([run], "disan_sst"))
-    assert run.failure == "ended by SIGTERM" and not list(tmp_path.iterdir())
+    left = list(tmp_path.iterdir())  # the log of one that fails
+    assert run.failure == failure.format(log=left[0] if left else None) and len(left) == (code == 255)

@@ -255,24 +255,34 @@ class TestOutput:
         assert not (tmp_path / "out").exists() and (tmp_path / "file").read_text() == "content"
 
     @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can mount a small disk")
-    @pytest.mark.parametrize("kilobytes", [40, 500, 2000])
-    def test_full_disk(self, tmp_path, questions, kilobytes):
+    @pytest.mark.parametrize(
+        ("option", "kilobytes"), [("output_dir", 40), ("output_dir", 500), ("output_dir", 2000), ("results_file", 4)]
+    )
+    def test_full_disk(self, tmp_path, questions, option, kilobytes):
         disk = tmp_path / "disk"
         disk.mkdir()
         mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", disk], capture_output=True)
         if mount.returncode:
             pytest.skip("this machine does not let root mount a small disk")
         try:
-            sizes = {"config_overrides": "hidden_size=64,embedding_size=64", "checkpointing_steps": "1"}
+            changes = {"config_overrides": "hidden_size=64,embedding_size=64", "checkpointing_steps": "1"}
+            places = {"output_dir": str(disk)}
+            if option == "results_file":
+                places = {"output_dir": str(tmp_path / "out"), "results_file": str(disk / "record.json")}
+                (disk / "other").write_bytes(bytes(1024 * kilobytes))
+            place = places[option]
             with pytest.raises(
-                InputError, match=rf"the disk of --output_dir {disk} is full \(\d+\.\d MiB free\); make room"
+                InputError, match=rf"the disk of --{option} {place} is full \(\d+\.\d MiB free\); make room"
             ):
-                train(options(disk, questions, **sizes))
+                train(options(places.pop("output_dir"), questions, **changes, **places))
         finally:
             subprocess.run(["umount", "--lazy", disk], check=True)
 
     def test_other_errors_are_not_full_disks(self):
-        assert not is_full(OSError(13, "Permission denied")) and not is_full(RuntimeError("size mismatch"))
+        for error in (OSError(13, "Permission denied"), RuntimeError("size mismatch")):
+            assert not is_full(error, free=0)
+        unclear = RuntimeError("PytorchStreamWriter failed writing file data/1: file write failed")
+        assert is_full(unclear, free=2**20) and not is_full(unclear, free=2**30)
 
 
 SLOW_DATA = """

@@ -153,7 +153,7 @@ def _train(run: Run, table: str, keep_models: bool, processes: list[subprocess.P
         model = run.arguments.output_dir if keep_models else str(Path(temporary, "model"))
         arguments = replace(run.arguments, output_dir=model, results_file=str(new_record))
         code = _call(arguments.to_argv(), new_log, processes)
-        if code < 0 or code > 128:
+        if code < 0 or code in (130, 143):  # killed, or stopped in good order
             run.failure = f"ended by {Signals(abs(code) % 128).name}"
         elif code or not new_record.exists():
             os.replace(new_log, log)

@@ -142,6 +142,7 @@ async def wait_for(answer: Any, request: Request, seconds: float) -> np.ndarray 
     finally:
         answer.cancel()
         gone.cancel()
+        await asyncio.wait({answer, gone})  # the room in the queue is free before the client hears of it
 
 
 async def disconnection(request: Request) -> None:

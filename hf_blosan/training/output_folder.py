@@ -17,8 +17,10 @@ from .arguments import RunArguments
 LOCK = ".lock"
 LEFTOVERS = (".saving-*", ".*.tmp")
 FULL = (errno.ENOSPC, errno.EDQUOT)
-# torch and safetensors report a failed write as errors of their own.
-FULL_MESSAGES = ("No space left on device", "PytorchStreamWriter failed writing", "iostream error", "unexpected pos")
+FULL_MESSAGE = "No space left on device"
+# What torch says of any failed write. It is for want of room if there is less than this.
+WRITE_MESSAGES = ("PytorchStreamWriter failed writing", "iostream error", "unexpected pos")
+LITTLE_ROOM = 16 * 2**20
 
 
 @contextmanager
@@ -28,10 +30,12 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
     Raises:
         InputError: a path of the options cannot be written, another run holds the folder, or its disk is full.
     """
-    check_writable("output_dir", arguments.output_dir, folder=True)
+    folder = Path(arguments.output_dir)
+    written = {"output_dir": folder}
+    check_writable("output_dir", folder, folder=True)
     if arguments.results_file:
         check_writable("results_file", arguments.results_file, folder=False)
-    folder = Path(arguments.output_dir)
+        written["results_file"] = Path(arguments.results_file)
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -50,11 +54,12 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
             f"another run is writing to --output_dir {folder}; wait for its end, or give another folder."
         ) from None
     except Exception as error:
-        if not is_full(error):
+        free, option = min((shutil.disk_usage(_existing(path)).free, option) for option, path in written.items())
+        if not is_full(error, free):
             raise
-        free = shutil.disk_usage(folder).free / 2**20
         raise InputError(
-            f"the disk of --output_dir {folder} is full ({free:.1f} MiB free); make room and repeat the command."
+            f"the disk of --{option} {written[option]} is full ({free / 2**20:.1f} MiB free); make room and repeat the "
+            "command."
         ) from error
 
 
@@ -68,19 +73,25 @@ def check_writable(option: str, path: str | Path, *, folder: bool) -> None:
     if os.path.exists(path) and path.is_dir() != folder:
         is_, asked = ("file", "folder") if folder else ("folder", "file")
         raise InputError(f"--{option} {path} is a {is_}; give a {asked}.")
-    place = path if folder else path.parent
-    while not os.path.exists(place):
-        place = place.parent
+    place = _existing(path if folder else path.parent)
     if not place.is_dir():
         raise InputError(f"--{option} {path}: {place} is a file; give another path.")
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(f"--{option} {path}: no permission to write in {place}; give another path.")
 
 
-def is_full(error: BaseException | None) -> bool:
-    """Whether an error says that there is no room on a disk."""
+def _existing(path: Path) -> Path:
+    """The path, or the closest of its parents that exists."""
+    while not os.path.exists(path):
+        path = path.parent
+    return path
+
+
+def is_full(error: BaseException | None, free: int) -> bool:
+    """Whether an error, or one that caused it, says that a disk with so many free bytes has no room."""
+    messages = (FULL_MESSAGE, *WRITE_MESSAGES) if free < LITTLE_ROOM else (FULL_MESSAGE,)
     while error:
-        if isinstance(error, OSError) and error.errno in FULL or any(text in str(error) for text in FULL_MESSAGES):
+        if isinstance(error, OSError) and error.errno in FULL or any(text in str(error) for text in messages):
             return True
         error = error.__cause__ or error.__context__
     return False
