@@ -58,8 +58,8 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
         if not is_full(error, free):
             raise
         raise InputError(
-            f"the disk of --{option} {written[option]} is full ({free / 2**20:.1f} MiB free); make room and repeat the "
-            "command."
+            f"the disk of --{option} {written[option]} is full ({free / 2**20:.1f} MiB free); make room and repeat "
+            "the command."
         ) from error
 
 
