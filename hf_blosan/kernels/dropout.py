@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """``torch.nn.functional.dropout(x, p, training)``, on the CPU in a quarter of its time.
+    """``torch.nn.functional.dropout(x, p, training)``, faster on the CPU.
 
     torch draws a double for each element there, this 16 bits, from the same generator: the probability of keeping an
     element is a multiple of 2^-16, and what is kept is divided by just that.

@@ -119,7 +119,7 @@ def moving_average(model: nn.Module, decay: float) -> AveragedModel:
             torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + t) / (10 + t)))
 
     average = AveragedModel(model, multi_avg_fn=approach)
-    # They follow the model's anyway; a copy of all fixed word vectors at every update costs 5 % of it.
+    # They follow the model's anyway; no need to copy all fixed word vectors at every update.
     for copied, original in zip(average.module.modules(), model.modules(), strict=True):
         copied._buffers.update(original._buffers)
     return average
