@@ -18,7 +18,8 @@ import torch
 import hf_blosan
 from hf_blosan.errors import InputError
 from hf_blosan.kernels import instruction_set
-from hf_blosan.training.reporting import git_commit
+from hf_blosan.training.files import write_json, write_text
+from hf_blosan.training.reporting import command_line, git_commit
 
 from .shapes import SELECTIONS
 
@@ -121,6 +122,25 @@ def surroundings(gpu: bool = False, commit: str | None = None, packages: Iterabl
         "commit": commit or git_commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
+
+
+def cpu_header(
+    program: str, arguments: Namespace, argv: list[str], options: Iterable[str] = (), packages: Iterable[str] = ()
+) -> dict[str, Any]:
+    """What the figures of a program on the CPU depend on: threads, seed, these options, the machine; its command."""
+    return {
+        **surroundings(commit=arguments.commit, packages=packages),
+        **{"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": arguments.seed},
+        **{name: getattr(arguments, name) for name in options},
+        "command": command_line(["-m", program, *argv]),
+    }
+
+
+def write_report(path: Path, report: dict[str, Any], markdown: str) -> None:
+    """Write a report as JSON, and beside it what it looks like, which is printed too."""
+    write_json(path, report)
+    write_text(path.with_suffix(".md"), markdown)
+    print(markdown)
 
 
 def cpu_model() -> str:

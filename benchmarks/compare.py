@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_blosan.errors import InputError
-from hf_blosan.training.files import write_json
+from hf_blosan.training.files import write_json, write_text
 from hf_blosan.training.reporting import command_line
 
 from .command import check_positive, choose, exit_code, parse_shapes, surroundings, surroundings_lines
@@ -197,7 +197,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
             seconds[shape] += time.monotonic() - begin
         report = make_report(head, found)
         write_json(arguments.output, report)
-        arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
+        write_text(arguments.output.with_suffix(".md"), markdown(report))
         print(f"round {turn} of {len(left)} shapes is in {arguments.output}", file=sys.stderr)
     print(*verdict_lines(report), sep="\n")
     return report

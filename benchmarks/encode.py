@@ -24,11 +24,9 @@ from hf_blosan.data import load_task
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import get_task
 from hf_blosan.tokenization import build_tokenizer, num_fixed_words
-from hf_blosan.training.files import write_json
 from hf_blosan.training.preparation import texts_of
-from hf_blosan.training.reporting import command_line
 
-from .command import check_positive, choose, exit_code, surroundings, surroundings_lines
+from .command import check_positive, choose, cpu_header, exit_code, surroundings_lines, write_report
 from .int8 import FORMS
 from .measure import times
 
@@ -212,14 +210,9 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     argv = sys.argv[1:] if argv is None else argv
     arguments = parse(argv)
     torch.set_num_threads(arguments.threads)
-    header = surroundings(commit=arguments.commit)
-    header |= {"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": arguments.seed}
-    header |= {name: getattr(arguments, name) for name in ("task", "sentences", "batch_size", "repeats")}
-    header["command"] = command_line(["-m", "benchmarks.encode", *argv])
-    report = {"header": header, "rows": measured(arguments)}
-    write_json(arguments.output, report)
-    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-    print(markdown(report))
+    head = cpu_header("benchmarks.encode", arguments, argv, ("task", "sentences", "batch_size", "repeats"))
+    report = {"header": head, "rows": measured(arguments)}
+    write_report(arguments.output, report, markdown(report))
     return report
 
 

@@ -23,11 +23,9 @@ from hf_blosan.errors import InputError
 from hf_blosan.metrics import task_metrics
 from hf_blosan.training import RunArguments
 from hf_blosan.training.evaluation import Evaluator
-from hf_blosan.training.files import write_json
 from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
-from hf_blosan.training.reporting import command_line
 
-from .command import check_positive, exit_code, surroundings, surroundings_lines
+from .command import check_positive, cpu_header, exit_code, surroundings_lines, write_report
 from .measure import times
 
 TIMED_BATCHES = 5
@@ -143,6 +141,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
     parser.add_argument("--repeats", type=int, default=5, help="samples of each time; default: 5")
     parser.add_argument("--commit", help="to record where git cannot tell it")
+    parser.set_defaults(seed=RunArguments.seed)
     arguments = parser.parse_args(argv)
     check_positive(arguments, "threads", "repeats")
     return arguments
@@ -173,13 +172,9 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     arguments = parse(argv)
     models = runs(arguments.run)
     torch.set_num_threads(arguments.threads)
-    header = surroundings(commit=arguments.commit)
-    header |= {"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": RunArguments.seed}
-    header["command"] = command_line(["-m", "benchmarks.int8", *argv])
-    report = {"header": header, "rows": [row for task, folder in models for row in measured(task, folder, arguments)]}
-    write_json(arguments.output, report)
-    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-    print(markdown(report))
+    head = cpu_header("benchmarks.int8", arguments, argv)
+    report = {"header": head, "rows": [row for task, folder in models for row in measured(task, folder, arguments)]}
+    write_report(arguments.output, report, markdown(report))
     return report
 
 

@@ -16,10 +16,8 @@ from transformers import AutoConfig, AutoModel
 
 from hf_blosan.auto import FAMILIES
 from hf_blosan.export import OPSET, export_onnx, input_names, random_inputs
-from hf_blosan.training.files import write_json
-from hf_blosan.training.reporting import command_line
 
-from .command import check_positive, choose, exit_code, parse_shapes, surroundings, surroundings_lines
+from .command import check_positive, choose, cpu_header, exit_code, parse_shapes, surroundings_lines, write_report
 from .measure import times
 
 SHAPES = "1x16,64x16,8x64,4x256"
@@ -103,13 +101,9 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     arguments = parse(argv)
     models, shapes = choose("--models", arguments.models, FAMILIES), parse_shapes(arguments.shapes)
     torch.set_num_threads(arguments.threads)
-    header = surroundings(commit=arguments.commit)
-    header |= {"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": arguments.seed}
-    header |= {"repeats": arguments.repeats, "command": command_line(["-m", "benchmarks.onnx", *argv])}
-    report = {"header": header, "rows": [row for model in models for row in measured(model, shapes, arguments)]}
-    write_json(arguments.output, report)
-    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-    print(markdown(report))
+    head = cpu_header("benchmarks.onnx", arguments, argv, ("repeats",))
+    report = {"header": head, "rows": [row for model in models for row in measured(model, shapes, arguments)]}
+    write_report(arguments.output, report, markdown(report))
     return report
 
 

@@ -21,10 +21,9 @@ import torch
 from transformers.utils import logging
 
 from hf_blosan.tasks import TASKS
-from hf_blosan.training.files import plain, write_json, write_text
-from hf_blosan.training.reporting import command_line
+from hf_blosan.training.files import plain, write_json
 
-from .command import check_positive, choose, exit_code, resumed, surroundings
+from .command import check_positive, choose, cpu_header, exit_code, resumed, write_report
 from .measure import times
 from .peers_data import Predict, Problem, Row, read_problem
 from .peers_report import markdown
@@ -110,21 +109,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def header(arguments: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
-    """Everything that figures depend on besides task and system."""
-    given = {name: getattr(arguments, name) for name in ("word_vectors", "minilm")}
-    return {
-        **surroundings(commit=arguments.commit, packages=PACKAGES),
-        **{name: value and Path(value).name for name, value in given.items()},
-        "threads": arguments.threads,
-        "device": "cpu",
-        "dtype": "float32",
-        "seed": arguments.seed,
-        "repeats": arguments.repeats,
-        "command": command_line(["-m", "benchmarks.peers", *argv]),
-    }
-
-
 def place(row: dict[str, Any]) -> tuple[int, int]:
     """Where a row stands in the report, in whatever order the rows were made."""
     return list(TASKS).index(row["task"]), list(SYSTEMS).index(row["system"])
@@ -142,7 +126,9 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     systems = list(SYSTEMS) if arguments.systems == "all" else choose("--systems", arguments.systems, SYSTEMS)
     options = {name: getattr(arguments, name) for name in ("data_dir", "word_vectors", "minilm", "seed")}
     check(systems, options)
-    report = resumed("--output", arguments.output, header(arguments, argv))
+    head = cpu_header("benchmarks.peers", arguments, argv, ("repeats",), PACKAGES)
+    head |= {name: options[name] and Path(options[name]).name for name in ("word_vectors", "minilm")}
+    report = resumed("--output", arguments.output, head)
     present = {(row["task"], row["system"]) for row in report["rows"]}
 
     from threadpoolctl import threadpool_limits
@@ -159,8 +145,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
                 report["rows"].append(plain(measured(problem, name, arguments.repeats)))
                 report["rows"].sort(key=place)
                 write_json(arguments.output, report)
-    write_text(arguments.output.with_suffix(".md"), markdown(report))
-    print(markdown(report))
+    write_report(arguments.output, report, markdown(report))
     return report
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_blosan.errors import InputError
+from hf_blosan.training.files import write_text
 
 from .command import exit_code, surroundings_lines
 from .operators import OPERATORS, PASSES
@@ -152,7 +153,7 @@ def write(path: Path, figures: bool = False) -> list[Path]:
     remarks = path.with_suffix(".remarks.md")
     text = remarks.read_text(encoding="utf-8").strip() if remarks.exists() else ""
     written = [path.with_suffix(".md")]
-    written[0].write_text(markdown(report, text), encoding="utf-8")
+    write_text(written[0], markdown(report, text))
     timed = [row for row in rows if "median_ms" in row]
     papers = [row for row in timed if row["length"] <= PAPERS_LENGTH]
     for suffix, points, logarithmic in (("lengths", papers, False), ("all_lengths", timed, True)):

@@ -26,10 +26,8 @@ import numpy as np
 
 from hf_blosan.auto import FAMILIES
 from hf_blosan.errors import InputError
-from hf_blosan.training.files import write_json
-from hf_blosan.training.reporting import command_line
 
-from .command import check_positive, choose, exit_code, surroundings, surroundings_lines
+from .command import check_positive, choose, cpu_header, exit_code, surroundings_lines, write_report
 from .encode import random_model, texts_and_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -197,10 +195,8 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     """
     argv = sys.argv[1:] if argv is None else argv
     arguments = parse(argv)
-    header = surroundings(commit=arguments.commit, packages=("fastapi", "uvicorn", "locust"))
-    header |= {"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": arguments.seed}
-    header |= {name: getattr(arguments, name) for name in ("task", "sentences", "seconds", "repeats")}
-    header["command"] = command_line(["-m", "benchmarks.serving", *argv])
+    options, packages = ("task", "sentences", "seconds", "repeats"), ("fastapi", "uvicorn", "locust")
+    head = cpu_header("benchmarks.serving", arguments, argv, options, packages)
     batches, tokenizer = texts_and_tokenizer(arguments)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         texts, servers = Path(folder, "texts.json"), {}
@@ -213,12 +209,10 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
         if arguments.peer:
             words = ["benchmarks.serving_peer", str(Path(arguments.peer).resolve())]
             servers["peer"] = stack.enter_context(running(words, arguments.threads))
-        report = {"header": header, "rows": measured(servers, arguments, texts)}
+        report = {"header": head, "rows": measured(servers, arguments, texts)}
         if arguments.soak_seconds:
             report["soak"] = soak(next(iter(servers.values())), arguments, texts)
-    write_json(arguments.output, report)
-    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-    print(markdown(report))
+    write_report(arguments.output, report, markdown(report))
     return report
 
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from hf_blosan.errors import InputError
 from hf_blosan.training.files import write_json
-from hf_blosan.training.reporting import command_line
 
-from .run import choose, surroundings
+from .command import choose, cpu_header, exit_code
 
 IMPORTS = {
     "transformers": "from transformers import PreTrainedModel, AutoModel",
@@ -158,10 +157,8 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     argv = sys.argv[1:] if argv is None else argv
     arguments = parse(argv)
     models = choose("--models", arguments.models, MODELS)
-    header = surroundings(commit=arguments.commit)
-    header |= {name: getattr(arguments, name) for name in ("batch", "length", "threads", "repeats", "seed")}
-    header["command"] = command_line(["-m", "benchmarks.startup", *argv])
-    report = {"header": header, "imports": imports(arguments.repeats), "first_calls": first_calls(models, arguments)}
+    head = cpu_header("benchmarks.startup", arguments, argv, ("batch", "length", "repeats"))
+    report = {"header": head, "imports": imports(arguments.repeats), "first_calls": first_calls(models, arguments)}
     report["targets"] = targets(report)
     write_json(arguments.output, report)
     for row in report["targets"]:
@@ -171,12 +168,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """The command; bad input is one sentence on standard error and exit code 2."""
-    try:
-        run(argv)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(run, argv)
 
 
 if __name__ == "__main__":

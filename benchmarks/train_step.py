@@ -19,13 +19,11 @@ from accelerate.utils import set_seed
 
 from hf_blosan.auto import FAMILIES
 from hf_blosan.training import RunArguments
-from hf_blosan.training.files import write_json
 from hf_blosan.training.loop import TrainingLoop
 from hf_blosan.training.preparation import find_encoder, find_task, prepare
-from hf_blosan.training.reporting import command_line
 from hf_blosan.training.run import make_accelerator
 
-from .command import check_positive, choose, exit_code, surroundings, surroundings_lines
+from .command import check_positive, choose, cpu_header, exit_code, surroundings_lines, write_report
 from .measure import times
 
 BASE = "birnn"
@@ -117,14 +115,9 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     argv = sys.argv[1:] if argv is None else argv
     arguments = parse(argv)
     torch.set_num_threads(arguments.threads)
-    header = surroundings(commit=arguments.commit)
-    header |= {"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": arguments.seed}
-    header |= {name: getattr(arguments, name) for name in ("task", "steps", "batch_size", "repeats")}
-    header["command"] = command_line(["-m", "benchmarks.train_step", *argv])
-    report = {"header": header, "rows": measured(arguments)}
-    write_json(arguments.output, report)
-    arguments.output.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
-    print(markdown(report))
+    head = cpu_header("benchmarks.train_step", arguments, argv, ("task", "steps", "batch_size", "repeats"))
+    report = {"header": head, "rows": measured(arguments)}
+    write_report(arguments.output, report, markdown(report))
     return report
 
 

@@ -129,8 +129,8 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
     """The largest difference between the outputs of a graph in onnxruntime and those of its model, in units of the
     largest output of the model where that is more than 1.
 
-    onnxruntime computes an ELU as exp(x) - 1. Near zero that is off by 6e-8, a relative error which layer norms pass on:
-    the outputs of a DiSAN stack differ by 1e-5 of values around 3.
+    onnxruntime computes an ELU as exp(x) - 1. Near zero that is off by 6e-8, a relative error which layer norms pass
+    on: the outputs of a DiSAN stack differ by 1e-5 of values around 3.
 
     Raises:
         RuntimeError: it is too large.

@@ -82,7 +82,7 @@ class Rows:
             for row in self._rows:
                 self._number += 1
                 if not isinstance(row, dict):
-                    raise InputError(f"{self.name}, row {self._number} is no JSON object; write one per line")
+                    raise no_object(self.name, self._number)
                 yield row
         except InputError:
             raise
@@ -131,6 +131,11 @@ def csv_columns(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iter
 def repeated_header(name: str, row: int) -> InputError:
     """The error for a row that repeats the names of the columns, as in files that were joined."""
     return InputError(f"{name}, row {row} repeats the header; remove it")
+
+
+def no_object(name: str, row: int) -> InputError:
+    """The error for a row of JSON without columns."""
+    return InputError(f"{name}, row {row} is no JSON object; write one per line")
 
 
 def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[dict[str, str]]:

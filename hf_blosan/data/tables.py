@@ -13,7 +13,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
 from ..errors import InputError
-from .rows import READABLE_TABLES, csv_columns, csv_layout, repeated_header
+from .rows import READABLE_TABLES, Rows, csv_columns, csv_layout, no_object, repeated_header
 
 
 def read_table(path: str | Path) -> Dataset:
@@ -44,6 +44,8 @@ def read_table(path: str | Path) -> Dataset:
         else:
             if kind in ("csv", "tsv"):
                 kind, options = "csv", _csv_options(path, suffix)
+            elif kind == "json":
+                _refuse_null_rows(path)
             rows = load_dataset(kind, data_files={"train": str(path)}, split="train", **options)
             if kind == "csv":
                 _refuse_repeated_header(rows, path)
@@ -73,6 +75,20 @@ def _csv_options(path: Path, suffix: str) -> dict:
         columns, _ = csv_columns(file, str(path), **layout)
     # Declared as text because pandas would turn empty cells into NaN and "007" into 7.
     return layout | {"features": Features(dict.fromkeys(columns, Value("string"))), "keep_default_na": False}
+
+
+def _refuse_null_rows(path: Path) -> None:
+    """For pyarrow, which ends the process at a row that is null (https://github.com/apache/arrow/issues/47409)."""
+    with _open_text(path) as file:
+        for number, line in enumerate(filter(str.strip, file), 1):
+            line = line.lstrip()
+            if line.startswith("["):  # one list
+                with Rows(path) as rows:
+                    for _ in rows:
+                        pass
+                return
+            if line.startswith("null"):
+                raise no_object(str(path), number)
 
 
 def _refuse_repeated_header(rows: Dataset, path: Path) -> None:

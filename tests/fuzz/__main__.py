@@ -1,6 +1,10 @@
-"""Run targets for some time each; with atheris, cases are chosen by the coverage of the package that they reach."""
+"""Run targets for some time each; with atheris, cases are chosen by the coverage of the package that they reach.
+
+A case that ends the process leaves its files in the folder of temporary files.
+"""
 
 import argparse
+import faulthandler
 import logging
 import subprocess
 import sys
@@ -31,6 +35,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="for each target (10)")
     parser.add_argument("--atheris", action="store_true", help="use atheris; pip install atheris")
     options = parser.parse_args()
+    faulthandler.enable()
     instrumented = nullcontext()
     if options.atheris:
         import atheris

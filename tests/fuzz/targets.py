@@ -157,6 +157,8 @@ TABLES = damaged(st.one_of(TEXTS, TEXTS, parquet_files(), st.binary(max_size=40)
 @example(b"text,score\na,1e308\nb,-1e308\n", ".csv")
 @example(gzip.compress(b"text,label\n" + b"a,0\n" * 999)[:20] + b"\xff" * 30, ".csv.gz")
 @example(b"text,label\na,0\nb,1\nc,2\nd,00\n", ".csv")  # every class has a single row
+@example(b'null\n{"text": "a", "label": 0}\n', ".jsonl")  # ended the process
+@example(b'[null, {"text": "a", "label": 0}]', ".json")
 def tables(data, suffix):
     with folder() as path:
         file = path / f"rows{suffix}"
