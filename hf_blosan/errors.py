@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -18,6 +18,11 @@ def first_line(error: BaseException) -> str:
     """The first line of an error message, or the name of the error if it has none."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names from a file, for a message of one line."""
+    return ", ".join(name if name.isprintable() else repr(name) for name in names)
 
 
 @contextmanager

@@ -48,12 +48,14 @@ def _description(kind: Any) -> str:
     parts = get_args(kind)
     if get_origin(kind) is Literal:
         return f"one of {', '.join(parts)}"
+    if get_origin(kind) is dict:
+        return NAMES_OF_TYPES[dict]
     if get_origin(kind) is list:
         return f"a list (each item: {_description(parts[0])})"
     if get_origin(kind) is None and not parts:
         return "null" if kind is NoneType else NAMES_OF_TYPES.get(kind, getattr(kind, "__name__", str(kind)))
     kinds = [part for part in parts if not (part is int and float in parts)]
-    return " or ".join(map(_description, kinds))
+    return " or ".join(dict.fromkeys(map(_description, kinds)))
 
 
 def parse_config_overrides(text: str | None) -> dict:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datasets import ClassLabel, Dataset
 
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..tasks import Source, Task
 from .columns import LABEL_COLUMNS, is_number, text_columns
 from .loading import load_splits
@@ -114,7 +114,7 @@ def choose_columns(
     label_column = label_column_name or next((name for name in LABEL_COLUMNS if name in table.column_names), None)
     if label_column is None:
         raise InputError(
-            f"{where} has no column 'label', 'labels' or 'score'; it has {', '.join(table.column_names)}; "
+            f"{where} has no column 'label', 'labels' or 'score'; it has {listed(table.column_names)}; "
             "name the column with --label_column_name"
         )
     texts = (text_column_name, text_pair_column_name)[: 1 if text_pair_column_name is None else 2]
@@ -139,7 +139,7 @@ def _has_labels(table: Dataset, column: str) -> bool:
 
 def _column(table: Dataset, column: str, path: str, *, may_be_empty: bool = False) -> list:
     if column not in table.column_names:
-        raise InputError(f"{path} has no column {column!r}; it has {', '.join(table.column_names)}")
+        raise InputError(f"{path} has no column {column!r}; it has {listed(table.column_names)}")
     values = table.select_columns(column)[:][column]
     for row, value in enumerate(values, 1):
         if value is None or not (may_be_empty or str(value).strip()):

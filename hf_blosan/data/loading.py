@@ -21,7 +21,7 @@ from datasets import (
 from datasets.exceptions import DatasetsError
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..tasks import Source, Task, get_task
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
@@ -211,7 +211,7 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
     """
     for column in (*source.text_columns, source.label_column):
         if column not in raw.column_names:
-            raise InputError(f"{where} has no column {column!r}; it has {', '.join(raw.column_names)}")
+            raise InputError(f"{where} has no column {column!r}; it has {listed(raw.column_names)}")
     columns = raw.select_columns(list(dict.fromkeys((*source.text_columns, source.label_column))))[:]
     labels = columns[source.label_column]
     kept = [row for row, label in enumerate(labels) if str(label) not in task.unlabelled]

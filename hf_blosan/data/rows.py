@@ -98,13 +98,17 @@ class Rows:
 
     def _parquet(self) -> Iterator[dict[str, Any]]:
         try:
+            from pyarrow.lib import ArrowException
             from pyarrow.parquet import ParquetFile
         except ImportError as error:
             raise InputError(f"reading {self.path} needs pyarrow: pip install pyarrow") from error
-        table = ParquetFile(self._file)
-        self.total = table.metadata.num_rows
-        for batch in table.iter_batches(_ROWS_AT_ONCE):
-            yield from batch.to_pylist()
+        try:
+            table = ParquetFile(self._file)
+            self.total = table.metadata.num_rows
+            for batch in table.iter_batches(_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
+        except ArrowException as error:  # damaged files raise every kind of it
+            raise ValueError(first_line(error)) from error
 
 
 def csv_layout(suffix: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, PreTrain
 from ..data.batching import PaddingCollator
 from ..data.columns import text_columns
 from ..data.rows import Rows
-from ..errors import InputError
+from ..errors import InputError, listed
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output
 from .saved import file_state, identity, load, probabilities_of
@@ -241,7 +241,7 @@ def choose_texts(
         )
     for name in names:
         if name not in head[0]:
-            raise InputError(f"{where} has no column {name!r}; it has {', '.join(head[0])}")
+            raise InputError(f"{where} has no column {name!r}; it has {listed(head[0])}")
 
     def texts() -> Iterator[tuple[str, ...]]:
         for number, row in enumerate(chain(head, rows), 1):

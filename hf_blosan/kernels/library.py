@@ -71,8 +71,10 @@ def is_recorded(*tensors: Tensor | None) -> bool:
 
 def distinct(*tensors: Tensor | None) -> list[Tensor | None]:
     """The same tensors, repeats replaced by views: torch.compile rejects a Function that gets a tensor twice."""
-    repeats = [x is not None and any(x is other for other in tensors[:i]) for i, x in enumerate(tensors)]
-    return [x.view_as(x) if again else x for x, again in zip(tensors, repeats, strict=True)]
+    seen: list[Tensor | None] = []  # a comprehension here ends Python 3.13.0 under torch.jit.trace, which reads frames
+    for x in tensors:
+        seen.append(x.view_as(x) if x is not None and any(x is other for other in seen) else x)
+    return seen
 
 
 def instruction_set() -> str | None:

@@ -50,8 +50,8 @@ def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_f
         weights_BHNN = scores_BHNN.sigmoid()
     elif score_function == "exp":
         # A factor that depends only on the query cancels: the largest visible score is subtracted.
-        top_BHN1 = scores_BHNN.masked_fill(~visible_BHNN, MASKED).amax(-1, keepdim=True).detach()
-        weights_BHNN = (scores_BHNN - top_BHN1).clamp(max=0.0).exp()
+        scores_BHNN = scores_BHNN.masked_fill(~visible_BHNN, MASKED)
+        weights_BHNN = (scores_BHNN - scores_BHNN.amax(-1, keepdim=True).detach()).exp()
     else:
         raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
     return torch.where(visible_BHNN, weights_BHNN, 0.0)
@@ -68,7 +68,9 @@ def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
     top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
     low = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, -MASKED)).amin(2, keepdim=True)
     shift = top - ((top - low) / 2).clamp(min=0.0, max=75.0)
-    weights_BHND = (scores_BHND - shift).clamp(min=-85.0, max=76.0).exp()  # 75 but for rounding
+    exponents_BHND = (scores_BHND - shift).clamp(max=76.0)  # 75 but for rounding and padding
+    # No clamp, because the gradient at its limit depends on the version of torch.
+    weights_BHND = exponents_BHND.masked_fill(exponents_BHND < -85.0, -85.0).exp()
     return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
 
 

@@ -139,16 +139,20 @@ LABELLED = st.lists(st.tuples(WORDS, CELLS), min_size=4, max_size=9).map(
 )
 
 
-@st.composite
-def parquet_files(draw):
-    columns = draw(st.dictionaries(COLUMNS, st.lists(st.one_of(st.integers(0, 2), st.none()), min_size=3, max_size=3)))
+def parquet_file(columns):
     file = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns or {"text": ["a"]}), file)
+    parquet.write_table(pyarrow.table(columns), file)
     return file.getvalue()
 
 
+PARQUET_FILES = st.dictionaries(
+    COLUMNS, st.lists(st.one_of(st.integers(0, 2), st.none()), min_size=3, max_size=3)
+).map(lambda columns: parquet_file(columns or {"text": ["a"]}))
+# The schema, in base64 of Arrow, has integers of 1000 bits.
+WIDE_INTEGERS = parquet_file({"text": [0]}).replace(b"FAAAAAAAAAAA==", b"+AAAAAAAAAAA==")
+
 TEXTS = st.one_of(SEPARATED, JSON_LINES, LABELLED).map(lambda text: text.encode("utf-8", "surrogatepass"))
-TABLES = damaged(st.one_of(TEXTS, TEXTS, parquet_files(), st.binary(max_size=40)))
+TABLES = damaged(st.one_of(TEXTS, TEXTS, PARQUET_FILES, st.binary(max_size=40)))
 
 
 @given(TABLES, st.sampled_from(READABLE_TABLES))
@@ -159,6 +163,7 @@ TABLES = damaged(st.one_of(TEXTS, TEXTS, parquet_files(), st.binary(max_size=40)
 @example(b"text,label\na,0\nb,1\nc,2\nd,00\n", ".csv")  # every class has a single row
 @example(b'null\n{"text": "a", "label": 0}\n', ".jsonl")  # ended the process
 @example(b'[null, {"text": "a", "label": 0}]', ".json")
+@example(b'a,"b\nc"\n1,2\n', ".csv")  # a line break in a name
 def tables(data, suffix):
     with folder() as path:
         file = path / f"rows{suffix}"
@@ -173,6 +178,7 @@ def tables(data, suffix):
 
 
 @given(TABLES, st.sampled_from(READABLE_ROWS))
+@example(WIDE_INTEGERS, ".parquet")
 @example(b'{"text": "a", "text": "b"}\n', ".jsonl")
 @example(gzip.compress(b"text\n" + b"a\n" * 999)[:20] + b"\xff" * 30, ".csv.gz")
 def rows(data, suffix):
