@@ -69,8 +69,11 @@ class Parser(argparse.ArgumentParser):
         if words:
             word = words[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
-            similar = difflib.get_close_matches(word, [f"--{entry.name}" for entry in fields(options)], n=1)
+            known = {f"--{entry.name}": entry for entry in fields(options)}
+            similar = difflib.get_close_matches(word, known, n=1)
             remedy = f"did you mean {similar[0]}?" if similar else f"{self.prog} --help lists them all"
+            if similar and known[similar[0]].metadata.get("positional"):
+                remedy = f"{similar[0].lstrip('-').upper()} is given without its name; --help shows where"
             raise InputError(f"unknown {kind} {word!r}; {remedy}")
 
 

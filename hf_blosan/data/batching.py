@@ -156,10 +156,20 @@ def length_statistics(encoded: Dataset) -> tuple[float, float]:
 
 @dataclass
 class PaddingCollator(DataCollatorWithPadding):
-    """``DataCollatorWithPadding`` that accepts batches without any token, which become one masked [PAD] wide."""
+    """``DataCollatorWithPadding`` that accepts batches without any token, and pairs whose second texts are empty.
+
+    Such a batch has one masked [PAD] more, of the second sentence for pairs.
+
+    Args:
+        num_sentences: 2 for pairs.
+    """
+
+    num_sentences: int = 1
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        if not any(len(row["input_ids"]) for row in features):
-            blank = {"input_ids": [self.tokenizer.pad_token_id], "token_type_ids": [0], "attention_mask": [0]}
-            features = [row | blank for row in features]
+        pairs = self.num_sentences == 2
+        if not any(1 in row["token_type_ids"] if pairs else len(row["input_ids"]) for row in features):
+            masked = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": int(pairs), "attention_mask": 0}
+            longer = {name: [*features[0][name], value] for name, value in masked.items()}
+            features = [features[0] | longer, *features[1:]]
         return super().__call__(features)

@@ -46,7 +46,8 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         tokenizer = load_tokenizer(arguments.model_name_or_path, arguments.trust_remote_code, config)
         encoded = encode_dataset(data, tokenizer, max_length=arguments.max_length)
     model = load_model(arguments, task, config, {})
-    preparation = Preparation(task, encoder, tokenizer, model, encoded, PaddingCollator(tokenizer))
+    collate = PaddingCollator(tokenizer, num_sentences=task.num_sentences)
+    preparation = Preparation(task, encoder, tokenizer, model, encoded, collate)
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
     figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))
     if accelerator.is_main_process:

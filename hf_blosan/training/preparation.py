@@ -146,7 +146,8 @@ def prepare(
         model.load_word_vectors(matrix)
         report = {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
     padding = {"padding": "max_length", "max_length": arguments.max_length} if arguments.pad_to_max_length else {}
-    return Preparation(task, encoder, tokenizer, model, data, PaddingCollator(tokenizer, **padding), report)
+    collate = PaddingCollator(tokenizer, num_sentences=task.num_sentences, **padding)
+    return Preparation(task, encoder, tokenizer, model, data, collate, report)
 
 
 def texts_of(task: Task, rows: Dataset) -> Iterator[str]:
