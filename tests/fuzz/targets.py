@@ -291,10 +291,10 @@ def variables() -> dict[str, torch.Tensor]:
 CHANGES = {
     "drop": lambda array: None,
     "flatten": lambda array: array.flatten(),
-    "cut": lambda array: array[:1],
+    "cut": lambda array: torch.atleast_1d(array)[:1],
     "scalar": lambda array: torch.tensor(1.0),
     "integers": lambda array: array.long(),
-    "empty": lambda array: array[:0],
+    "empty": lambda array: torch.atleast_1d(array)[:0],
     "deeper": lambda array: array[None, None],
     "same": lambda array: array,
 }
@@ -311,8 +311,8 @@ CHANGES = {
         max_size=2,
     ),
 )
-@example("disan", [("emb_mat", "scalar", "")])
-@example("disan", [("emb_mat", "flatten", "")])
+@example("disan", [("disan/emb/gene_token_emb_mat/emb_mat", "scalar", "")])
+@example("disan", [("disan/emb/gene_token_emb_mat/emb_mat", "flatten", "")])
 @example("mtsa", [])
 def tensorflow_arrays(model_type, changes):
     """One or two of a model's arrays missing, renamed, or of another shape or dtype."""
