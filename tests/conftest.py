@@ -7,6 +7,9 @@ import torch
 
 from hf_blosan.models import attention, attention_mtsa, layers_recurrent
 
+# Their asserts show values when they fail, as those of the tests do.
+pytest.register_assert_rewrite("cli_models", "serving_models")
+
 # Small tensors do not fill a second thread, which would only be waited for. The variable is for the programs that
 # tests start.
 torch.set_num_threads(1)
@@ -29,3 +32,19 @@ def remove_kernels(monkeypatch):
             monkeypatch.setattr(module, "kernels", None)
 
     return remove
+
+
+@pytest.fixture(scope="session")
+def classifier(tmp_path_factory):
+    """The folder of a small saved model that tells animals, colours and numbers apart."""
+    from cli_models import save_classifier  # here, because the tests of the kernels do without transformers
+
+    return save_classifier(tmp_path_factory.mktemp("classifier"))
+
+
+@pytest.fixture(scope="session")
+def scorer(tmp_path_factory):
+    """The folder of a small saved model that scores pairs."""
+    from cli_models import save_scorer
+
+    return save_scorer(tmp_path_factory.mktemp("scorer"))

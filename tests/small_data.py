@@ -1,8 +1,12 @@
 """Small data sets, word vectors and options for tests of training."""
 
+import csv
+import gzip
 import json
 import random
 from pathlib import Path
+
+from datasets import ClassLabel, Dataset, DatasetDict
 
 from hf_blosan.training import RunArguments
 from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
@@ -32,9 +36,22 @@ def sentence(rng: random.Random, kind: str, length: int, kinds: dict[str, list[s
 
 
 def write_rows(path: Path, rows: list[dict]) -> Path:
+    """Write rows to a file of the type given by its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+        return path
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
+
+
+def read_lines(path: Path | str) -> list[dict]:
+    """The rows of a JSON Lines file."""
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
 
 
 def question_rows(count: int, seed: int = 0, kinds: dict[str, list[str]] = WORDS) -> list[dict]:
@@ -60,6 +77,14 @@ def pair_rows(count: int, seed: int = 0) -> list[dict]:
         texts = [sentence(rng, kind, rng.randint(2, 8)) for kind in (first, second)]
         rows.append({"sentence1": texts[0], "sentence2": texts[1], "score": score})
     return rows
+
+
+def hub_rows() -> DatasetDict:
+    """Pairs with class names in three splits, as a data set of the Hub has them."""
+    names = ["neutral", "contradiction", "entailment"]
+    label = ClassLabel(names=names)
+    rows = Dataset.from_dict({"premise": ["p"] * 9, "hypothesis": ["h"] * 9, "label": [0, 1, 2] * 3})
+    return DatasetDict({split: rows.cast_column("label", label) for split in ("train", "validation", "test")})
 
 
 def write_splits(folder: Path, make_rows, train: int = 56, evaluation: int = 21) -> dict[str, str]:
@@ -97,8 +122,7 @@ def options(output_dir: Path, data: dict[str, str], **changes) -> RunArguments:
 
 
 def read_log(output_dir: Path, event: str) -> list[dict]:
-    lines = (Path(output_dir) / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    return [entry for entry in map(json.loads, lines) if entry["event"] == event]
+    return [entry for entry in read_lines(Path(output_dir) / "log.jsonl") if entry["event"] == event]
 
 
 def prepared(arguments: RunArguments) -> tuple[RunArguments, Preparation]:

@@ -1,82 +1,25 @@
-"""The command `hf-blosan`: what it offers, what it imports, and that its files are right, whatever interrupts it."""
+"""The command `hf-blosan`: what it offers, what it imports, how it refuses, and the commands that hand over."""
 
-import csv
-import gzip
-import io
 import json
 import re
-import signal
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 import pytest
-import torch
+from cli_models import refused
 from loopback_hub import LoopbackHub
-from small_data import TINY, pair_rows, question_rows, write_rows, write_splits, write_trec
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from small_data import TINY, pair_rows, question_rows, read_lines, write_rows, write_splits, write_trec
+from transformers import AutoModel, AutoTokenizer
 
-import hf_blosan
 from hf_blosan.cli import COMMANDS, main
-from hf_blosan.data.rows import Rows
-from hf_blosan.data.tables import read_table
-from hf_blosan.errors import InputError
 from hf_blosan.families import DESCRIPTIONS, FAMILIES
-from hf_blosan.inference import stream
 from hf_blosan.tasks import TASKS
-from hf_blosan.tokenization import build_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = "torch transformers tokenizers numpy datasets accelerate huggingface_hub pyarrow sklearn"
-
-
-def save(folder, rows, model_class, **config) -> str:
-    """A model with random weights, and its tokenizer."""
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer([text for row in rows for text in row.values() if isinstance(text, str)])
-    config = {"vocab_size": len(tokenizer), "embedding_size": 6, "hidden_size": 8, "classifier_size": 8} | config
-    model_class(model_class.config_class(**config)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
-    labels = {"id2label": {0: "animal", 1: "colour", 2: "number"}, "label2id": {"animal": 0, "colour": 1, "number": 2}}
-    folder = tmp_path_factory.mktemp("classifier")
-    return save(folder, question_rows(60), hf_blosan.DiSANForSequenceClassification, **labels)
-
-
-@pytest.fixture(scope="module")
-def scorer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scorer")
-    return save(folder, pair_rows(60), hf_blosan.MTSAForPairRegression, num_sentences=2, num_heads=2)
-
-
-@pytest.fixture
-def questions(tmp_path):
-    return str(write_rows(tmp_path / "questions.jsonl", question_rows(50)))
-
-
-@pytest.fixture
-def small_buffer(monkeypatch):
-    """Eight rows are read ahead with `--batch_size 4`."""
-    monkeypatch.setattr(stream, "BUFFER_BATCHES", 2)
-
-
-def read_lines(path) -> list[dict]:
-    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-
-
-def refused(capsys, *words) -> str:
-    """Run a command that ends with one sentence and code 2; return the sentence."""
-    assert main([str(word) for word in words]) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1
-    return lines[0]
 
 
 class TestHelp:
@@ -200,7 +143,8 @@ class TestMistakes:
         assert message in refused(capsys, "predict", classifier, words["input"], words["output"], *words["columns"])
         assert {path.name for path in tmp_path.iterdir()} == {*files, "latin.txt"}
 
-    def test_models(self, classifier, scorer, questions, tmp_path, capsys):
+    def test_models(self, classifier, scorer, tmp_path, capsys):
+        questions = write_rows(tmp_path / "questions.jsonl", question_rows(50))
         assert "takes pairs of texts a row, but" in refused(capsys, "predict", scorer, questions, tmp_path / "o.csv")
         encoder = str(tmp_path / "encoder")
         AutoModel.from_pretrained(classifier).save_pretrained(encoder)
@@ -212,282 +156,6 @@ class TestMistakes:
         assert "predicts animal, colour, number, word-order entailment (generated) has entailment" in message
         message = refused(capsys, "evaluate", scorer, "--task_name", "demo")
         assert "is a MTSAForPairRegression, word-order entailment (generated) needs a MTSAForSequence" in message
-
-
-class TestPredict:
-    def test_as_the_pipeline_in_every_format(self, classifier, questions, tmp_path, small_buffer):
-        classify = pipeline("text-classification", classifier)
-        expected = [classify(row["text"])[0] for row in question_rows(50)]
-        for name in ("o.jsonl", "o.csv", "o.parquet"):
-            assert main(["predict", classifier, questions, str(tmp_path / name), "--batch-size", "4"]) == 0
-        table = pyarrow.parquet.read_table(tmp_path / "o.parquet").to_pylist()
-        with (tmp_path / "o.csv").open() as file:
-            cells = [{"label": row["label"], "score": float(row["score"])} for row in csv.DictReader(file)]
-        for found in (read_lines(tmp_path / "o.jsonl"), table, cells):
-            assert [row["label"] for row in found] == [row["label"] for row in expected]
-            np.testing.assert_allclose([row["score"] for row in found], [row["score"] for row in expected], atol=1e-6)
-        assert not list(tmp_path.glob(".*"))
-
-    def test_probabilities(self, classifier, questions, tmp_path):
-        assert main(["predict", classifier, questions, str(tmp_path / "o.jsonl"), "--probabilities"]) == 0
-        for row in read_lines(tmp_path / "o.jsonl"):
-            probabilities = {name: row[f"probability_{name}"] for name in ("animal", "colour", "number")}
-            assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
-            assert row["label"] == max(probabilities, key=probabilities.get) and row["score"] == max(
-                probabilities.values()
-            )
-
-    def test_scores_of_pairs(self, scorer, tmp_path):
-        rows = [{"n": i, "b": row["sentence2"], "a": row["sentence1"]} for i, row in enumerate(pair_rows(30))]
-        source, output = write_rows(tmp_path / "pairs.jsonl", rows), tmp_path / "o.csv"
-        columns = ["--text_column_name", "a", "--text_pair_column_name", "b"]
-        assert main(["predict", scorer, str(source), str(output), *columns]) == 0
-        model, tokenizer = (
-            AutoModelForSequenceClassification.from_pretrained(scorer),
-            AutoTokenizer.from_pretrained(scorer),
-        )
-        batch = tokenizer([row["a"] for row in rows], [row["b"] for row in rows], padding=True, return_tensors="pt")
-        with torch.no_grad():
-            expected = model(**batch).logits[:, 0]
-        found = [float(row["score"]) for row in csv.DictReader(output.open())]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-    @pytest.mark.parametrize("lines", ["a cat\n\nred\n", '{"text": "a cat"}\n{"text": ""}\n{"text": "red"}\n'])
-    def test_standard_input_and_output(self, lines, classifier, monkeypatch, capsysbinary):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
-        assert main(["predict", classifier]) == 0
-        rows = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-        classify = pipeline("text-classification", classifier)
-        assert [row["score"] for row in rows] == pytest.approx([classify(t)[0]["score"] for t in ("a cat", "", "red")])
-
-    def test_long_texts_are_truncated_and_counted(self, classifier, questions, tmp_path, caplog):
-        assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
-        (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
-        assert re.match(r"\d+ texts have more than 3 tokens \(the longest 12\)", message)
-
-
-class TestEncode:
-    def test_the_pooled_output_in_every_format(self, classifier, questions, tmp_path, small_buffer):
-        model, tokenizer = AutoModel.from_pretrained(classifier), AutoTokenizer.from_pretrained(classifier)
-        with torch.no_grad():
-            texts = [row["text"] for row in question_rows(50)]
-            expected = model(**tokenizer(texts, padding=True, return_tensors="pt")).pooler_output.numpy()
-        for name in ("o.npy", "o.jsonl", "o.parquet"):
-            assert main(["encode", classifier, questions, str(tmp_path / name), "--batch_size", "4"]) == 0
-        vectors = np.load(tmp_path / "o.npy", mmap_mode="r")
-        assert vectors.dtype == np.float32 and vectors.shape == (50, 8)
-        np.testing.assert_allclose(vectors, expected, atol=1e-6)
-        table = pyarrow.parquet.read_table(tmp_path / "o.parquet")["vector"].to_pylist()
-        for found in (table, [row["vector"] for row in read_lines(tmp_path / "o.jsonl")]):
-            np.testing.assert_array_equal(np.array(found, dtype=np.float32), vectors)
-
-    def test_both_texts(self, scorer, tmp_path, capsys):
-        source = write_rows(tmp_path / "pairs.jsonl", pair_rows(20))
-        assert "the model takes one text a row" in refused(capsys, "encode", scorer, source, tmp_path / "o.npy")
-        columns = ["--text_column_name", "sentence1", "--text_pair_column_name", "sentence2"]
-        for name in ("o.npy", "o.jsonl", "o.parquet"):
-            assert main(["encode", scorer, str(source), str(tmp_path / name), *columns]) == 0
-        assert (
-            main(["encode", scorer, str(source), str(tmp_path / "second.npy"), "--text_column_name", "sentence2"]) == 0
-        )
-        both = np.load(tmp_path / "o.npy")
-        assert both.shape == (20, 2, 8)
-        np.testing.assert_allclose(both[:, 1], np.load(tmp_path / "second.npy"), atol=1e-6)
-        for rows in (read_lines(tmp_path / "o.jsonl"), pyarrow.parquet.read_table(tmp_path / "o.parquet").to_pylist()):
-            np.testing.assert_array_equal(np.array([row["vector_pair"] for row in rows], dtype=np.float32), both[:, 1])
-
-
-OUTPUTS = [
-    ("predict", ".jsonl"),
-    ("predict", ".csv"),
-    ("predict", ".parquet"),
-    ("encode", ".npy"),
-    ("encode", ".parquet"),
-]
-
-
-def interrupt(monkeypatch, *, after: int, garbage: Path | None = None):
-    """Send SIGINT to this process after some blocks of rows."""
-    append, count = stream.Output.append, iter(range(after))
-
-    def append_or_stop(output, columns):
-        if next(count, None) is None:
-            if garbage:  # what an interruption in the middle of writing leaves behind
-                output.file.write(b"half a ro")
-            handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
-            try:
-                signal.raise_signal(signal.SIGINT)
-            finally:
-                signal.signal(signal.SIGINT, handler)
-        append(output, columns)
-
-    monkeypatch.setattr(stream.Output, "append", append_or_stop)
-
-
-class TestStreaming:
-    def test_constant_memory(self, classifier, tmp_path, monkeypatch, small_buffer):
-        """Of 3,000 rows that a generator makes, never more than a buffer is read ahead of what is written."""
-        read, written, ahead = 0, 0, []
-
-        class Generated(Rows):
-            def __init__(self, path):
-                self.path, self.name, self.total, self.unit, self._number = Path(path), "generated", 3000, "rows", 0
-
-            def __exit__(self, *exception):
-                pass
-
-            def __iter__(self):
-                nonlocal read
-                for row in question_rows(3000):
-                    read += 1
-                    ahead.append(read - written)
-                    yield row
-
-        append = stream.Output.append
-
-        def count(output, columns):
-            nonlocal written
-            append(output, columns)
-            written = output.rows
-            assert output.partial.stat().st_size == output.bytes
-
-        monkeypatch.setattr(stream, "Rows", Generated)
-        monkeypatch.setattr(stream.Output, "append", count)
-        (tmp_path / "rows").touch()
-        output = tmp_path / "o.npy"
-        assert main(["encode", classifier, str(tmp_path / "rows"), str(output), "--batch_size", "16"]) == 0
-        assert np.load(output, mmap_mode="r").shape == (3000, 8) and read == written == 3000
-        assert max(ahead) == 32
-
-    @pytest.mark.parametrize("after", [1, 4])
-    @pytest.mark.parametrize(("command", "suffix"), OUTPUTS)
-    def test_resumed_is_uninterrupted(
-        self, command, suffix, after, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
-    ):
-        whole, output = tmp_path / f"whole{suffix}", tmp_path / f"o{suffix}"
-        words = [command, classifier, questions, str(output), "--batch_size", "4"]
-        assert main([*words[:3], str(whole), *words[4:]]) == 0
-        with monkeypatch.context() as patch:
-            interrupt(patch, after=after, garbage=after == 4)
-            assert main(words) == 130
-        message = capsys.readouterr().err.splitlines()[-1]
-        assert message == f"interrupted after {8 * after} rows; the same command with --resume continues there"
-        assert not output.exists() and (tmp_path / f".o{suffix}.partial").exists()
-        rows_read = []
-        monkeypatch.setattr(stream.Batches, "tokenize", spy(stream.Batches.tokenize, rows_read))
-        assert main([*words, "--resume"]) == 0
-        assert sum(rows_read) == 50 - 8 * after
-        assert output.read_bytes() == whole.read_bytes()
-        assert not list(tmp_path.glob(".*"))
-
-    def test_the_input_is_not_overwritten(self, classifier, questions, capsys):
-        content = Path(questions).read_bytes()
-        assert "is the input, which would be lost" in refused(capsys, "predict", classifier, questions, questions)
-        assert Path(questions).read_bytes() == content
-
-    def test_a_closed_pipe_ends_the_command(self, monkeypatch):
-        def closed(options):
-            raise BrokenPipeError
-
-        monkeypatch.setattr("hf_blosan.cli.load", lambda function: closed)
-        monkeypatch.setattr("hf_blosan.cli.os.dup2", lambda *files: None)
-        assert main(["tasks"]) == 141
-
-    def test_what_has_changed_is_not_continued(
-        self, classifier, scorer, questions, tmp_path, monkeypatch, capsys, small_buffer
-    ):
-        output = tmp_path / "o.jsonl"
-        words = ["predict", classifier, questions, str(output), "--batch_size", "4"]
-        with monkeypatch.context() as patch:
-            interrupt(patch, after=2)
-            assert main(words) == 130
-        partial = tmp_path / ".o.jsonl.partial"
-        content = partial.read_bytes()
-        capsys.readouterr()
-        for change, name in (
-            (["--batch_size", "8"], "--batch_size"),
-            (["--max_length", "9"], "--max_length"),
-            (["--probabilities"], "--probabilities"),
-            (["--text_column_name", "label"], "--text_column_name or --text_pair_column_name"),
-        ):
-            message = refused(capsys, *words, *change, "--resume")
-            assert f"o.jsonl was begun with another {name}; repeat that command, or leave out --resume" in message
-        other = tmp_path / "other"
-        AutoModelForSequenceClassification.from_pretrained(classifier).save_pretrained(other)
-        AutoTokenizer.from_pretrained(classifier).save_pretrained(other)
-        assert "another model" in refused(capsys, words[0], other, *words[2:], "--resume")
-        with open(questions, "a") as file:
-            file.write('{"text": "one more"}\n')
-        assert "another input" in refused(capsys, *words, "--resume")
-        assert partial.read_bytes() == content and not output.exists()
-        partial.write_bytes(content[:-9])
-        write_rows(Path(questions), question_rows(50))
-        assert main(words) == 0 and len(read_lines(output)) == 50  # without --resume from the beginning
-        assert not list(tmp_path.glob(".*"))
-
-    def test_no_file_after_a_failure(self, classifier, tmp_path, monkeypatch, capsys, small_buffer):
-        source = write_rows(tmp_path / "rows.jsonl", [*question_rows(30), {"text": None}])
-        output = tmp_path / "o.jsonl"
-        output.write_text("of yesterday")
-        words = ["predict", classifier, str(source), str(output), "--batch_size", "4"]
-        assert "row 31: text is null" in refused(capsys, *words)
-        assert output.read_text() == "of yesterday" and not list(tmp_path.glob(".*"))
-        write_rows(source, question_rows(30))
-        with monkeypatch.context() as patch:
-            append = stream.Output.append
-            patch.setattr(
-                stream.Output, "append", lambda output, columns: append(output, columns) or 1 / (output.rows < 16)
-            )
-            with pytest.raises(ZeroDivisionError):
-                main(words)
-        assert output.read_text() == "of yesterday"
-        assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 30
-
-
-def spy(tokenize, counts):
-    def counting(self, texts):
-        counts.append(len(texts))
-        return tokenize(self, texts)
-
-    return counting
-
-
-class TestRows:
-    ROWS = [
-        {"id": "007", "text": 'He said "no", twice', "label": ""},
-        {"id": "8", "text": "two\nlines, ü", "label": "x"},
-    ]
-
-    def test_as_read_table(self, tmp_path):
-        """Both readers give the same rows."""
-        content = io.StringIO()
-        writer = csv.DictWriter(content, fieldnames=list(self.ROWS[0]))
-        writer.writeheader()
-        writer.writerows(self.ROWS)
-        lines = "".join(json.dumps(row) + "\n" for row in self.ROWS)
-        plain = {"a.csv": content.getvalue(), "b.jsonl": lines, "c.json": json.dumps(self.ROWS), "d.json": lines}
-        plain["e.tsv"] = 'id\ttext\tlabel\n007\the "said\tx\n\n8\t\t\n'
-        for name, text in plain.items():
-            (tmp_path / name).write_text(text, encoding="utf-8-sig" if name == "a.csv" else "utf-8")
-            (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-        read_table(tmp_path / "b.jsonl").to_parquet(tmp_path / "f.parquet")
-        for path in sorted(tmp_path.iterdir()):
-            with Rows(path) as rows:
-                found = list(rows)
-                assert found == list(read_table(path)), path.name
-                assert rows.position == (2 if path.suffix == ".parquet" else path.stat().st_size) == rows.total
-            assert len(found) == 2
-
-    def test_texts(self, tmp_path):
-        (tmp_path / "a.txt").write_bytes(b"a cat\r\n\n{}\nlast")
-        with Rows(tmp_path / "a.txt") as rows:
-            assert [row["text"] for row in rows] == ["a cat", "", "{}", "last"]
-        (tmp_path / "b.csv").write_text("text\n" + "word " * 50_000 + "\n")
-        with Rows(tmp_path / "b.csv") as rows:
-            assert len(next(iter(rows))["text"]) == 250_000
-        (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"text\n" + b"a\n" * 9999)[:-9])
-        with Rows(tmp_path / "c.csv.gz") as rows, pytest.raises(InputError, match="c.csv.gz cannot be read after row"):
-            list(rows)
 
 
 class TestThin:

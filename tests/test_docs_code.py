@@ -41,7 +41,7 @@ SLOW = (
 NOT_RUN = {
     "docs/add_an_encoder.md": "its blocks are files; tests/test_docs.py writes them and trains the encoder",
     "docs/compare_runs.md": "reads the runs of the page's commands; tests/test_paper_analyses.py has some",
-    "docs/serve.md": "asks a server; tests/test_serving.py asks one in the same way",
+    "docs/serve.md": "asks a server; tests/test_serving_process.py asks one in the same way",
 }
 """Pages whose Python blocks are not run here, and why."""
 
@@ -55,7 +55,7 @@ COMMANDS_NOT_RUN = {
     "convert_tf_checkpoint": "needs weights of the authors' code; tests/test_convert_tf_checkpoint.py has some",
     "--encoder toy": "needs the encoder of the page; tests/test_docs.py writes and trains it",
     "hf-blosan demo": "a server, which runs until it is stopped; tests/test_page.py opens it in a browser",
-    "hf-blosan serve": "a server, which runs until it is stopped; tests/test_serving.py starts and asks it",
+    "hf-blosan serve": "a server, which runs until it is stopped; tests/test_serving_process.py starts and asks it",
     "curl": "asks this server",
     "token.txt": "the token of this server",
     "distill_sentence_encoder": "trains for half an hour; tests/test_distillation.py distils a small teacher",

@@ -3,70 +3,32 @@
 import asyncio
 import json
 import logging
-import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import InferenceClient
-from huggingface_hub.errors import HfHubHTTPError
-from small_data import pair_rows, question_rows
+from serving_models import PAIRS, TEXTS, error, make_model, metric, post, wait_until
 from transformers import pipeline
 
-import hf_blosan
 from hf_blosan.cli import main
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
 from hf_blosan.serving.arguments import ServeArguments
-from hf_blosan.tokenization import build_tokenizer
 
-uvicorn = pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve]")
+pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve]")
 from starlette.testclient import TestClient  # noqa: E402
 
 from hf_blosan.serving.app import make_app  # noqa: E402
-from hf_blosan.serving.command import bound_socket  # noqa: E402
-
-ROOT = Path(__file__).resolve().parents[1]
-SIZES = {"embedding_size": 6, "hidden_size": 8, "classifier_size": 8}
-LABELS = {"id2label": dict(enumerate("abc")), "label2id": {label: i for i, label in enumerate("abc")}}
-MODELS = {
-    "labels": ("DiSANForSequenceClassification", LABELS),
-    "pairs": ("MTSAForSequenceClassification", LABELS | {"num_sentences": 2}),
-    "scores": ("BiBloSANForPairRegression", {"num_sentences": 2}),
-    "vectors": ("DiSANModel", {}),
-}
-TEXTS = [row["text"] for row in question_rows(40)]
-PAIRS = [{"text": row["sentence1"], "text_pair": row["sentence2"]} for row in pair_rows(40)]
-
-
-@pytest.fixture(scope="module")
-def models():
-    """Models of random weights with their tokenizer, by name."""
-    tokenizer = build_tokenizer([*TEXTS, *(text for pair in PAIRS for text in pair.values())], model_max_length=20)
-    made = {}
-    for name, (model_class, config) in MODELS.items():
-        torch.manual_seed(0)
-        model_class = getattr(hf_blosan, model_class)
-        config = model_class.config_class(vocab_size=len(tokenizer), **SIZES, **config)
-        made[name] = model_class(config).eval(), tokenizer
-    return made
 
 
 @pytest.fixture
-def serve(models):
+def serve():
     """A function that starts the application around a model, and returns a client."""
     running = []
 
     def start(name, token=None, **limits):
-        app = make_app(*models[name], ServeArguments(name, **limits), token=token)
+        app = make_app(*make_model(name), ServeArguments(name, **limits), token=token)
         client = TestClient(app)
         running.append(client.__enter__())
         return client
@@ -74,23 +36,6 @@ def serve(models):
     yield start
     for client in running:
         client.__exit__(None, None, None)
-
-
-def post(client, inputs, **options):
-    return client.post("/", json={"inputs": inputs, **options})
-
-
-def error(answer, status):
-    """The sentence of a refusal."""
-    assert answer.status_code == status, answer.text
-    content = answer.json()
-    assert content.keys() == {"error"} and content["error"][0].islower()
-    return content["error"]
-
-
-def metric(client, name):
-    lines = [line.split() for line in client.get("/metrics").text.splitlines()]
-    return sum(float(words[-1]) for words in lines if words[0].partition("{")[0] == f"hf_blosan_{name}")
 
 
 class Held:
@@ -106,13 +51,13 @@ class Held:
 
 
 @pytest.fixture
-def hold(models, monkeypatch):
+def hold(monkeypatch):
     """A function that stops a model."""
     held = []
 
     def stop(name):
-        held.append(Held(models[name][0].forward))
-        monkeypatch.setattr(models[name][0], "forward", held[-1])
+        held.append(Held(make_model(name)[0].forward))
+        monkeypatch.setattr(make_model(name)[0], "forward", held[-1])
         return held[-1]
 
     yield stop
@@ -120,16 +65,9 @@ def hold(models, monkeypatch):
         model.gate.set()
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 class TestAnswers:
-    def test_labels_are_those_of_the_pipeline(self, serve, models):
-        model, tokenizer = models["labels"]
+    def test_labels_are_those_of_the_pipeline(self, serve):
+        model, tokenizer = make_model("labels")
         expected = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None)(TEXTS)
         answer = post(serve("labels"), TEXTS)
         assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
@@ -142,23 +80,23 @@ class TestAnswers:
         assert post(client, TEXTS[0]).json() == post(client, TEXTS[:1]).json()
 
     @pytest.mark.parametrize("function", ["sigmoid", "softmax", "none"])
-    def test_parameters(self, serve, models, function):
-        model, tokenizer = models["labels"]
+    def test_parameters(self, serve, function):
+        model, tokenizer = make_model("labels")
         options = {"function_to_apply": function, "top_k": 2}
         (expected,) = pipeline("text-classification", model=model, tokenizer=tokenizer)([TEXTS[0]], **options)
         (labels,) = post(serve("labels"), TEXTS[0], parameters=options).json()
         assert len(labels) == 2 and [row["label"] for row in labels] == [row["label"] for row in expected]
         np.testing.assert_allclose(*([row["score"] for row in rows] for rows in (labels, expected)), atol=1e-6)
 
-    def test_pairs(self, serve, models):
-        model, tokenizer = models["pairs"]
+    def test_pairs(self, serve):
+        model, tokenizer = make_model("pairs")
         classify = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None)
         for pair, labels in zip(PAIRS[:5], post(serve("pairs"), PAIRS[:5]).json(), strict=True):
             scores = {row["label"]: row["score"] for row in classify(pair)}
             assert {row["label"]: row["score"] for row in labels} == pytest.approx(scores, abs=1e-6)
 
-    def test_scores(self, serve, models):
-        model, tokenizer = models["scores"]
+    def test_scores(self, serve):
+        model, tokenizer = make_model("scores")
         answers = post(serve("scores"), PAIRS).json()
         columns = [[pair[name] for pair in PAIRS] for name in ("text", "text_pair")]
         with torch.no_grad():
@@ -166,9 +104,9 @@ class TestAnswers:
         assert all([row["label"] for row in labels] == ["LABEL_0"] for labels in answers)
         np.testing.assert_allclose([labels[0]["score"] for labels in answers], expected, atol=1e-5)
 
-    def test_vectors(self, serve, models):
+    def test_vectors(self, serve):
         client = serve("vectors")
-        expected = SentenceEmbeddingPipeline(models["vectors"][0], models["vectors"][1])(TEXTS)
+        expected = SentenceEmbeddingPipeline(*make_model("vectors"))(TEXTS)
         vectors = np.array(post(client, TEXTS).json())
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
         normalized = np.array(post(client, TEXTS, normalize=True).json())
@@ -293,8 +231,8 @@ class TestRefusals:
         asyncio.run(app(scope, receive, send))
         assert sent[0]["status"] == 408 and b"did not arrive within 0.05 seconds" in sent[1]["body"]
 
-    def test_a_failing_text_fails_alone(self, serve, models, hold, caplog):
-        model, tokenizer = models["labels"]
+    def test_a_failing_text_fails_alone(self, serve, hold, caplog):
+        model, tokenizer = make_model("labels")
         client, forward = serve("labels"), model.forward
         expected = [post(client, text).json() for text in TEXTS[:6]]
         bad = tokenizer("horse")["input_ids"][0]
@@ -399,162 +337,3 @@ class TestMetrics:
         text = client.get("/metrics").text
         assert 'requests_total{status="200"} 1.0' in text and 'requests_total{status="422"} 1.0' in text
         assert "process_resident_memory_bytes" in text
-
-
-@pytest.fixture
-def listen(models):
-    """A function that starts a server around a model in a thread, and returns its address."""
-    running = []
-
-    def start(name, token=None):
-        app = make_app(*models[name], ServeArguments(name), token=token)
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        running.append((server, thread))
-        wait_until(lambda: server.started)
-        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-
-    yield start
-    for server, thread in running:
-        server.should_exit = True
-        thread.join(30)
-
-
-class TestClientOfTheHub:
-    """``huggingface_hub.InferenceClient`` takes the address in place of a model's name."""
-
-    @pytest.fixture(autouse=True)
-    def online(self, monkeypatch):
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-
-    def test_labels(self, listen):
-        client = InferenceClient(listen("labels"))
-        labels = client.text_classification(TEXTS[0])
-        assert {row.label for row in labels} == set("abc") and sum(row.score for row in labels) == pytest.approx(1)
-        assert client.text_classification(TEXTS[0], top_k=1, function_to_apply="none")[0].label == labels[0].label
-        with pytest.raises(HfHubHTTPError, match="text 1 has no tokens; give a text with words"):
-            client.text_classification("")
-
-    def test_vectors(self, listen, models):
-        address = listen("vectors", token="s3cret")
-        vectors = InferenceClient(address, token="s3cret").feature_extraction(TEXTS, normalize=False, truncate=True)
-        expected = SentenceEmbeddingPipeline(models["vectors"][0], models["vectors"][1])(TEXTS)
-        np.testing.assert_allclose(vectors, expected, atol=1e-6)
-        with pytest.raises(HfHubHTTPError, match="the token is missing or wrong"):
-            InferenceClient(address, token="other").feature_extraction(TEXTS[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("mode", ["POSITIVE", "NEGATIVE"])
-def test_no_request_is_a_server_error(name, mode, listen):
-    """Requests that the description allows, and others, made by schemathesis."""
-    schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis; pip install hf_blosan[test]")
-    from hypothesis import HealthCheck, given, settings
-    from schemathesis.checks import negative_data_rejection, positive_data_acceptance
-
-    schema = schemathesis.openapi.from_url(f"{listen(name)}/openapi.json")
-    statuses = set()
-    for result in schema.get_all_operations():
-        operation = result.ok()
-        if mode == "NEGATIVE" and not operation.body:
-            continue  # nothing to get wrong
-
-        @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode[mode]))
-        def check(case):
-            response = case.call()
-            # That a text has tokens cannot be described; 413 rejects too.
-            excluded = [positive_data_acceptance, *([negative_data_rejection] if response.status_code == 413 else [])]
-            case.validate_response(response, excluded_checks=excluded)
-            statuses.add(response.status_code)
-
-        check()
-    assert statuses >= ({200, 422} if mode == "POSITIVE" else {422}) and max(statuses) < 500
-
-
-@pytest.fixture
-def process(models, tmp_path):
-    """A function that runs the command around a model, and returns the process and its address."""
-    running = []
-
-    def start(name, *options):
-        model, tokenizer = models[name]
-        model.save_pretrained(tmp_path / name, include_code=False)
-        tokenizer.save_pretrained(tmp_path / name)
-        command = [sys.executable, "-m", "hf_blosan", "serve", str(tmp_path / name), "--port", "0", "--cpu", *options]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        with (tmp_path / "errors").open("w") as errors:
-            running.append(
-                subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
-            )
-        line = running[-1].stdout.readline()
-        assert "(Ctrl-C ends it)" in line, (tmp_path / "errors").read_text()
-        return running[-1], line.split()[0]
-
-    yield start
-    for one in running:
-        one.kill()
-        one.wait(30)
-        one.stdout.close()
-
-
-@pytest.mark.slow
-class TestProcess:
-    @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
-    def test_what_is_accepted_is_answered_before_the_end(self, process, sent, status, tmp_path):
-        server, address = process("vectors", "--batch_size", "1", "--queue_size", "10000")
-        texts = TEXTS * 3
-        with httpx.Client(base_url=address, timeout=60) as client, ThreadPoolExecutor(8) as threads:
-            answers = [threads.submit(post, client, texts) for _ in range(8)]
-            wait_until(lambda: metric(client, "waiting_texts") > 7 * len(texts))
-            server.send_signal(sent)
-            assert not any(answer.done() for answer in answers)
-            answers = [answer.result() for answer in answers]
-        assert all(answer.status_code == 200 and len(answer.json()) == len(texts) for answer in answers)
-        assert server.wait(30) == status
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{address}/health")
-        assert "Traceback" not in (tmp_path / "errors").read_text()
-
-    def test_a_token_of_the_environment_and_a_port_in_use(self, process, monkeypatch, capsys):
-        monkeypatch.setenv("HF_BLOSAN_TOKEN", "s3cret")
-        server, address = process("labels", "--task", "feature-extraction")
-        command = Path(f"/proc/{server.pid}/cmdline")
-        assert not command.exists() or b"s3cret" not in command.read_bytes()
-        with httpx.Client(base_url=address) as client:
-            error(post(client, TEXTS), 401)
-            client.headers["Authorization"] = "Bearer s3cret"
-            assert np.array(post(client, TEXTS).json()).shape == (len(TEXTS), 8)
-        assert main(["serve", "none", "--port", address.rpartition(":")[2]]) == 2
-        assert "cannot be listened on" in capsys.readouterr().err
-
-
-def test_answers_are_sent_at_once():
-    """What asyncio looks at before it sets TCP_NODELAY."""
-    with bound_socket("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["none"], "no saved model at 'none'"),
-        (["none", "--timeout", "0"], "--timeout is 0.0; it must be more than 0"),
-        (["none", "--port", "70000"], "--port is 70000; it must be from 0 to 65535"),
-        (["none", "--max_texts", "2000"], "--queue_size is 1024; it must be at least --max_texts, 2000"),
-        (["none", "--max_length", "20000"], "--max_length is 20000; it must be at most --batch_tokens, 16384"),
-        (["none", "--token_file", "nowhere"], "--token_file nowhere cannot be read"),
-        (["none", "--host", "300.1.1.1"], "300.1.1.1:8000 cannot be listened on"),
-    ],
-)
-def test_mistakes(words, message, capsys):
-    assert main(["serve", *words]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_the_server_is_an_extra(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert main(["serve", "none"]) == 2
-    assert "the server needs more packages" in capsys.readouterr().err

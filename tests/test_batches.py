@@ -1,0 +1,112 @@
+"""Encoding rows and batching them."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard
+from datasets import Dataset, DatasetDict
+
+from hf_blosan.data import (
+    LengthBucketBatchSampler,
+    PaddingCollator,
+    encode_dataset,
+    length_statistics,
+    sentence_lengths,
+)
+from hf_blosan.errors import InputError
+from hf_blosan.tokenization import build_tokenizer
+
+
+@pytest.fixture
+def encoded():
+    rows = Dataset.from_dict(
+        {"sentence1": ["a b c", "a", ""], "sentence2": ["c", "a b c d e", ""], "label": [0, 1, 0]}
+    )
+    tokenizer = build_tokenizer([text for column in ("sentence1", "sentence2") for text in rows[column]])
+    return rows, tokenizer
+
+
+def test_encoding(encoded):
+    rows, tokenizer = encoded
+    result = encode_dataset(DatasetDict(train=rows), tokenizer)["train"]
+    assert set(result.column_names) == {"input_ids", "token_type_ids", "attention_mask", "labels"}
+    assert result["token_type_ids"][:] == [[0, 0, 0, 1], [0, 1, 1, 1, 1, 1], []]
+    assert result["labels"][:] == [0, 1, 0]
+    assert sentence_lengths(result).tolist() == [[3, 1], [1, 5], [0, 0]]
+    assert length_statistics(result) == pytest.approx((10 / 6, np.std([3, 1, 1, 5, 0, 0])))
+    single = encode_dataset(rows.remove_columns("sentence2"), tokenizer)
+    assert length_statistics(single) == pytest.approx((4 / 3, np.std([3, 1, 0])))
+
+
+def test_long_rows_are_cut_with_a_warning(encoded, caplog):
+    rows, tokenizer = encoded
+    with caplog.at_level(logging.WARNING):
+        result = encode_dataset(DatasetDict(test=rows), tokenizer, max_length=4)
+    assert sentence_lengths(result["test"]).tolist() == [[3, 1], [1, 3], [0, 0]]
+    assert "test: 1 of 3 rows have more than 4 tokens (the longest 6) and were truncated" in caplog.text
+    with pytest.raises(InputError, match="max_length is 0"):
+        encode_dataset(rows, tokenizer, max_length=0)
+
+
+def test_collator_pads_and_takes_rows_without_tokens(encoded):
+    rows, tokenizer = encoded
+    result = encode_dataset(rows, tokenizer)
+    collate = PaddingCollator(tokenizer)
+    batch = collate([result[0], result[2]])
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [0, 0, 0, 0]]
+    assert batch["labels"].tolist() == [0, 0]
+    empty = collate([result[2], result[2]])
+    assert empty["input_ids"].tolist() == [[0], [0]]
+    assert empty["attention_mask"].tolist() == [[0], [0]]
+    assert all(values.dtype == torch.int64 for values in empty.values())
+
+
+def lengths(count: int = 1003) -> np.ndarray:
+    return np.random.default_rng(0).integers(1, 60, count)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_batches_hold_every_row_once_and_the_short_one_is_last(shuffle, drop_last):
+    sampler = LengthBucketBatchSampler(lengths(), 8, shuffle=shuffle, seed=1, drop_last=drop_last)
+    batches = list(sampler)
+    rows = [row for batch in batches for row in batch]
+    assert len(batches) == len(sampler) == (125 if drop_last else 126)
+    assert len(set(rows)) == len(rows) == (1000 if drop_last else 1003)
+    assert [len(batch) for batch in batches[:125]] == [8] * 125
+
+
+def test_batch_order_depends_on_seed_and_epoch_alone():
+    def batches(seed: int, epoch: int) -> list[list[int]]:
+        sampler = LengthBucketBatchSampler(lengths(), 8, seed=seed)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    assert batches(1, 0) == batches(1, 0)
+    assert batches(1, 0) != batches(1, 1)
+    assert batches(1, 0) != batches(2, 0)
+
+
+def test_buckets_need_little_padding():
+    def width(batches) -> int:
+        return sum(len(batch) * max(lengths()[batch]) for batch in batches)
+
+    rows = np.random.default_rng(1).permutation(1003)
+    plain = width([rows[start : start + 8] for start in range(0, 1003, 8)])
+    assert width(LengthBucketBatchSampler(lengths(), 8)) < 0.7 * plain
+    assert width(LengthBucketBatchSampler(lengths(), 8, shuffle=False)) < 1.02 * lengths().sum() + 60
+
+
+def test_accelerate_deals_out_every_row():
+    shards = [BatchSamplerShard(LengthBucketBatchSampler(lengths(), 8, seed=3), 2, rank) for rank in range(2)]
+    dealt = [row for shard in shards for batch in shard for row in batch]
+    assert set(dealt) == set(range(1003))
+
+
+def test_batch_size_below_one_is_refused():
+    with pytest.raises(InputError, match="batch_size is 0"):
+        LengthBucketBatchSampler([1, 2], 0)

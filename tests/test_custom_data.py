@@ -1,0 +1,212 @@
+"""A user's own files and data sets, and rows and files that cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from datasets import DatasetDict
+from small_data import hub_rows, write_rows
+
+from hf_blosan.data import custom_task, load_task
+from hf_blosan.data import loading as loading_module
+from hf_blosan.data.rows import Rows
+from hf_blosan.data.tables import read_table
+from hf_blosan.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "a", "label": "HUM"}, {"text": "b", "label": "WHO"}], r"row 2: label 'WHO' is not one of .*ABBR"),
+        ([{"text": "a", "label": 6}], "row 1: label 6 is not one of"),
+        ([{"text": "a", "label": None}], "row 1: label None is not one of"),
+        ([{"sentence": "a", "label": "HUM"}], "has no column 'text'; it has sentence, label"),
+        ([{"text": "a", "class": "HUM"}], "has no column 'label'"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, rows, message):
+    path = write_rows(tmp_path / "trec" / "train.jsonl", rows)
+    with pytest.raises(InputError, match=message) as caught:
+        load_task("trec", data_dir=tmp_path, seed=0)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("score", [0.5, 5.1, None, float("nan"), "high"])
+def test_scores_outside_the_range_are_named(tmp_path, score):
+    row = {"sentence1": "a", "sentence2": "b", "score": score}
+    write_rows(tmp_path / "sick" / "train.jsonl", [row])
+    with pytest.raises(InputError, match="row 1: score .* is not a number from 1 to 5"):
+        load_task("sick_relatedness", data_dir=tmp_path, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", b"x", "unknown type"),
+        ("a.parquet", b"x", "cannot be read"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": \n', "cannot be read"),
+        ("a.jsonl.gz", b"not gzip", "cannot be read"),
+        ("a.csv", b"text,label\n", "has no rows"),
+        ("b.jsonl", b"", "cannot be read|has no rows"),
+        ("c.csv", b"text,label\na,0\nb,1\ntext,label\nc,0\n", "c.csv, row 3 repeats the header; remove it"),
+        ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them in the header"),
+        ("e.csv.gz", gzip.compress(b"text,label\n" * 999, mtime=0)[:20] + b"\xff" * 9, "e.csv.gz cannot be read"),
+    ],
+)
+def test_unreadable_files_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        load_task("cr", train_file=tmp_path / name, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header; remove it"),
+        ("b.csv", b"text,text\na,b\n", "b.csv has two columns 'text'"),
+        ("c.jsonl", b'{"text": "a", "text": "b"}\n', "c.jsonl cannot be read after row 0 .a row names 'text' twice"),
+        (
+            "d.csv.gz",
+            gzip.compress(b"text,label\n" * 999, mtime=0)[:20] + b"\xff" * 9,
+            "d.csv.gz cannot be read after row 0",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, content, message):
+    """As in tables, for rows that are read one by one."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message), Rows(tmp_path / name) as rows:
+        list(rows)
+
+
+def test_one_column_may_repeat_its_name_and_columns_may_have_none(tmp_path):
+    (tmp_path / "one.csv").write_text("text\na\ntext\n")
+    (tmp_path / "index.csv").write_text(",text\n0,a\n")  # as pandas writes it
+    for name, expected in (("one", {"text": ["a", "text"]}), ("index", {"Unnamed: 0": ["0"], "text": ["a"]})):
+        assert read_table(tmp_path / f"{name}.csv")[:] == expected
+        with Rows(tmp_path / f"{name}.csv") as rows:
+            assert list(rows) == [
+                dict(zip(expected, row, strict=True)) for row in zip(*expected.values(), strict=True)
+            ]
+
+
+def test_scores_that_arithmetic_cannot_hold_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("text,score\na,1e308\nb,0\n")
+    with pytest.raises(InputError, match="score '1e308' is beyond 1e.15; scale the scores"):
+        custom_task(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_custom_pair_classification(tmp_path, suffix):
+    rows = [{"id": 1, "first": f"a {i}", "second": "b", "label": ("yes", "no", "Maybe")[i % 3]} for i in range(30)]
+    train, validation = write_rows(tmp_path / f"a{suffix}", rows), write_rows(tmp_path / f"b{suffix}", rows[:6])
+    if suffix != ".jsonl":
+        train, validation = (
+            write_rows(path, [{k: v for k, v in row.items() if k != "id"} for row in rows])
+            for path in (train, validation)
+        )
+    task = custom_task(train, validation)
+    assert (task.problem, task.num_sentences, task.labels) == ("classification", 2, ("Maybe", "no", "yes"))
+    data = load_task(task, seed=0)
+    assert data["validation"][0] == {"sentence1": "a 0", "sentence2": "b", "label": 2}
+    assert list(data) == ["train", "validation"] and len(data["train"]) == 30  # nothing is held out unasked
+    assert list(load_task(task, seed=0, num_folds=5)) == ["train", "validation", "test"]
+
+
+def test_custom_numbers_are_names_and_not_positions(tmp_path):
+    train = write_rows(tmp_path / "a.csv", [{"text": str(i), "label": 10 + i % 2} for i in range(40)])
+    task = custom_task(train)
+    assert (task.num_sentences, task.labels) == (1, ("10", "11"))
+    assert set(load_task(task, seed=0, validation_fraction=0.1)["train"]["label"]) == {0, 1}
+    with pytest.raises(InputError, match="custom has no validation rows, .* --validation_fraction 0.1"):
+        load_task(task, seed=0)
+    other = write_rows(tmp_path / "b.csv", [{"text": "a", "label": 0}])
+    with pytest.raises(InputError, match="label '0' is not one of the labels of custom"):
+        load_task(task, validation_file=other, seed=0)
+
+
+@pytest.mark.parametrize("column", ["score", "label"])
+def test_custom_regression(tmp_path, column):
+    rows = [{"sentence1": "a", "sentence2": "b", column: i / 4} for i in range(1, 16)]
+    task = custom_task(
+        write_rows(tmp_path / "a.csv", rows), write_rows(tmp_path / "b.jsonl", rows + [rows[0] | {column: 7}])
+    )
+    assert (task.problem, task.score_min, task.score_max, task.num_score_classes) == ("regression", 0.0, 7.0, 8)
+    assert load_task(task, seed=0)["validation"]["label"][-1] == 7.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "a"}], "has no column 'label', 'labels' or 'score'; it has text; name the column with --label_col"),
+        ([{"number": 3, "label": 1}], "has no text column"),
+        ([{"text": "a", "label": 1}], "every label is '1'"),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], "row 2: label is empty"),
+        ([{"text": "a", "score": "high"}], "score 'high' is not a number"),
+        ([{"text": "a", "score": 2}], "every score is 2"),
+    ],
+)
+def test_unusable_custom_files(tmp_path, rows, message):
+    with pytest.raises(InputError, match=message):
+        custom_task(write_rows(tmp_path / "a.jsonl", rows))
+
+
+def test_custom_columns(tmp_path, caplog):
+    """Identifiers are not texts; columns can be named; the log says which were taken."""
+    rows = [{"id": f"{i}", "body": f"text {i}", "mood": "bad", "labels": ("no", "yes")[i % 2]} for i in range(20)]
+    rows[0]["mood"] = "good"
+    path = write_rows(tmp_path / "a.csv", rows)
+    with caplog.at_level("INFO"):
+        task = custom_task(path)
+    assert task.local.text_columns == ("body", "mood") and task.local.label_column == "labels"
+    assert "a.csv: texts from body and mood, labels from labels" in caplog.text
+    task = custom_task(path, text_column_name="mood", text_pair_column_name="body", label_column_name="labels")
+    first = load_task(task, seed=0, validation_file=path)["train"][0]
+    assert first == {"sentence1": "good", "sentence2": "text 0", "label": 0}
+    task = custom_task(path, path, text_column_name="body", label_column_name="mood")
+    assert task.labels == ("bad", "good") and task.num_sentences == 1
+    for wrong in ({"text_column_name": "subject"}, {"label_column_name": "class"}):
+        with pytest.raises(InputError, match=f"has no column '{next(iter(wrong.values()))}'; it has id, body, mood"):
+            load_task(custom_task(path, path, **wrong), seed=0)
+
+
+def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
+    rows = [{"text": f"text {i}", "label": (-1, 0, 1)[i % 3]} for i in range(12)]
+    task = custom_task(write_rows(tmp_path / "a.jsonl", rows), write_rows(tmp_path / "b.jsonl", rows))
+    assert task.labels == ("0", "1")
+    with caplog.at_level("INFO"):
+        assert len(load_task(task, seed=0)["train"]) == 8
+    assert "4 of 12 rows have no gold label and are left out" in caplog.text
+    signs = [{"text": f"text {i}", "label": (-1, 1)[i % 2]} for i in range(12)]
+    assert custom_task(write_rows(tmp_path / "signs.jsonl", signs)).labels == ("-1", "1")
+    path = write_rows(tmp_path / "c.jsonl", [*rows[1:3], {"text": None, "label": 1}, {"text": "", "label": 0}])
+    with pytest.raises(InputError, match="c.jsonl, row 3: text is null; fill it in or remove the row"):
+        custom_task(path)
+
+
+@pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])
+def test_custom_data_set_of_the_hub_or_the_disk(tmp_path, monkeypatch, saved_as):
+    """Class names, validation and test come with it; a test split without labels is none."""
+    rows = hub_rows()
+    unlabelled = rows["test"].map(lambda row: {"label": -1})
+    named = DatasetDict(train=rows["train"], validation=rows["validation"], test=unlabelled)
+    if saved_as == "parquet":
+        rows["train"].to_parquet(tmp_path / "a.parquet")
+        task = custom_task(tmp_path / "a.parquet", tmp_path / "a.parquet")
+    elif saved_as == "hub":
+        monkeypatch.setattr(loading_module, "load_dataset", lambda *args, **options: named)
+        task = custom_task(dataset_name="me/pairs")
+        assert (task.name, task.hub.location) == ("pairs", "me/pairs")
+    elif saved_as == "folder":
+        named.save_to_disk(tmp_path / "pairs")
+        task = custom_task(dataset_name=str(tmp_path / "pairs"))
+    else:
+        rows["train"].save_to_disk(tmp_path / "pairs")
+        task = custom_task(dataset_name=str(tmp_path / "pairs"))
+        with pytest.raises(InputError, match="pairs has no validation rows"):
+            load_task(task, seed=0)
+    assert task.labels == ("neutral", "contradiction", "entailment")
+    data = load_task(task, seed=0, validation_fraction=0.34)
+    assert list(data) == ["train", "validation"] and data["train"].features["label"].names == list(task.labels)
+    assert data["train"][0]["sentence1"] == "p"
