@@ -10,6 +10,7 @@ import torch
 from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset, DatasetDict
 
+from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.data import (
     LengthBucketBatchSampler,
     PaddingCollator,
@@ -63,6 +64,23 @@ def test_collator_pads_and_takes_rows_without_tokens(encoded):
     assert empty["input_ids"].tolist() == [[0], [0]]
     assert empty["attention_mask"].tolist() == [[0], [0]]
     assert all(values.dtype == torch.int64 for values in empty.values())
+
+
+def test_collator_marks_second_sentences_that_are_all_empty():
+    """So that a pair does not depend on the others of its batch."""
+    tokenizer = build_tokenizer(["a cat sat"])
+    config = DiSANConfig(
+        vocab_size=len(tokenizer), embedding_size=6, hidden_size=8, classifier_size=8, num_sentences=2
+    )
+    model = DiSANForSequenceClassification(config).eval()
+    empty, full = (dict(tokenizer("a cat", second)) for second in ("", "sat"))
+    collate = PaddingCollator(tokenizer, num_sentences=2)
+    alone = collate([empty])
+    assert alone["token_type_ids"].tolist() == [[0, 0, 1]] and alone["attention_mask"].tolist() == [[1, 1, 0]]
+    with torch.no_grad():
+        torch.testing.assert_close(model(**alone).logits, model(**collate([empty, full])).logits[:1])
+        with pytest.raises(ValueError, match="no row has a second one"):
+            model(**PaddingCollator(tokenizer)([empty]))
 
 
 def lengths(count: int = 1003) -> np.ndarray:

@@ -82,6 +82,7 @@ class TestMistakes:
             ("--fly", "unknown option '--fly'"),
             ("predict", "the following arguments are required: MODEL"),
             ("train --learn_rate 1", "unknown option '--learn_rate'; did you mean --learning_rate?"),
+            ("predict --model m", "unknown option '--model'; MODEL is given without its name; --help shows where"),
             ("train --learning-rate x", "argument --learning_rate: invalid float value: 'x'"),
             ("train --optimizer sgd", "argument --optimizer: invalid choice: 'sgd'"),
             ("train --cpu maybe", "'maybe' is neither true nor false"),
