@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,11 @@ def is_number(value: Any) -> bool:
         return math.isfinite(float(value))
     except (TypeError, ValueError):
         return False
+
+
+def is_integer(text: str) -> bool:
+    """Whether a text is a whole number in plain digits."""
+    return re.fullmatch("-?[0-9]{1,18}", text) is not None
 
 
 def _is_text(values: Sequence[Any]) -> bool:

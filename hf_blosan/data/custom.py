@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task
-from .columns import LABEL_COLUMNS, is_number, text_columns
+from .columns import LABEL_COLUMNS, is_integer, is_number, text_columns
 from .loading import load_splits
 from .tables import read_table
 
@@ -181,7 +181,7 @@ def classification_fields(values: list, names: list[str] | None, num_sentences: 
     """
     if names is None:
         found = {str(value).strip() for value in values}
-        integers = all(name.lstrip("-").isdigit() for name in found)
+        integers = all(map(is_integer, found))
         # -1 beside class ids; alone with 1 it is a class.
         if integers and len(found) > 2 and min(map(int, found)) == -1:
             found -= set(_NO_GOLD_LABEL)

@@ -23,6 +23,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task, get_task
+from .columns import is_integer
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
 from .rows import TABLE_SUFFIXES
@@ -244,7 +245,7 @@ def _label_lookup(raw: Dataset, source: Source, task: Task) -> dict[str, int]:
     """Label as text -> class id, for class names, lower-cased names and the source's integers."""
     exact = {name: i for i, name in enumerate(task.labels)}
     lower = {name.lower(): i for i, name in enumerate(task.labels)}
-    if any(name.lstrip("-").isdigit() for name in task.labels):
+    if any(map(is_integer, task.labels)):
         return exact  # the names are numbers themselves, so a number is never a class id
     feature = raw.features[source.label_column]
     order = source.label_order or task.labels

@@ -164,6 +164,7 @@ TABLES = damaged(st.one_of(TEXTS, TEXTS, PARQUET_FILES, st.binary(max_size=40)))
 @example(b'null\n{"text": "a", "label": 0}\n', ".jsonl")  # ended the process
 @example(b'[null, {"text": "a", "label": 0}]', ".json")
 @example(b'a,"b\nc"\n1,2\n', ".csv")  # a line break in a name
+@example("text,label\na,²\nb,0\n".encode(), ".csv")  # a digit that is no number
 def tables(data, suffix):
     with folder() as path:
         file = path / f"rows{suffix}"
