@@ -64,16 +64,17 @@ class Parser(argparse.ArgumentParser):
             for word, after in zip_longest(words, words[1:], fillvalue="true")
         ]
 
-    def refuse(self, words: Sequence[str], options: type) -> None:
-        """Raise InputError if there are words that `parse_known_args` has left over."""
+    def refuse(self, words: Sequence[str], options: type, program: str | None = None) -> None:
+        """Raise InputError if there are words that `parse_known_args` has left over; ``program``: whose they are."""
         if words:
             word = words[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
             known = {f"--{entry.name}": entry for entry in fields(options)}
             similar = difflib.get_close_matches(word, known, n=1)
-            remedy = f"did you mean {similar[0]}?" if similar else f"{self.prog} --help lists them all"
+            help_ = f"{program or self.prog} --help"
+            remedy = f"did you mean {similar[0]}?" if similar else f"{help_} lists them all"
             if similar and known[similar[0]].metadata.get("positional"):
-                remedy = f"{similar[0].lstrip('-').upper()} is given without its name; --help shows where"
+                remedy = f"{similar[0].lstrip('-').upper()} is given without its name, {help_} shows where"
             raise InputError(f"unknown {kind} {word!r}; {remedy}")
 
 

@@ -405,7 +405,7 @@ def test_released_bi_blosan_depends_on_padding():
             {"embedding_trainable": "train_words", "num_fixed_embeddings": 60, "vocab_size": 60},
             "leave at least",
         ),
-        ("disan", {"score_min": 5.0, "score_max": 1.0}, "score_min=5.0, score_max=1.0: give a range"),
+        ("disan", {"score_min": 5.0, "score_max": 1.0}, "give a range within .*, its lower end first"),
         ("disan", {"score_min": -1e308, "score_max": 1e308}, "give a range within"),
         ("disan", {"initializer_range": math.nan}, "initializer_range=nan: it must be a finite number, 0 or more"),
         ("disan", {"initializer_range": math.inf}, "initializer_range=inf"),
@@ -430,6 +430,37 @@ def test_pair_regression_leaves_the_callers_configuration_alone():
     config = AutoConfig.for_model("disan", num_sentences=2, num_labels=3, **SMALL)
     assert AutoModelForPairRegression.from_config(config).config.num_labels == 1
     assert config.num_labels == 3 and config.problem_type is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"input_ids": torch.ones(5, dtype=torch.long)}, r"give input_ids \(B, N\) .*; they have shape \(5,\)"),
+        ({"inputs_embeds": torch.ones(2, 5)}, r"give inputs_embeds \(B, N, embedding_size\)"),
+        (
+            {"input_ids": torch.ones(1, 2, dtype=torch.long), "attention_mask": torch.tensor([[0.0, -1e9]])},
+            "attention_mask has values below 0; give 1 at real tokens",
+        ),
+    ],
+)
+def test_inputs_of_other_kinds_are_refused(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        make(AutoModel, "disan")(**inputs)
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("output_attentions", [False, True])
+def test_batches_without_rows(model_type, output_attentions):
+    model = make(AutoModel, model_type).eval()
+    output = model(torch.ones(0, 7, dtype=torch.long), output_attentions=output_attentions)
+    assert output.pooler_output.shape == (0, model.config.hidden_size)
+
+
+def test_a_pair_needs_its_score():
+    model = make(AutoModelForPairRegression, "disan", num_sentences=2)
+    ids = torch.ones(2, 4, dtype=torch.long)
+    with pytest.raises(RuntimeError, match="shape"):
+        model(ids, token_type_ids=torch.tensor([[0, 0, 1, 1]] * 2), labels=torch.tensor([3.0]))
 
 
 def test_pair_regression_needs_pairs():

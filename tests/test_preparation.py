@@ -172,6 +172,11 @@ class TestPreparation:
         with pytest.raises(InputError, match="in another order"):
             prepared(options(tmp_path, questions, **changes))
 
+    def test_refuses_to_train_words_in_int8(self, tmp_path, questions):
+        changes = {"config_overrides": "hidden_size=8,embedding_size=6,embedding_dtype=int8"}
+        with pytest.raises(InputError, match="embedding_dtype is int8, a word table that cannot be trained"):
+            prepared(options(tmp_path, questions, **changes))
+
     def test_refuses_a_tokenizer_with_more_words_than_the_model(self, tmp_path, questions):
         """Before it starts: ids beyond the table would be found at the first of them."""
         train(options(tmp_path / "first", questions, max_train_steps=1))

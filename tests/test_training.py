@@ -202,6 +202,22 @@ class TestResume:
         with pytest.raises(InputError, match="train_data was"):
             train(options(tmp_path, other, **resume))
 
+    @pytest.mark.parametrize(
+        ("changed", "old", "new", "name"),
+        [("train_file", "cat", "cow", "vocabulary"), ("validation_file", "a red", "a", "validation_data")],
+    )
+    def test_refuses_changed_files(self, tmp_path, changed, old, new, name):
+        """Words that are replaced have the ids of those before."""
+        rows = [{"text": "a cat", "label": "animal"}, {"text": "a red thing", "label": "colour"}] * 6
+        data = {
+            f"{split}_file": str(write_rows(tmp_path / f"{split}.jsonl", rows)) for split in ("train", "validation")
+        }
+        train(options(tmp_path / "out", data, checkpointing_steps="1", max_train_steps=1))
+        path = Path(data[changed])
+        path.write_text(path.read_text().replace(old, new))
+        with pytest.raises(InputError, match=rf"different settings \(.*{name}\)"):
+            train(options(tmp_path / "out", data, resume_from_checkpoint=str(tmp_path / "out" / "step_1")))
+
 
 class TestLoop:
     def test_stops_early_and_keeps_the_best(self, tmp_path, questions, monkeypatch):

@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
             parser.print_help()
             return 0
         command = COMMANDS[namespace.command]
-        parser.refuse(unknown, command.options)
+        parser.refuse(unknown, command.options, f"{parser.prog} {namespace.command}")
         options = read_options(namespace, command.options)
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)

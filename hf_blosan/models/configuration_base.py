@@ -158,4 +158,5 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     def validate_scores(self):
         if not -1e30 < self.score_min < self.score_max < 1e30:
-            raise ValueError(f"score_min={self.score_min}, score_max={self.score_max}: give a range within +-1e30")
+            scores = f"score_min={self.score_min}, score_max={self.score_max}"
+            raise ValueError(f"{scores}: give a range within +-1e30, its lower end first")

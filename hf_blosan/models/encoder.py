@@ -263,11 +263,14 @@ def prepare_inputs(
     """Ids (B, N) or vectors (B, N, E) with their boolean mask (B, N); rows of width 0 become one padded position.
 
     Raises:
-        ValueError: neither or both of ids and vectors are given, or the mask has another shape.
+        ValueError: neither or both of ids and vectors are given, something has another shape, or the mask is additive.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give either input_ids or inputs_embeds, and not both")
     inputs = input_ids if inputs_embeds is None else inputs_embeds
+    if inputs.dim() != (2 if inputs_embeds is None else 3):
+        expected = "input_ids (B, N)" if inputs_embeds is None else "inputs_embeds (B, N, embedding_size)"
+        raise ValueError(f"give {expected} for B rows of N tokens; they have shape {tuple(inputs.shape)}")
     if inputs.shape[1] == 0:
         # The tokenizer turns a batch of empty texts into floating-point rows of width 0.
         shape = (inputs.shape[0], 1, *inputs.shape[2:])
@@ -279,6 +282,8 @@ def prepare_inputs(
         else:
             attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
     check_shapes(*inputs.shape[:2], attention_mask)
+    if attention_mask.is_floating_point() and can_look_at(attention_mask) and (attention_mask < 0).any():
+        raise ValueError("attention_mask has values below 0; give 1 at real tokens and 0 at padding")
     return inputs, attention_mask.bool()
 
 

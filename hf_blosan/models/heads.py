@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
-from .encoder import SentenceEncoderOutput, prepare_inputs, split_pairs
+from .encoder import prepare_inputs, split_pairs
 from .equations import spread_scores
 from .layers import ACTIVATIONS, Highway, Layer
 from .masks import can_look_at
@@ -118,14 +118,8 @@ class SentenceHeadMixin:
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask)
         sentences, encoded = self._encode(*inputs, **options)
         loss, logits = self.compute_loss_and_logits(sentences, labels)
-        output = SentenceClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-            gates=encoded.gates,
-            pooler_attentions=encoded.pooler_attentions,
-        )
+        states = encoded.hidden_states, encoded.attentions, encoded.gates, encoded.pooler_attentions
+        output = SentenceClassifierOutput(loss, logits, *states)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
     def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, **options):
@@ -138,13 +132,8 @@ class SentenceHeadMixin:
                     "this model takes one sentence a row, but token_type_ids mark a second one; put each sentence in "
                     "a row of its own, or use a model with num_sentences=2"
                 )
-            encoded: SentenceEncoderOutput = self.model(
-                input_ids=input_ids,
-                attention_mask=attention_mask,
-                inputs_embeds=inputs_embeds,
-                token_mask=token_mask,
-                **options,
-            )
+            sentences = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+            encoded = self.model(**sentences, token_mask=token_mask, **options)
             return [encoded.pooler_output], encoded
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
         if token_type_ids is not None and can_look_at(mask_BN) and bool(mask_BN.any()) and not marked:
@@ -210,7 +199,8 @@ class PairRegressionMixin(SentenceHeadMixin):
         scores_B1 = (predicted_BK * classes_K).sum(-1, keepdim=True)
         if labels is None:
             return None, scores_B1
-        target_BK = spread_scores(labels.view(-1).float(), num_classes=num_classes, **scale)
+        labels_B = labels.view(scores_B1.shape[0]).float()
+        target_BK = spread_scores(labels_B, num_classes=num_classes, **scale)
         return kl_divergence(target_BK, predicted_BK), scores_B1
 
 

@@ -244,7 +244,8 @@ class FeatureAttention(Layer):
         if block_length is None:
             return operator(keys_BND, queries_BND, key_mask=mask_BN)
         weights = on_blocks(operator, block_length, (keys_BND, queries_BND), mask_BN)
-        return weights.unflatten(0, (tokens_BND.shape[0], -1))
+        B, N = mask_BN.shape
+        return weights.unflatten(0, (B, (N + block_length - 1) // block_length))
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
         """W1 h and W2 h."""

@@ -99,12 +99,13 @@ class MaskedBlockSelfAttention(Layer):
         R, mapped_BND, blocks_BMD = self.block_length, self.dense(self.dense_map, tokens_BNE), None
         (B, N), by_block = mask_BN.shape, {"block_length": R, "output_weights": True}
         weights_BMRRD = yield "attentions", self.block_attention(mapped_BND, mask_BN, **by_block)
-        values_BMRD = in_blocks(mapped_BND, R).unflatten(0, (B, -1))
+        M = (N + R - 1) // R
+        values_BMRD = in_blocks(mapped_BND, R).unflatten(0, (B, M))
         local_BMRD = weighted_sum(weights_BMRRD, values_BMRD[:, :, None])
         local_BND = zero_padding(out_of_blocks(local_BMRD.flatten(0, 1), B, N), mask_BN)
         if self.fuse_global:
             tensors = (self.pooling_scores(local_BND), local_BND, mask_BN)
-            scores, values, mask = (in_blocks(x, R).unflatten(0, (B, -1)) for x in tensors)
+            scores, values, mask = (in_blocks(x, R).unflatten(0, (B, M)) for x in tensors)
             weights_BMRD = yield "attentions", source2token_weights(scores, mask=mask)
             blocks_BMD = weighted_sum(weights_BMRD, values)
             blocks_BMD = yield from self.global_attention.steps(blocks_BMD, self.block_mask(mask_BN))
@@ -116,7 +117,8 @@ class MaskedBlockSelfAttention(Layer):
         """(B, M), true at blocks with a real token; None if blocks of padding are not masked."""
         if not self.mask_padding_blocks:
             return None
-        return in_blocks(mask_BN, self.block_length).any(-1).unflatten(0, (mask_BN.shape[0], -1))
+        (B, N), R = mask_BN.shape, self.block_length
+        return in_blocks(mask_BN, R).any(-1).unflatten(0, (B, (N + R - 1) // R))
 
     def pooling_scores(self, local_BND: Tensor) -> Tensor:
         """Source2token scores of the tokens in a block (Eq. 11): one map in the authors' code, two as printed."""

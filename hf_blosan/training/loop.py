@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -282,8 +284,13 @@ def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[d
 
 def fingerprint(rows: Dataset) -> str:
     """Hash of the encoded rows and their order."""
-    columns = (np.concatenate([np.asarray(row) for row in rows[:]["input_ids"]]), np.asarray(rows[:]["labels"]))
-    return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()[:16]
+    columns = [np.asarray(rows[:]["labels"]), np.asarray([len(ids) for ids in rows[:]["input_ids"]])]
+    columns += [np.fromiter(chain.from_iterable(rows[:][name]), int) for name in ("input_ids", "token_type_ids")]
+    return short_hash(b"".join(column.tobytes() for column in columns))
+
+
+def short_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def resume_settings(arguments: RunArguments, preparation: Preparation, total_steps: int) -> dict[str, Any]:
@@ -293,6 +300,8 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
         settings["total_steps"] = total_steps
     settings["task"] = preparation.task.name
     settings["train_rows"] = len(preparation.data["train"])
-    settings["train_data"] = fingerprint(preparation.data["train"])
+    splits = {split: rows for split, rows in preparation.data.items() if not split.startswith("test")}
+    settings |= {f"{split}_data": fingerprint(rows) for split, rows in splits.items()}
+    settings["vocabulary"] = short_hash(json.dumps(preparation.tokenizer.get_vocab(), sort_keys=True).encode())
     config = own_fields(preparation.model.config)
     return settings | {f"config.{name}": value for name, value in config.items()}

@@ -138,6 +138,11 @@ def prepare(
         model = make_model(task, encoder, proposed | overrides)
     else:
         model = load_model(arguments, task, saved_config, overrides)
+    if model.config.embedding_dtype == "int8" and model.config.embedding_trainable != "none":
+        raise InputError(
+            "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
+            "embedding_dtype=float32, or embedding_trainable=none to train the layers alone"
+        )
     report = None
     if vectors is not None:
         counts = count_words(tokenizer, texts_of(task, dataset["train"]))
