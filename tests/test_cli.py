@@ -112,7 +112,7 @@ class TestMistakes:
             ({"input": "none.csv"}, "none.csv does not exist"),
             ({"input": "x.xls"}, "x.xls is of an unknown type; use one that ends in .jsonl"),
             ({"input": "empty.csv"}, "empty.csv has no rows"),
-            ({"input": "short.csv"}, "short.csv cannot be read after row 1 (the header has 2 cells"),
+            ({"input": "short.csv"}, "short.csv, row 2 has 1 cell, the header has 2; correct the row"),
             ({"input": "broken.jsonl"}, "broken.jsonl cannot be read after row 1 (Expecting value"),
             ({"input": "list.jsonl"}, "list.jsonl, row 1 is no JSON object"),
             ({"input": "latin.txt"}, "latin.txt cannot be read after row 0 ('utf-8' codec"),

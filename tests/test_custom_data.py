@@ -80,6 +80,34 @@ def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, conten
         list(rows)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "label,text\npos,a\n\nneg,b,c\n", "row 2 has 3 cells, the header has 2; correct the row"),
+        ("b.tsv", "label\ttext\npos\ta\tb\n", "row 1 has 3 cells, the header has 2"),  # pandas: an index
+        ("c.csv", "label,text\npos,a\nneg\n", "row 2 has 1 cell, the header has 2"),
+        ("d.csv", 'label,text\npos,a\nneg,"b\npos,c\n', r"row 2 is not CSV \(unexpected end of data\); close every"),
+        ("e.csv", 'label,text\npos,"a "b" c"\n', "row 1 is not CSV .* double those within a quoted cell"),
+    ],
+)
+def test_rows_are_refused_alike_by_both_readers(tmp_path, name, content, message):
+    """Nothing is shifted, filled up or swallowed."""
+    path = tmp_path / name
+    path.write_text(content)
+    for read in (read_table, lambda path: list(Rows(path))):
+        with pytest.raises(InputError, match=f"{name}, {message}"):
+            read(path)
+
+
+def test_quotes_in_tsv_and_blank_lines_before_a_header(tmp_path):
+    (tmp_path / "a.tsv").write_text('label\ttext\npos\t"a\nneg\tb "c" d\n')
+    (tmp_path / "b.csv").write_text("\n\nlabel,text\npos,a\n")
+    for name, texts in (("a.tsv", ['"a', 'b "c" d']), ("b.csv", ["a"])):
+        assert list(read_table(tmp_path / name)["text"]) == texts
+        with Rows(tmp_path / name) as rows:
+            assert [row["text"] for row in rows] == texts
+
+
 def test_one_column_may_repeat_its_name_and_columns_may_have_none(tmp_path):
     (tmp_path / "one.csv").write_text("text\na\ntext\n")
     (tmp_path / "index.csv").write_text(",text\n0,a\n")  # as pandas writes it

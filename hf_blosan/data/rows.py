@@ -118,23 +118,42 @@ def csv_layout(suffix: str) -> dict[str, Any]:
     return {"delimiter": ","} if suffix.startswith(".csv") else {}
 
 
-def csv_columns(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
+def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
     """The names of the columns, those without one as pandas names them; and the rows after the header.
 
+    Blank lines are left out, as by pandas.
+
     Raises:
-        InputError: two columns have one name.
+        InputError: two columns have one name; or, while the rows are read, a row repeats the header (as in files that
+            were joined), has another number of cells, or is quoted wrongly.
     """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is for cells, not for texts
-    rows = csv.reader(file, **layout)
+    # Unless it is strict, the reader takes a file to its end for one cell if a quotation mark is not closed.
+    rows = filter(None, csv.reader(file, strict=True, **layout))
     columns = [column or f"Unnamed: {i}" for i, column in enumerate(next(rows, []))]
     if twice := [column for column, count in Counter(columns).items() if count > 1]:
         raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them in the header")
-    return columns, rows
+    return columns, _checked(rows, columns, name)
 
 
-def repeated_header(name: str, row: int) -> InputError:
-    """The error for a row that repeats the names of the columns, as in files that were joined."""
-    return InputError(f"{name}, row {row} repeats the header; remove it")
+def _checked(rows: Iterator[list[str]], columns: list[str], name: str) -> Iterator[list[str]]:
+    number = 0
+    try:
+        for number, row in enumerate(rows, 1):
+            if row == columns and len(columns) > 1:
+                raise InputError(f"{name}, row {number} repeats the header; remove it")
+            if len(row) != len(columns):
+                cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
+                raise InputError(
+                    f"{name}, row {number} has {cells}, the header has {len(columns)}; correct the row (in CSV a text "
+                    "with a comma needs quotes)"
+                )
+            yield row
+    except csv.Error as error:
+        raise InputError(
+            f"{name}, row {number + 1} is not CSV ({first_line(error)}); close every quotation mark, and double those "
+            "within a quoted cell"
+        ) from error
 
 
 def no_object(name: str, row: int) -> InputError:
@@ -143,12 +162,8 @@ def no_object(name: str, row: int) -> InputError:
 
 
 def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[dict[str, str]]:
-    columns, rows = csv_columns(file, name, **layout)
-    for number, row in enumerate(filter(None, rows), 1):
-        if row == columns and len(columns) > 1:
-            raise repeated_header(name, number)
-        if len(row) != len(columns):
-            raise ValueError(f"the header has {len(columns)} cells, the next row has {len(row)}")
+    columns, rows = csv_rows(file, name, **layout)
+    for row in rows:
         yield dict(zip(columns, row, strict=True))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from functools import reduce
 from pathlib import Path
 from typing import TextIO
 
@@ -13,7 +12,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
 from ..errors import InputError
-from .rows import READABLE_TABLES, Rows, csv_columns, csv_layout, no_object, repeated_header
+from .rows import READABLE_TABLES, Rows, csv_layout, csv_rows, no_object
 
 
 def read_table(path: str | Path) -> Dataset:
@@ -27,7 +26,7 @@ def read_table(path: str | Path) -> Dataset:
 
     Raises:
         InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns have one
-            name, or a row repeats the header.
+            name, or a row repeats the header or has more or fewer cells.
     """
     path = Path(path)
     if not path.is_file():
@@ -47,8 +46,6 @@ def read_table(path: str | Path) -> Dataset:
             elif kind == "json":
                 _refuse_null_rows(path)
             rows = load_dataset(kind, data_files={"train": str(path)}, split="train", **options)
-            if kind == "csv":
-                _refuse_repeated_header(rows, path)
     except InputError:
         raise
     except (DatasetsError, ValueError, OSError, EOFError, csv.Error, zlib.error) as error:
@@ -72,7 +69,10 @@ def _is_empty(path: Path, header: bool) -> bool:
 def _csv_options(path: Path, suffix: str) -> dict:
     layout = csv_layout(suffix)
     with _open_text(path) as file:
-        columns, _ = csv_columns(file, str(path), **layout)
+        columns, rows = csv_rows(file, str(path), **layout)
+        # All of them are checked: pandas takes cells beyond the header for an index, and fills short rows up.
+        for _ in rows:
+            pass
     # Declared as text because pandas would turn empty cells into NaN and "007" into 7.
     return layout | {"features": Features(dict.fromkeys(columns, Value("string"))), "keep_default_na": False}
 
@@ -89,12 +89,3 @@ def _refuse_null_rows(path: Path) -> None:
                 return
             if line.startswith("null"):
                 raise no_object(str(path), number)
-
-
-def _refuse_repeated_header(rows: Dataset, path: Path) -> None:
-    from pyarrow import compute
-
-    equal = [compute.equal(rows.data.column(name), name) for name in rows.column_names]
-    row = compute.index(reduce(compute.and_, equal), True).as_py()
-    if row >= 0 and len(equal) > 1:
-        raise repeated_header(str(path), row + 1)
