@@ -23,6 +23,8 @@ from ..errors import InputError, first_line
 TABLE_SUFFIXES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 READABLE_TABLES = TABLE_SUFFIXES + (".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
+UNREADABLE = (ValueError, OSError, EOFError, RecursionError, csv.Error, zlib.error)
+"""What reading a damaged file raises."""
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
@@ -86,10 +88,9 @@ class Rows:
                 yield row
         except InputError:
             raise
-        except (ValueError, OSError, EOFError, csv.Error, zlib.error) as error:
-            raise InputError(
-                f"{self.name} cannot be read after row {self._number} ({first_line(error)}); correct the file"
-            ) from error
+        except UNREADABLE as error:
+            reason, solution = first_line(error), remedy(error) or "correct the file"
+            raise InputError(f"{self.name} cannot be read after row {self._number} ({reason}); {solution}") from error
 
     @property
     def position(self) -> int:
@@ -109,6 +110,13 @@ class Rows:
                 yield from batch.to_pylist()
         except ArrowException as error:  # damaged files raise every kind of it
             raise ValueError(first_line(error)) from error
+
+
+def remedy(error: BaseException) -> str | None:
+    """What to do about a file that cannot be read, if the error tells."""
+    if isinstance(error, UnicodeDecodeError):
+        return "save it as UTF-8"
+    return "nest lists and objects less deeply" if isinstance(error, RecursionError) else None
 
 
 def csv_layout(suffix: str) -> dict[str, Any]:

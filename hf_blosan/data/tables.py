@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import zlib
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
-from ..errors import InputError
-from .rows import READABLE_TABLES, Rows, csv_layout, csv_rows, no_object
+from ..errors import InputError, first_line
+from .rows import READABLE_TABLES, UNREADABLE, Rows, csv_layout, csv_rows, no_object, remedy
+
+_NESTED = 1000  # brackets in a row
 
 
 def read_table(path: str | Path) -> Dataset:
@@ -44,13 +46,14 @@ def read_table(path: str | Path) -> Dataset:
             if kind in ("csv", "tsv"):
                 kind, options = "csv", _csv_options(path, suffix)
             elif kind == "json":
-                _refuse_null_rows(path)
+                _refuse_fatal_rows(path)
             rows = load_dataset(kind, data_files={"train": str(path)}, split="train", **options)
     except InputError:
         raise
-    except (DatasetsError, ValueError, OSError, EOFError, csv.Error, zlib.error) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
-        raise InputError(f"data file {path} cannot be read ({reason}); check that every line is complete") from error
+    except (DatasetsError, *UNREADABLE) as error:
+        error = error.__cause__ or error
+        solution = remedy(error) or "check that every line is complete"
+        raise InputError(f"data file {path} cannot be read ({first_line(error)}); {solution}") from error
     if not rows:
         raise InputError(f"data file {path} has no rows; give a file with at least one")
     return rows
@@ -77,8 +80,9 @@ def _csv_options(path: Path, suffix: str) -> dict:
     return layout | {"features": Features(dict.fromkeys(columns, Value("string"))), "keep_default_na": False}
 
 
-def _refuse_null_rows(path: Path) -> None:
-    """For pyarrow, which ends the process at a row that is null (https://github.com/apache/arrow/issues/47409)."""
+def _refuse_fatal_rows(path: Path) -> None:
+    """For pyarrow, which ends the process at a row that is null (https://github.com/apache/arrow/issues/47409) and at
+    one that is nested too deeply."""
     with _open_text(path) as file:
         for number, line in enumerate(filter(str.strip, file), 1):
             line = line.lstrip()
@@ -89,3 +93,6 @@ def _refuse_null_rows(path: Path) -> None:
                 return
             if line.startswith("null"):
                 raise no_object(str(path), number)
+            if line.count("[") + line.count("{") > _NESTED:
+                with suppress(ValueError):  # which pyarrow finds too
+                    json.loads(line)
