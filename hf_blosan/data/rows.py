@@ -31,8 +31,8 @@ _ROWS_AT_ONCE = 1024  # of Parquet
 class Rows:
     """The rows of a file as dictionaries; used in a ``with`` statement.
 
-    CSV, TSV and JSON are read as by :func:`hf_blosan.data.tables.read_table`; only a list of objects in one JSON
-    document is read as a whole. A text file has one text per line, whose column is ``text``.
+    CSV, TSV and JSON are read as by :func:`hf_blosan.data.tables.read_table`, which says where JSON differs; only a
+    list of objects in one JSON document is read as a whole. A text file has one text per line, in column ``text``.
 
     Args:
         path: the file, or ``-`` for standard input with one JSON object or one text per line.

@@ -23,6 +23,9 @@ def read_table(path: str | Path) -> Dataset:
     JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so that
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
+    A column of JSON has one type, as in Arrow: dates in ISO 8601 become times (``2020-01-01 00:00:00`` as text), and 1
+    beside 2.5 becomes 1.0. :class:`hf_blosan.data.rows.Rows` keeps both as they are written.
+
     Args:
         path: a file ending in .jsonl, .json, .csv or .tsv, optionally compressed (.gz), or in .parquet.
 
