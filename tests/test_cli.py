@@ -113,11 +113,13 @@ class TestMistakes:
             ({"input": "none.csv"}, "none.csv does not exist"),
             ({"input": "x.xls"}, "x.xls is of an unknown type; use one that ends in .jsonl"),
             ({"input": "empty.csv"}, "empty.csv has no rows"),
-            ({"input": "short.csv"}, "short.csv cannot be read after row 1 (the header has 2 cells"),
+            ({"input": "short.csv"}, "short.csv, row 2 has 1 cell, the header has 2; correct the row"),
             ({"input": "broken.jsonl"}, "broken.jsonl cannot be read after row 1 (Expecting value"),
             ({"input": "list.jsonl"}, "list.jsonl, row 1 is no JSON object"),
             ({"input": "latin.txt"}, "latin.txt cannot be read after row 0 ('utf-8' codec"),
             ({"input": "null.jsonl"}, "null.jsonl, row 2: text is null"),
+            ({"input": "half.jsonl"}, r"half.jsonl, row 2: text has half of a character, '\ud83d'; correct the text"),
+            ({"input": "object.jsonl"}, "object.jsonl, row 1: text is of type dict; write it as text"),
             ({"input": "pairs.jsonl"}, "the model takes one text a row, but pairs.jsonl has sentence1 and sentence2"),
             ({"input": "number.csv"}, "number.csv has no text column; name it 'text'"),
             ({"columns": ["--text_column_name", "body"]}, "has no column 'body'; it has text, label"),
@@ -135,6 +137,8 @@ class TestMistakes:
             "broken.jsonl": '{"text": "a cat"}\n{"text": \n',
             "list.jsonl": "[1, 2]\n",
             "null.jsonl": '{"text": "a cat"}\n{"text": null}\n',
+            "half.jsonl": '{"text": "a cat"}\n{"text": "a \\ud83d"}\n',
+            "object.jsonl": '{"text": {"a": "cat"}}\n',
             "pairs.jsonl": '{"sentence1": "a", "sentence2": "b"}\n',
             "number.csv": "id,x\n1,2\n",
         }
@@ -148,6 +152,11 @@ class TestMistakes:
     def test_models(self, classifier, scorer, tmp_path, capsys):
         questions = write_rows(tmp_path / "questions.jsonl", question_rows(50))
         assert "takes pairs of texts a row, but" in refused(capsys, "predict", scorer, questions, tmp_path / "o.csv")
+        twice = ["--text_column_name", "text", "--text_pair_column_name", "text"]
+        message = refused(capsys, "predict", scorer, questions, tmp_path / "o.csv", *twice)
+        assert "column 'text' is taken twice" in message
+        message = refused(capsys, "evaluate", classifier, "--test_file", questions, "--text_column_name", "label")
+        assert f"{questions}: column 'label' is taken twice" in message
         encoder = str(tmp_path / "encoder")
         AutoModel.from_pretrained(classifier).save_pretrained(encoder)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(encoder)

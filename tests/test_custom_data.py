@@ -80,6 +80,42 @@ def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, conten
         list(rows)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "label,text\npos,a\n\nneg,b,c\n", "row 2 has 3 cells, the header has 2; correct the row"),
+        ("b.tsv", "label\ttext\npos\ta\tb\n", "row 1 has 3 cells, the header has 2"),  # pandas: an index
+        ("c.csv", "label,text\npos,a\nneg\n", "row 2 has 1 cell, the header has 2"),
+        ("d.csv", 'label,text\npos,a\nneg,"b\npos,c\n', r"row 2 is not CSV \(unexpected end of data\); close every"),
+        ("f.csv", "text,label\ncaf\xe9,pos\n".encode("latin-1"), r"cannot be read .*codec.*\); save it as UTF-8"),
+        (
+            "g.jsonl",
+            '{"text": "a", "label": ' + "[" * 3000 + "]" * 3000 + "}\n",
+            "cannot be read .*nest .* less deeply",
+        ),
+        ("h.jsonl", '{"text": "a", "label": ' + "[" * 200_000, "cannot be read .*nest .* less deeply"),
+        ("e.csv", 'label,text\npos,"a "b" c"\n', "row 1 is not CSV .* double those within a quoted cell"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_rows_are_refused_alike_by_both_readers(tmp_path, name, content, message):
+    """Nothing is shifted, filled up or swallowed."""
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for read in (read_table, lambda path: list(Rows(path))):
+        with pytest.raises(InputError, match=f"{name},? {message}"):
+            read(path)
+
+
+def test_quotes_in_tsv_and_blank_lines_before_a_header(tmp_path):
+    (tmp_path / "a.tsv").write_text('label\ttext\npos\t"a\nneg\tb "c" d\n')
+    (tmp_path / "b.csv").write_text("\n\nlabel,text\npos,a\n")
+    for name, texts in (("a.tsv", ['"a', 'b "c" d']), ("b.csv", ["a"])):
+        assert list(read_table(tmp_path / name)["text"]) == texts
+        with Rows(tmp_path / name) as rows:
+            assert [row["text"] for row in rows] == texts
+
+
 def test_one_column_may_repeat_its_name_and_columns_may_have_none(tmp_path):
     (tmp_path / "one.csv").write_text("text\na\ntext\n")
     (tmp_path / "index.csv").write_text(",text\n0,a\n")  # as pandas writes it
@@ -145,11 +181,33 @@ def test_custom_regression(tmp_path, column):
         ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], "row 2: label is empty"),
         ([{"text": "a", "score": "high"}], "score 'high' is not a number"),
         ([{"text": "a", "score": 2}], "every score is 2"),
+        ([{"text": ["a"], "label": 0}, {"text": ["b"], "label": 1}], "row 1: text is of type list; write it as text"),
+        ([{"text": "a", "label": {"x": 0}}, {"text": "b", "label": {"x": 1}}], "row 1: label is of type dict"),
     ],
 )
 def test_unusable_custom_files(tmp_path, rows, message):
     with pytest.raises(InputError, match=message):
         custom_task(write_rows(tmp_path / "a.jsonl", rows))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"text_column_name": "label"},
+        {"label_column_name": "text"},
+        {"text_column_name": "text", "text_pair_column_name": "text"},
+    ],
+)
+def test_a_column_is_not_taken_twice(tmp_path, names):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}])
+    with pytest.raises(InputError, match=r"a.jsonl: column '(text|label)' is taken twice; name a column of its own"):
+        custom_task(path, **names)
+
+
+def test_known_tasks_take_no_lists_for_texts(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": ["a"], "label": 0}])
+    with pytest.raises(InputError, match="a.jsonl, row 1: text is of type list"):
+        load_task("cr", train_file=path, seed=0)
 
 
 def test_custom_columns(tmp_path, caplog):

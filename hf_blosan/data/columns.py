@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
@@ -39,6 +40,30 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
             "give --text_column_name"
         )
     return tuple(named[:1] or texts[:2])
+
+
+def check_distinct(columns: Iterable[str], where: str) -> None:
+    """Raise InputError if a column is taken twice."""
+    if twice := [column for column, count in Counter(columns).items() if count > 1]:
+        raise InputError(
+            f"{where}: column {twice[0]!r} is taken twice; name a column of its own for every text and the label"
+        )
+
+
+def as_text(value: Any, where: str, row: int, column: str) -> str:
+    """A cell as text.
+
+    Raises:
+        InputError: it is null, a list, an object or bytes, or has half of a character that JSON writes in two halves.
+    """
+    if value is None:
+        raise InputError(f"{where}, row {row}: {column} is null; fill it in or remove the row")
+    if isinstance(value, list | dict | bytes):
+        raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text")
+    text = str(value)
+    if not text.isascii() and (half := re.search("[\ud800-\udfff]", text)):
+        raise InputError(f"{where}, row {row}: {column} has half of a character, {half[0]!r}; correct the text")
+    return text
 
 
 def is_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task
-from .columns import LABEL_COLUMNS, is_integer, is_number, text_columns
+from .columns import LABEL_COLUMNS, as_text, check_distinct, is_integer, is_number, text_columns
 from .loading import load_splits
 from .tables import read_table
 
@@ -109,7 +109,7 @@ def choose_columns(
     """The text columns of a table and its label column, as named or by the rules of :func:`custom_task`.
 
     Raises:
-        InputError: there is no label column or no text column.
+        InputError: there is no label column or no text column, or one column is taken twice.
     """
     label_column = label_column_name or next((name for name in LABEL_COLUMNS if name in table.column_names), None)
     if label_column is None:
@@ -120,12 +120,13 @@ def choose_columns(
     texts = (text_column_name, text_pair_column_name)[: 1 if text_pair_column_name is None else 2]
     if text_column_name is None:
         texts = text_columns(table[:100], where, label_column=label_column)
+    check_distinct((*texts, label_column), where)
     logger.info("%s: texts from %s, labels from %s", where, " and ".join(texts), label_column)
     return texts, label_column
 
 
 def read_columns(table: Dataset, texts: tuple[str, ...], label_column: str, where: str) -> list:
-    """The labels of a table; raises InputError if a column is missing, or a label or a text is."""
+    """The labels of a table; raises InputError if a column is missing, or a label or a text is (or is no text)."""
     for column in texts:
         _column(table, column, where, may_be_empty=True)
     return _column(table, label_column, where)
@@ -142,9 +143,8 @@ def _column(table: Dataset, column: str, path: str, *, may_be_empty: bool = Fals
         raise InputError(f"{path} has no column {column!r}; it has {listed(table.column_names)}")
     values = table.select_columns(column)[:][column]
     for row, value in enumerate(values, 1):
-        if value is None or not (may_be_empty or str(value).strip()):
-            state = "null" if value is None else "empty"
-            raise InputError(f"{path}, row {row}: {column} is {state}; fill it in or remove the row")
+        if not as_text(value, path, row, column).strip() and not may_be_empty:
+            raise InputError(f"{path}, row {row}: {column} is empty; fill it in or remove the row")
     return values
 
 

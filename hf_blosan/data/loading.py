@@ -23,7 +23,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task, get_task
-from .columns import is_integer
+from .columns import as_text, is_integer
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
 from .rows import TABLE_SUFFIXES
@@ -237,7 +237,8 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
         values.append(value)
     rows = {}
     for name, column in zip(task.text_columns, source.text_columns, strict=True):
-        rows[name] = ["" if columns[column][row] is None else str(columns[column][row]) for row in kept]
+        cells = [(row, columns[column][row]) for row in kept]
+        rows[name] = ["" if cell is None else as_text(cell, where, row + 1, column) for row, cell in cells]
     return Dataset.from_dict(rows | {"label": values}, features=features)
 
 

@@ -23,14 +23,16 @@ from ..errors import InputError, first_line
 TABLE_SUFFIXES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 READABLE_TABLES = TABLE_SUFFIXES + (".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
+UNREADABLE = (ValueError, OSError, EOFError, RecursionError, csv.Error, zlib.error)
+"""What reading a damaged file raises."""
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
 class Rows:
     """The rows of a file as dictionaries; used in a ``with`` statement.
 
-    CSV, TSV and JSON are read as by :func:`hf_blosan.data.tables.read_table`; only a list of objects in one JSON
-    document is read as a whole. A text file has one text per line, whose column is ``text``.
+    CSV, TSV and JSON are read as by :func:`hf_blosan.data.tables.read_table`, which says where JSON differs; only a
+    list of objects in one JSON document is read as a whole. A text file has one text per line, in column ``text``.
 
     Args:
         path: the file, or ``-`` for standard input with one JSON object or one text per line.
@@ -86,10 +88,9 @@ class Rows:
                 yield row
         except InputError:
             raise
-        except (ValueError, OSError, EOFError, csv.Error, zlib.error) as error:
-            raise InputError(
-                f"{self.name} cannot be read after row {self._number} ({first_line(error)}); correct the file"
-            ) from error
+        except UNREADABLE as error:
+            reason, solution = first_line(error), remedy(error) or "correct the file"
+            raise InputError(f"{self.name} cannot be read after row {self._number} ({reason}); {solution}") from error
 
     @property
     def position(self) -> int:
@@ -111,6 +112,13 @@ class Rows:
             raise ValueError(first_line(error)) from error
 
 
+def remedy(error: BaseException) -> str | None:
+    """What to do about a file that cannot be read, if the error tells."""
+    if isinstance(error, UnicodeDecodeError):
+        return "save it as UTF-8"
+    return "nest lists and objects less deeply" if isinstance(error, RecursionError) else None
+
+
 def csv_layout(suffix: str) -> dict[str, Any]:
     """How a file with that suffix separates its cells: TSV without quoting, like GLUE's files."""
     if suffix.startswith(".tsv"):
@@ -118,23 +126,42 @@ def csv_layout(suffix: str) -> dict[str, Any]:
     return {"delimiter": ","} if suffix.startswith(".csv") else {}
 
 
-def csv_columns(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
+def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
     """The names of the columns, those without one as pandas names them; and the rows after the header.
 
+    Blank lines are left out, as by pandas.
+
     Raises:
-        InputError: two columns have one name.
+        InputError: two columns have one name; or, while the rows are read, a row repeats the header (as in files that
+            were joined), has another number of cells, or is quoted wrongly.
     """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is for cells, not for texts
-    rows = csv.reader(file, **layout)
+    # Unless it is strict, the reader takes a file to its end for one cell if a quotation mark is not closed.
+    rows = filter(None, csv.reader(file, strict=True, **layout))
     columns = [column or f"Unnamed: {i}" for i, column in enumerate(next(rows, []))]
     if twice := [column for column, count in Counter(columns).items() if count > 1]:
         raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them in the header")
-    return columns, rows
+    return columns, _checked(rows, columns, name)
 
 
-def repeated_header(name: str, row: int) -> InputError:
-    """The error for a row that repeats the names of the columns, as in files that were joined."""
-    return InputError(f"{name}, row {row} repeats the header; remove it")
+def _checked(rows: Iterator[list[str]], columns: list[str], name: str) -> Iterator[list[str]]:
+    number = 0
+    try:
+        for number, row in enumerate(rows, 1):
+            if row == columns and len(columns) > 1:
+                raise InputError(f"{name}, row {number} repeats the header; remove it")
+            if len(row) != len(columns):
+                cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
+                raise InputError(
+                    f"{name}, row {number} has {cells}, the header has {len(columns)}; correct the row (in CSV a text "
+                    "with a comma needs quotes)"
+                )
+            yield row
+    except csv.Error as error:
+        raise InputError(
+            f"{name}, row {number + 1} is not CSV ({first_line(error)}); close every quotation mark, and double those "
+            "within a quoted cell"
+        ) from error
 
 
 def no_object(name: str, row: int) -> InputError:
@@ -143,12 +170,8 @@ def no_object(name: str, row: int) -> InputError:
 
 
 def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[dict[str, str]]:
-    columns, rows = csv_columns(file, name, **layout)
-    for number, row in enumerate(filter(None, rows), 1):
-        if row == columns and len(columns) > 1:
-            raise repeated_header(name, number)
-        if len(row) != len(columns):
-            raise ValueError(f"the header has {len(columns)} cells, the next row has {len(row)}")
+    columns, rows = csv_rows(file, name, **layout)
+    for row in rows:
         yield dict(zip(columns, row, strict=True))
 
 

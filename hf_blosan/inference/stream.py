@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import PaddingCollator
-from ..data.columns import text_columns
+from ..data.columns import as_text, check_distinct, text_columns
 from ..data.rows import Rows
 from ..errors import InputError, listed
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
@@ -221,7 +221,8 @@ def choose_texts(
     """The names of the text columns, and the texts of every row.
 
     Raises:
-        InputError: a column is missing or null in a row, there are no rows, or not as many texts as the model takes.
+        InputError: a column is missing, taken twice, or no text in a row; there are no rows, or not as many texts as
+            the model takes.
     """
     where = rows.name
     rows = iter(rows)
@@ -239,15 +240,13 @@ def choose_texts(
             f"the model takes {taken} a row, but {where} has {given}; name the columns with --text_column_name and, "
             "for pairs, --text_pair_column_name"
         )
+    check_distinct(names, where)
     for name in names:
         if name not in head[0]:
             raise InputError(f"{where} has no column {name!r}; it has {listed(head[0])}")
 
     def texts() -> Iterator[tuple[str, ...]]:
         for number, row in enumerate(chain(head, rows), 1):
-            for name in names:
-                if row.get(name) is None:
-                    raise InputError(f"{where}, row {number}: {name} is null; fill it in or remove the row")
-            yield tuple(str(row[name]) for name in names)
+            yield tuple(as_text(row.get(name), where, number, name) for name in names)
 
     return names, texts()

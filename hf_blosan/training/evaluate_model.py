@@ -92,7 +92,7 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
     source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
     common = {
         "name": getattr(config, "finetuning_task", None) or "custom",
-        "title": where,
+        "title": Path(where).name if arguments.test_file else where,
         "num_sentences": len(texts),
         "local": source,
     }
@@ -103,7 +103,7 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
 def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
     """The rows of a file or of a split of a data set, and what to call them."""
     if arguments.test_file:
-        return read_table(arguments.test_file), Path(arguments.test_file).name
+        return read_table(arguments.test_file), str(arguments.test_file)
     name = arguments.dataset_name
     remedy = "check --dataset_name and --dataset_config_name"
     splits = load_splits(name, arguments.dataset_config_name, remedy=remedy)

@@ -165,6 +165,8 @@ TABLES = damaged(st.one_of(TEXTS, TEXTS, PARQUET_FILES, st.binary(max_size=40)))
 @example(b'[null, {"text": "a", "label": 0}]', ".json")
 @example(b'a,"b\nc"\n1,2\n', ".csv")  # a line break in a name
 @example("text,label\na,²\nb,0\n".encode(), ".csv")  # a digit that is no number
+@example(b'{"text": "a", "label": ' + b"[" * 200_000, ".jsonl")  # ended the process
+@example(b"\n\ntext,label\na,0\nb,1,2\n", ".csv")
 def tables(data, suffix):
     with folder() as path:
         file = path / f"rows{suffix}"
@@ -182,6 +184,8 @@ def tables(data, suffix):
 @example(WIDE_INTEGERS, ".parquet")
 @example(b'{"text": "a", "text": "b"}\n', ".jsonl")
 @example(gzip.compress(b"text\n" + b"a\n" * 999)[:20] + b"\xff" * 30, ".csv.gz")
+@example(b'text,label\na,"0\nb,1\n', ".csv")  # swallowed the rest of the file
+@example(b'{"text": ' + b"[" * 3000, ".jsonl")
 def rows(data, suffix):
     with folder() as path, one_sentence():
         file = path / f"rows{suffix}"
