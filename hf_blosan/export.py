@@ -25,6 +25,7 @@ from .errors import InputError, loading
 from .families import FAMILIES, MODULES, load
 from .options import Parser
 from .overrides import read_config
+from .training.files import check_writable
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -191,6 +192,7 @@ def export(name: str, output: str | Path) -> str:
     to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "model.onnx" if to_folder else output
     check_packages()
+    check_writable("output", output if to_folder else path, folder=to_folder)
     model, tokenizer = load_model(name), load_tokenizer(name)
     difference = export_onnx(model, path, tokenizer)
     if to_folder:

@@ -124,7 +124,7 @@ class TestMistakes:
             ({"input": "number.csv"}, "number.csv has no text column; name it 'text'"),
             ({"columns": ["--text_column_name", "body"]}, "has no column 'body'; it has text, label"),
             ({"output": "o.xml"}, "output file o.xml is of an unknown type; use one that ends in .jsonl, .csv"),
-            ({"output": "good.jsonl/o.csv"}, "cannot be written"),
+            ({"output": "good.jsonl/o.csv"}, "good.jsonl is a file; give another path"),
         ],
     )
     def test_rows(self, change, message, classifier, tmp_path, monkeypatch, capsys):

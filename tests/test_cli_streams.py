@@ -6,6 +6,7 @@ import io
 import json
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from hf_blosan.data.rows import Rows
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.inference import stream
+from hf_blosan.inference.output import PREDICTIONS, Output
+from hf_blosan.training.files import write_json
 
 
 @pytest.fixture
@@ -245,6 +248,46 @@ class TestStreaming:
         write_rows(Path(questions), question_rows(50))
         assert main(words) == 0 and len(read_lines(output)) == 50  # without --resume from the beginning
         assert not list(tmp_path.glob(".*"))
+
+    def test_one_command_at_a_time(self, tmp_path):
+        path, rows = tmp_path / "o.csv", {"score": [1.0]}
+        first = Output(str(path), PREDICTIONS, {"input": "a"})
+        first.append(rows)
+        with pytest.raises(InputError, match="another command is writing to .*o.csv; wait"):
+            Output(str(path), PREDICTIONS, {"input": "b"})
+        first.close()
+        with pytest.raises(InputError, match="begun with another input"):
+            Output(str(path), PREDICTIONS, {"input": "b"}, resume=True)
+        assert not (tmp_path / ".o.csv.lock").exists()
+        second = Output(str(path), PREDICTIONS, {"input": "a"}, resume=True)
+        second.append(rows)
+        second.complete()
+        second.close()
+        assert path.read_text() == "score\n1.0\n1.0\n" and list(tmp_path.iterdir()) == [path]
+
+    def test_paths_are_checked_before_the_model_is_loaded(self, tmp_path, capsys, monkeypatch):
+        folder = tmp_path / "folder.csv"
+        folder.mkdir()
+        assert "is a folder; give a file" in refused(capsys, "predict", "none", "a.csv", folder)
+        for command in ("bench", "evaluate"):
+            assert "is a folder; give a file" in refused(capsys, command, "none", "--output_file", folder)
+        assert "is a folder; give a file" in refused(capsys, "evaluate", "none", "--predictions_file", folder)
+        with pytest.raises(IsADirectoryError):
+            write_json(folder, {})
+        assert list(tmp_path.iterdir()) == [folder]
+        for name in ("stdin", "stdout"):
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, name, None)
+                words = ["-", "o.csv"] if name == "stdin" else ["a.csv", "-"]
+                assert f"standard {name[3:]}put is closed" in refused(capsys, "predict", "none", *words)
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+    def test_standard_output_without_room(self):
+        with open("/dev/full", "w") as full:
+            command = [sys.executable, "-m", "hf_blosan", "tasks"]
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert ended.returncode == 2 and ended.stderr.startswith("error: standard output cannot be written (No space")
+        assert ended.stderr.count("\n") == 1
 
     def test_no_file_after_a_failure(self, classifier, tmp_path, monkeypatch, capsys, small_buffer):
         source = write_rows(tmp_path / "rows.jsonl", [*question_rows(30), {"text": None}])

@@ -119,6 +119,9 @@ def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
         return captured
 
     assert "no saved model at" in error(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    assert export.main(["--model", "nowhere", "--output", str(tmp_path / "file" / "e.onnx")]) == 2
+    assert "file is a file; give another path" in capsys.readouterr().err
     other = shutil.copytree(saved[0], tmp_path / "other")
     (other / "config.json").write_text('{"model_type": "bert"}')
     assert "is a bert; choose one of disan" in error(other)

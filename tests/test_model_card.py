@@ -219,3 +219,10 @@ def test_command_refuses_other_files(tmp_path, capsys, content):
         path.write_text(content)
     assert main([str(path), "--output_dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {path}")
+    if content == "{":
+        (tmp_path / "file").touch()
+        assert main([str(path), "--output_dir", str(tmp_path / "file")]) == 2
+        messages = capsys.readouterr().err
+        assert "file is a file; give a folder" in messages
+        assert main([str(path), "--output_dir", str(tmp_path)]) == 2
+        assert "give a file written by --results_file" in capsys.readouterr().err

@@ -134,6 +134,10 @@ class TestCheckpoints:
         assert not (tmp_path / "new").exists()
 
 
+def test_a_checkpoint_is_found_by_its_name(run_folder):
+    assert checkpoints.find_checkpoint("step_5", run_folder) == run_folder / "step_5"
+
+
 class TestSavedModels:
     """`--model_name_or_path` with something that is not a model."""
 
@@ -232,6 +236,10 @@ class TestOutput:
         [
             ({"output_dir": "{file}"}, "--output_dir {file} is a file; give a folder."),
             ({"output_dir": "{file}/out"}, "--output_dir {file}/out: {file} is a file; give"),
+            ({"output_dir": "/proc/x"}, "--output_dir /proc/x: "),
+            ({"results_file": "{folder}/out/config.json"}, "--results_file {folder}/out/config.json could replace"),
+            ({"results_file": "{folder}/out/README.md"}, "--results_file {folder}/out/README.md could replace"),
+            ({"resume_from_checkpoint": ""}, "--resume_from_checkpoint is empty; give"),
             ({"results_file": "{folder}"}, "--results_file {folder} is a folder; give a file."),
             (
                 {"results_file": "{file}/run.json"},

@@ -103,7 +103,10 @@ def main(argv: list[str] | None = None) -> int:
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
         try:
-            return load(command.function)(options)
+            status = load(command.function)(options)
+            if sys.stdout:
+                sys.stdout.flush()
+            return status
         except ModuleNotFoundError as error:
             raise InputError(f"this command needs more packages ({error}); pip install hf_blosan[train]") from error
     except InputError as error:
@@ -112,9 +115,24 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `hf-blosan ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if not output_fails():
+            raise
+        print(f"error: standard output cannot be written ({error.strerror}); write to a file", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as error:
         print(f"\n{error or 'interrupted'}", file=sys.stderr)
         return 130
+
+
+def output_fails() -> bool:
+    """Whether standard output cannot be written; what waits to be written there is then given up."""
+    try:
+        print(flush=True)  # without a buffer nothing waits that a flush alone could try
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def load(function: str):

@@ -16,6 +16,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError
+from ..training.files import check_writable
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 ENCODER_NAMES = {
@@ -191,7 +192,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     for path in arguments.results:
         try:
+            check_writable("--output_dir", arguments.output_dir, folder=True)
             card = make_model_card(json.loads(path.read_text(encoding="utf-8")), location=path.stem)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            print(f"error: {path}: not JSON ({error}); give a file written by --results_file", file=sys.stderr)
+            return 2
         except (OSError, ValueError) as error:
             print(f"error: {path}: {error}", file=sys.stderr)
             return 2

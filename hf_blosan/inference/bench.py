@@ -10,7 +10,7 @@ import torch
 from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel
 
-from ..training.files import write_json
+from ..training.files import check_writable, write_json
 from .arguments import BenchArguments
 from .saved import load
 
@@ -21,6 +21,8 @@ def bench(arguments: BenchArguments) -> int:
     Raises:
         InputError: there is no such model.
     """
+    if arguments.output_file:
+        check_writable("--output_file", arguments.output_file, folder=False)
     model, _ = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
     report = describe(model, arguments.model)
     print(

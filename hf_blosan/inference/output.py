@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from ..errors import InputError
-from ..training.files import write_json
+from ..training.files import check_writable, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -66,25 +67,32 @@ class Output:
     ):
         self.path, self.rows, self.bytes = Path(path), 0, 0
         self.made_from = json.loads(json.dumps(made_from))
-        suffix = ".jsonl" if path == "-" else self.path.suffix
-        if suffix not in formats:
-            raise InputError(f"output file {path} is of an unknown type; use one that ends in {', '.join(formats)}")
-        self.format = formats[suffix]
+        self.format = choose_format(path, formats)
         if path == "-":
             self.partial, self.file = None, sys.stdout.buffer
             return
         self.partial = self.path.with_name(f".{self.path.name}.partial")
         self.state = self.path.with_name(f".{self.path.name}.partial.json")
-        if resume and self.state.exists():
-            self._check(json.loads(self.state.read_text(encoding="utf-8")))
-        elif self.state.exists():
-            logger.info("the unfinished %s is begun anew; --resume would continue it", path)
+        self.lock = FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=0)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.lock.acquire()
+            if resume and self.state.exists():
+                self._check(json.loads(self.state.read_text(encoding="utf-8")))
+            elif self.state.exists():
+                logger.info("the unfinished %s is begun anew; --resume would continue it", path)
             if not self.rows:
                 self.state.unlink(missing_ok=True)
             self.file = self.partial.open("r+b" if self.rows else "wb")
+        except Timeout as error:
+            raise InputError(
+                f"another command is writing to {path}; wait for its end, or give another output file"
+            ) from error
+        except InputError:
+            self._unlock()
+            raise
         except OSError as error:
+            self._unlock()
             raise InputError(f"output file {path} cannot be written ({error.strerror}); give another path") from error
         self.file.truncate(self.bytes)
         self.file.seek(self.bytes)
@@ -118,14 +126,37 @@ class Output:
             os.replace(self.format.complete(self.partial, self.rows), self.path)
             self.partial.unlink(missing_ok=True)
             self.state.unlink()
+            self._unlock()
 
     def close(self, *, discard: bool = False) -> None:
         """Keep what is written so far, to be continued, unless it is of no use."""
-        if self.partial:
+        if self.partial and self.lock.is_locked:
             self.file.close()
             if discard or not self.rows:
                 self.partial.unlink(missing_ok=True)
                 self.state.unlink(missing_ok=True)
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self.lock.is_locked:
+            Path(self.lock.lock_file).unlink(missing_ok=True)
+            self.lock.release()
+
+
+def choose_format(path: str, formats: Mapping[str, Format]) -> Format:
+    """The format of an output file, or of standard output for ``-``, after a check that it can be written.
+
+    Raises:
+        InputError: the suffix is unknown, or there can be no such file.
+    """
+    suffix = ".jsonl" if path == "-" else Path(path).suffix
+    if suffix not in formats:
+        raise InputError(f"output file {path} is of an unknown type; use one that ends in {', '.join(formats)}")
+    if path == "-" and sys.stdout is None:
+        raise InputError("standard output is closed; give an output file")
+    if path != "-":
+        check_writable("output file", path, folder=False)
+    return formats[suffix]
 
 
 def _by_row(columns: Columns) -> Iterator[tuple]:

@@ -22,7 +22,7 @@ from ..data.columns import as_text, check_distinct, text_columns
 from ..data.rows import Rows
 from ..errors import InputError, listed
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
-from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output
+from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
 from .saved import file_state, identity, load, probabilities_of
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,7 @@ def predict(arguments: PredictArguments) -> int:
     Raises:
         InputError: the model, the rows or the output cannot be used.
     """
+    check_streams(arguments, PREDICTIONS)
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
     model, tokenizer = load(arguments.model, AutoModelForSequenceClassification, **options)
     batches = Batches(model, tokenizer, arguments, lambda output: output.logits)
@@ -57,6 +58,7 @@ def encode(arguments: EncodeArguments) -> int:
     Raises:
         InputError: the model, the rows or the output cannot be used.
     """
+    check_streams(arguments, VECTORS)
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
     model, tokenizer = load(arguments.model, AutoModel, **options)
     batches = Batches(model, tokenizer, arguments, lambda output: output.pooler_output)
@@ -201,11 +203,29 @@ def stream(
         except InputError:
             useful = False  # the input has to change, so that there is nothing to continue
             raise
+        except OSError as error:
+            if arguments.output == "-":
+                raise
+            raise InputError(
+                f"output file {arguments.output} cannot be written ({error.strerror}); make room and repeat the "
+                "command with --resume"
+            ) from error
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(interruption(arguments, output)) from error
         finally:
             bar.close()
             output.close(discard=not useful)
+
+
+def check_streams(arguments: StreamArguments, formats: Mapping[str, Format]) -> None:
+    """Check before the model is loaded that standard input is open and the output can be written.
+
+    Raises:
+        InputError: one of them is not.
+    """
+    if arguments.input == "-" and sys.stdin is None:
+        raise InputError("standard input is closed; give an input file")
+    choose_format(arguments.output, formats)
 
 
 def interruption(arguments: StreamArguments, output: Output) -> str:

@@ -155,7 +155,7 @@ def load_checkpoint(
 
 
 def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
-    """The checkpoint of that name, or with the name ``"latest"`` the last whole one in `output_dir`.
+    """The checkpoint of that path, or that name in `output_dir`; for ``"latest"`` the last whole one there.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -164,7 +164,11 @@ def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
         for checkpoint in _whole_checkpoints(Path(output_dir)):
             return checkpoint
         raise InputError(f"{output_dir} has no whole checkpoint; leave out --resume_from_checkpoint to start anew.")
+    if not str(name):
+        raise InputError("--resume_from_checkpoint is empty; give a folder step_N or epoch_N, or latest.")
     checkpoint = Path(name)
+    if not checkpoint.exists() and (Path(output_dir) / name).exists():
+        checkpoint = Path(output_dir) / name
     if not (checkpoint / DESCRIPTION).exists():
         raise InputError(
             f"{checkpoint} is not a checkpoint: it has no {DESCRIPTION}; give a folder step_N or epoch_N that "

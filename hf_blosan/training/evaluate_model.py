@@ -19,7 +19,7 @@ from ..metrics import task_metrics
 from ..tasks import TASKS, Source, Task, get_task
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
-from .files import write_json
+from .files import check_writable, write_json
 from .preparation import DATA_OPTIONS, SCORE_FIELDS, Preparation, find_encoder, load_model, load_tokenizer, model_class
 from .reporting import figure_lines, write_predictions
 
@@ -36,6 +36,9 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     Raises:
         InputError: the model, the task or the rows cannot be used, or do not fit each other.
     """
+    for name in ("output_file", "predictions_file"):
+        if path := getattr(arguments, name):
+            check_writable(f"--{name}", path, folder=False)
     disable_progress_bar()  # of loading, which takes a moment
     accelerator = Accelerator(cpu=arguments.cpu)
     encoder, config = find_encoder(arguments)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ..errors import InputError
 
 
 def plain(content: Any) -> Any:
@@ -29,8 +32,11 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, content: str) -> None:
@@ -41,3 +47,39 @@ def write_text(path: str | Path, content: str) -> None:
 def write_json(path: str | Path, content: Any) -> None:
     """Write `content` as indented JSON, atomically."""
     write_text(path, json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def check_writable(name: str, path: str | Path, *, folder: bool) -> None:
+    """Check that a file or folder can be made or replaced, without making it.
+
+    Args:
+        name: what the message calls it: ``"--output_dir"``, ``"output file"``.
+        path: the file or folder.
+        folder: whether it is a folder.
+
+    Raises:
+        InputError: it cannot.
+    """
+    path = Path(os.path.abspath(path))
+    if os.path.exists(path) and not (path.is_dir() if folder else path.is_file()):
+        is_, asked = (
+            "folder" if path.is_dir() else "file" if path.is_file() else "device",
+            "folder" if folder else "file",
+        )
+        raise InputError(f"{name} {path} is a {is_}; give a {asked}.")
+    place = existing(path if folder else path.parent)
+    if not place.is_dir():
+        raise InputError(f"{name} {path}: {place} is a file; give another path.")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"{name} {path}: no permission to write in {place}; give another path.")
+    try:  # the only check that tells the truth to root, and of file systems like /proc
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise InputError(f"{name} {path}: {place} takes no files ({error.strerror}); give another path.") from error
+
+
+def existing(path: Path) -> Path:
+    """The path, or the closest of its parents that exists."""
+    while not os.path.exists(path):
+        path = path.parent
+    return path

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from ..errors import InputError
 from .arguments import RunArguments
+from .files import check_writable, existing
 
 LOCK = ".lock"
 LEFTOVERS = (".saving-*", ".*.tmp")
+# Beside these a run writes only files that do not end in .json.
+SAVED = (
+    "*config*",
+    "*token*",
+    "*vocab*",
+    "*template*",
+    "modules.json",
+    "*.index.json",
+    "all_results.json",
+    "checkpoint.json",
+)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_MESSAGE = "No space left on device"
 # What torch says of any failed write. It is for want of room if there is less than this.
@@ -32,9 +44,10 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
     """
     folder = Path(arguments.output_dir)
     written = {"output_dir": folder}
-    check_writable("output_dir", folder, folder=True)
+    check_writable("--output_dir", folder, folder=True)
     if arguments.results_file:
-        check_writable("results_file", arguments.results_file, folder=False)
+        check_writable("--results_file", arguments.results_file, folder=False)
+        check_separate(Path(arguments.results_file), folder)
         written["results_file"] = Path(arguments.results_file)
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +67,7 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
             f"another run is writing to --output_dir {folder}; wait for its end, or give another folder."
         ) from None
     except Exception as error:
-        free, option = min((shutil.disk_usage(_existing(path)).free, option) for option, path in written.items())
+        free, option = min((shutil.disk_usage(existing(path)).free, option) for option, path in written.items())
         if not is_full(error, free):
             raise
         raise InputError(
@@ -63,28 +76,20 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
         ) from error
 
 
-def check_writable(option: str, path: str | Path, *, folder: bool) -> None:
-    """Check that a file or folder can be made or replaced, without making it.
+def check_separate(results_file: Path, folder: Path) -> None:
+    """Refuse a record in the output folder in place of a file that a run writes there, or of a checkpoint's.
 
     Raises:
-        InputError: it cannot.
+        InputError: the name is taken.
     """
-    path = Path(os.path.abspath(path))
-    if os.path.exists(path) and path.is_dir() != folder:
-        is_, asked = ("file", "folder") if folder else ("folder", "file")
-        raise InputError(f"--{option} {path} is a {is_}; give a {asked}.")
-    place = _existing(path if folder else path.parent)
-    if not place.is_dir():
-        raise InputError(f"--{option} {path}: {place} is a file; give another path.")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"--{option} {path}: no permission to write in {place}; give another path.")
-
-
-def _existing(path: Path) -> Path:
-    """The path, or the closest of its parents that exists."""
-    while not os.path.exists(path):
-        path = path.parent
-    return path
+    path, folder = results_file.resolve(), folder.resolve()
+    name = path.name.lower()
+    taken = path.suffix.lower() != ".json" or any(fnmatch(name, pattern) for pattern in SAVED)
+    if path.is_relative_to(folder) and (taken or path.parent != folder and (path.parent / "checkpoint.json").exists()):
+        raise InputError(
+            f"--results_file {results_file} could replace a file of the model in --output_dir {folder}; name it "
+            f"{folder}.json."
+        )
 
 
 def is_full(error: BaseException | None, free: int) -> bool:

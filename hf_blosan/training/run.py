@@ -51,7 +51,7 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
     accelerator = make_accelerator(arguments)
     # Every option that names a path is checked before the data are read.
     with output_folder(arguments) if accelerator.is_main_process else nullcontext():
-        if arguments.resume_from_checkpoint:
+        if arguments.resume_from_checkpoint is not None:
             checkpoint = find_checkpoint(arguments.resume_from_checkpoint, arguments.output_dir)
             arguments = replace(arguments, resume_from_checkpoint=str(checkpoint))
         return _train(arguments, accelerator, command)
