@@ -17,8 +17,8 @@ import torch
 
 import hf_blosan
 from hf_blosan.errors import InputError
+from hf_blosan.files import write_json, write_text
 from hf_blosan.kernels import instruction_set
-from hf_blosan.training.files import write_json, write_text
 from hf_blosan.training.reporting import command_line, git_commit
 
 from .shapes import SELECTIONS

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_blosan.errors import InputError
-from hf_blosan.training.files import write_json, write_text
+from hf_blosan.files import write_json, write_text
 from hf_blosan.training.reporting import command_line
 
 from .command import check_positive, choose, exit_code, parse_shapes, surroundings, surroundings_lines

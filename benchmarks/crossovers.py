@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 
 from hf_blosan.errors import InputError
+from hf_blosan.files import write_json
 from hf_blosan.kernels.directional.expansion import tiers
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
-from hf_blosan.training.files import write_json
 from hf_blosan.training.reporting import command_line
 
 from .command import check_positive, exit_code, surroundings

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
+from hf_blosan.files import plain, write_json
 from hf_blosan.tasks import TASKS
-from hf_blosan.training.files import plain, write_json
 
 from .command import check_positive, choose, cpu_header, exit_code, resumed, write_report
 from .measure import times

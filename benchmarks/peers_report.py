@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_blosan.errors import InputError
+from hf_blosan.files import write_text
 from hf_blosan.tasks import TASKS
-from hf_blosan.training.files import write_text
 
 from .command import exit_code, surroundings_lines
 from .peers_systems import OURS, SYSTEMS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_blosan.errors import InputError
-from hf_blosan.training.files import write_text
+from hf_blosan.files import write_text
 
 from .command import exit_code, surroundings_lines
 from .operators import OPERATORS, PASSES

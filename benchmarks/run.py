@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from hf_blosan.errors import InputError
-from hf_blosan.training.files import write_json
+from hf_blosan.files import write_json
 from hf_blosan.training.reporting import command_line
 
 from .command import check_positive, choose, exit_code, parse_shapes, resumed, surroundings

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_blosan.errors import InputError
-from hf_blosan.training.files import write_json
+from hf_blosan.files import write_json
 
 from .command import choose, cpu_header, exit_code
 

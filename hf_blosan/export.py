@@ -23,9 +23,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from .errors import InputError, loading
 from .families import FAMILIES, MODULES, load
+from .files import check_writable
 from .options import Parser
 from .overrides import read_config
-from .training.files import check_writable
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

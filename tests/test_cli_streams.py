@@ -22,9 +22,9 @@ from hf_blosan.cli import main
 from hf_blosan.data.rows import Rows
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
+from hf_blosan.files import write_json
 from hf_blosan.inference import stream
 from hf_blosan.inference.output import PREDICTIONS, Output
-from hf_blosan.training.files import write_json
 
 
 @pytest.fixture

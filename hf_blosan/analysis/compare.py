@@ -48,7 +48,7 @@ def compare(arguments: CompareArguments) -> None:
     try:
         from datasets import disable_progress_bars
 
-        from ..training.files import write_bytes, write_json
+        from ..files import write_bytes, write_json
         from .explanation import draw
         from .runs import read_runs
 

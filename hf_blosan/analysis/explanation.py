@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError
 from ..families import DESCRIPTIONS
+from ..files import write_bytes, write_json
 from ..inference.saved import probabilities_of
-from ..training.files import write_bytes, write_json
 from .arguments import MAX_TOKENS
 from .maps import Map, read_maps, word_of
 

@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..errors import InputError
+from ..files import write_json
 from ..overrides import format_config_overrides, parse_config_overrides
 from ..tasks import TASKS
 from ..training import RunArguments, parse_arguments
 from ..training.arguments import IGNORED_WHEN_RESUMING
-from ..training.files import write_json
 from ..training.preparation import check_overrides
 from ..training.reporting import held_out
 from .tables import SET_BY_TABLE, Row, Table, slug

@@ -16,7 +16,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError
-from ..training.files import check_writable
+from ..files import check_writable
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 ENCODER_NAMES = {

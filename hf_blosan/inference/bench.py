@@ -10,7 +10,7 @@ import torch
 from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel
 
-from ..training.files import check_writable, write_json
+from ..files import check_writable, write_json
 from .arguments import BenchArguments
 from .saved import load
 

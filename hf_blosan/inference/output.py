@@ -18,7 +18,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ..errors import InputError
-from ..training.files import check_writable, write_json
+from ..files import check_writable, write_json
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from accelerate.utils import load
 from safetensors.torch import load_model, save_model
 
 from ..errors import InputError, first_line
+from ..files import plain, write_json
 from ..models.pretrained import code_in
-from .files import plain, write_json
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

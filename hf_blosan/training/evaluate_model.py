@@ -14,12 +14,12 @@ from ..data.custom import choose_columns, classification_fields, read_columns, r
 from ..data.loading import load_splits, normalise
 from ..data.tables import read_table
 from ..errors import InputError
+from ..files import check_writable, write_json
 from ..hub.model_card import figure_table
 from ..metrics import task_metrics
 from ..tasks import TASKS, Source, Task, get_task
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
-from .files import check_writable, write_json
 from .preparation import DATA_OPTIONS, SCORE_FIELDS, Preparation, find_encoder, load_model, load_tokenizer, model_class
 from .reporting import figure_lines, write_predictions
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..errors import InputError
+from ..files import check_writable, existing
 from .arguments import RunArguments
-from .files import check_writable, existing
 
 LOCK = ".lock"
 LEFTOVERS = (".saving-*", ".*.tmp")

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedConfig
 
+from ..files import plain, write_text
 from ..hub.model_card import figure_table
 from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
-from .files import plain, write_text
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

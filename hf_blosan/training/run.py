@@ -16,12 +16,12 @@ from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from transformers.utils.logging import disable_progress_bar
 
 from ..errors import InputError
+from ..files import write_json
 from ..hub import Uploads, write_model_card
 from ..metrics import task_metrics
 from .arguments import RunArguments, parse_arguments
 from .checkpoints import find_checkpoint, save_pretrained
 from .evaluation import Evaluator
-from .files import write_json
 from .interruption import Interrupted
 from .loop import TrainingLoop
 from .output_folder import output_folder

@@ -1,4 +1,4 @@
-"""Files that are never half written. Knows nothing of training, so every module here may import it."""
+"""Files that are never half written, and whether one can be. Every module here may import it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError
+from .errors import InputError
 
 
 def plain(content: Any) -> Any:
