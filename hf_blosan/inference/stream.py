@@ -104,7 +104,8 @@ class Batches:
     ):
         self.model, self.tokenizer, self.take, self.size = model, tokenizer, take, arguments.batch_size
         self.limit = arguments.max_length or tokenizer.model_max_length
-        self.collate = PaddingCollator(tokenizer, num_sentences=getattr(model.config, "num_sentences", 1))
+        has_head = hasattr(model, "classifier")  # an encoder takes the sentences of a pair one by one
+        self.collate = PaddingCollator(tokenizer, num_sentences=model.config.num_sentences if has_head else 1)
         self.truncated = self.longest = 0
 
     def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:
