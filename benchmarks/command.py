@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Collection, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -64,6 +64,26 @@ def parse_shapes(text: str) -> tuple[tuple[int, int], ...]:
     if not shapes or any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
         raise InputError(f"--shapes {text}: give {', '.join(SELECTIONS)} or batch x length as in 64x16,8x384")
     return shapes
+
+
+def make_parser(program: str, description: str, *, repeats: int, seed: int | None = None) -> ArgumentParser:
+    """A parser with the options that all programs on the CPU have: output, threads, repeats, seed and commit.
+
+    Args:
+        program, description: for ``--help``.
+        repeats: default of ``--repeats``.
+        seed: the seed of a program whose users cannot choose it; otherwise there is an option, 42 by default.
+    """
+    parser = ArgumentParser(prog=f"python -m {program}", description=description)
+    parser.add_argument("--output", type=Path, required=True, help="JSON file of the report")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"samples of each figure; default: {repeats}")
+    parser.add_argument("--commit", help="to record where git cannot tell it")
+    if seed is None:
+        parser.add_argument("--seed", type=int, default=42, help="of all random numbers; default: 42")
+    else:
+        parser.set_defaults(seed=seed)
+    return parser
 
 
 def check_positive(arguments: Namespace, *names: str) -> None:

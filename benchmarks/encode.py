@@ -26,7 +26,7 @@ from hf_blosan.tasks import get_task
 from hf_blosan.tokenization import build_tokenizer, num_fixed_words
 from hf_blosan.training.preparation import texts_of
 
-from .command import check_positive, choose, cpu_header, exit_code, surroundings_lines, write_report
+from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
 from .int8 import FORMS
 from .measure import times
 
@@ -178,26 +178,32 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.encode", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which sentences are encoded, and which model ours are compared with."""
     parser.add_argument("--peer", help="folder of a sentence-transformers model with mean pooling, to compare with")
-    parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
-    parser.add_argument("--forms", default="float32,int8", help=f"of {','.join(FORM_NAMES)}; default: float32,int8")
     parser.add_argument("--task", default="sick_relatedness", help="default: sick_relatedness")
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--sentences", type=int, default=1280, help="of the test split; default: 1280")
-    parser.add_argument("--batch_size", type=int, default=64, help="default: 64")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--repeats", type=int, default=7, help="samples of each time; default: 7")
-    parser.add_argument("--seed", type=int, default=42, help="of the weights; default: 42")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "sentences", "batch_size", "threads", "repeats")
-    arguments.models = choose("--models", arguments.models, FAMILIES)
-    arguments.forms = choose("--forms", arguments.forms, FORM_NAMES)
+
+
+def check_text_options(arguments: argparse.Namespace) -> None:
+    """Raises InputError if there are no sentences, or no peer."""
+    check_positive(arguments, "sentences")
     if arguments.peer and not Path(arguments.peer, "config.json").is_file():
         raise InputError(f"--peer {arguments.peer}: there is no saved model; give the folder of one")
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = make_parser("benchmarks.encode", __doc__, repeats=7)
+    add_text_options(parser)
+    parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
+    parser.add_argument("--forms", default="float32,int8", help=f"of {','.join(FORM_NAMES)}; default: float32,int8")
+    parser.add_argument("--batch_size", type=int, default=64, help="default: 64")
+    arguments = parser.parse_args(argv)
+    check_positive(arguments, "batch_size", "threads", "repeats")
+    arguments.models = choose("--models", arguments.models, FAMILIES)
+    arguments.forms = choose("--forms", arguments.forms, FORM_NAMES)
+    check_text_options(arguments)
     return arguments
 
 

@@ -25,7 +25,7 @@ from hf_blosan.training import RunArguments
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
 
-from .command import check_positive, cpu_header, exit_code, surroundings_lines, write_report
+from .command import check_positive, cpu_header, exit_code, make_parser, surroundings_lines, write_report
 from .measure import times
 
 TIMED_BATCHES = 5
@@ -132,16 +132,11 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.int8", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+    parser = make_parser("benchmarks.int8", __doc__, repeats=5, seed=RunArguments.seed)
     parser.add_argument(
         "--run", action="append", required=True, metavar="TASK=DIR", help="a trained model; repeatable"
     )
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--repeats", type=int, default=5, help="samples of each time; default: 5")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
-    parser.set_defaults(seed=RunArguments.seed)
     arguments = parser.parse_args(argv)
     check_positive(arguments, "threads", "repeats")
     return arguments

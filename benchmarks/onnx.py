@@ -17,7 +17,16 @@ from transformers import AutoConfig, AutoModel
 from hf_blosan.auto import FAMILIES
 from hf_blosan.export import OPSET, export_onnx, input_names, random_inputs
 
-from .command import check_positive, choose, cpu_header, exit_code, parse_shapes, surroundings_lines, write_report
+from .command import (
+    check_positive,
+    choose,
+    cpu_header,
+    exit_code,
+    make_parser,
+    parse_shapes,
+    surroundings_lines,
+    write_report,
+)
 from .measure import times
 
 SHAPES = "1x16,64x16,8x64,4x256"
@@ -78,14 +87,9 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.onnx", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+    parser = make_parser("benchmarks.onnx", __doc__, repeats=11)
     parser.add_argument("--models", default=",".join(FAMILIES), help=f"default: {','.join(FAMILIES)}")
     parser.add_argument("--shapes", default=SHAPES, help=f"batch x length; default: {SHAPES}")
-    parser.add_argument("--threads", type=int, default=2, help="of torch and onnxruntime; default: 2")
-    parser.add_argument("--repeats", type=int, default=11, help="samples of each time; default: 11")
-    parser.add_argument("--seed", type=int, default=42, help="of the weights; default: 42")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
     arguments = parser.parse_args(argv)
     check_positive(arguments, "threads", "repeats")
     return arguments

@@ -23,7 +23,7 @@ from transformers.utils import logging
 from hf_blosan.files import plain, write_json
 from hf_blosan.tasks import TASKS
 
-from .command import check_positive, choose, cpu_header, exit_code, resumed, write_report
+from .command import check_positive, choose, cpu_header, exit_code, make_parser, resumed, write_report
 from .measure import times
 from .peers_data import Predict, Problem, Row, read_problem
 from .peers_report import markdown
@@ -92,18 +92,13 @@ def speed(predict: Predict, texts: Sequence[Row], repeats: int, seed: int) -> di
 
 def parse(argv: list[str]) -> argparse.Namespace:
     description = "The encoders beside what people use today."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=description)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+    parser = make_parser("benchmarks.peers", description, repeats=5)
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--word_vectors", help="word vectors in GloVe text format, plain or .gz")
     parser.add_argument("--minilm", help="folder of a sentence-transformers model: all-MiniLM-L6-v2")
     parser.add_argument("--tasks", default=",".join(SHOWN), help=f"default: {','.join(SHOWN)}")
     default = ",".join(name for name, system in SYSTEMS.items() if not system.optional)
     parser.add_argument("--systems", default=default, help=f"from {','.join(SYSTEMS)}, or all; default: {default}")
-    parser.add_argument("--threads", type=int, default=2, help="of torch, BLAS and the tokenizers; default: 2")
-    parser.add_argument("--repeats", type=int, default=5, help="samples of each time; default: 5")
-    parser.add_argument("--seed", type=int, default=42, help="of the splits and of every system; default: 42")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
     arguments = parser.parse_args(argv)
     check_positive(arguments, "threads", "repeats")
     return arguments

@@ -27,8 +27,8 @@ import numpy as np
 from hf_blosan.auto import FAMILIES
 from hf_blosan.errors import InputError
 
-from .command import check_positive, choose, cpu_header, exit_code, surroundings_lines, write_report
-from .encode import random_model, texts_and_tokenizer
+from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
+from .encode import add_text_options, check_text_options, random_model, texts_and_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = ROOT / "benchmarks" / "serving_load.py"
@@ -157,21 +157,13 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
-    parser.add_argument("--peer", help="folder of a sentence-transformers model with mean pooling, to compare with")
+    parser = make_parser("benchmarks.serving", __doc__, repeats=3)
+    add_text_options(parser)
     parser.add_argument("--models", default="disan", help="default: disan")
     parser.add_argument("--clients", default="1,8,64", help="default: 1,8,64")
     parser.add_argument("--seconds", type=float, default=20.0, help="of load, for each figure; default: 20")
     parser.add_argument("--soak_seconds", type=float, default=0.0, help="of load on the first model; default: none")
     parser.add_argument("--soak_clients", type=int, default=8, help="default: 8")
-    parser.add_argument("--task", default="sick_relatedness", help="default: sick_relatedness")
-    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
-    parser.add_argument("--sentences", type=int, default=1280, help="of the test split; default: 1280")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--repeats", type=int, default=3, help="runs for each figure; default: 3")
-    parser.add_argument("--seed", type=int, default=42, help="of the weights; default: 42")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
     parser.set_defaults(batch_size=1)
     arguments = parser.parse_args(argv)
     try:
@@ -180,10 +172,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         arguments.clients = [0]
     if min(arguments.clients) < 1:
         raise InputError("--clients: give numbers from 1 on, as in 1,8,64")
-    check_positive(arguments, "seconds", "soak_clients", "sentences", "threads", "repeats")
+    check_positive(arguments, "seconds", "soak_clients", "threads", "repeats")
     arguments.models = choose("--models", arguments.models, FAMILIES)
-    if arguments.peer and not Path(arguments.peer, "config.json").is_file():
-        raise InputError(f"--peer {arguments.peer}: there is no saved model; give the folder of one")
+    check_text_options(arguments)
     return arguments
 
 

@@ -16,10 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
 
-from .command import choose, cpu_header, exit_code
+from .command import check_positive, choose, cpu_header, exit_code, make_parser
 
 IMPORTS = {
     "transformers": "from transformers import PreTrainedModel, AutoModel",
@@ -132,19 +131,12 @@ def targets(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file, benchmarks/reports/startup.json")
+    parser = make_parser("benchmarks.startup", __doc__, repeats=9)
     parser.add_argument("--models", default=",".join(MODELS), help=f"default: {','.join(MODELS)}")
     parser.add_argument("--batch", type=int, default=64, help="sentences; default: 64")
     parser.add_argument("--length", type=int, default=32, help="tokens of a sentence; default: 32")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--repeats", type=int, default=9, help="processes for each median; default: 9")
-    parser.add_argument("--seed", type=int, default=42, help="of weights and tokens; default: 42")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
     arguments = parser.parse_args(argv)
-    for name in ("batch", "length", "threads", "repeats"):
-        if getattr(arguments, name) < 1:
-            raise InputError(f"--{name} {getattr(arguments, name)}: give at least 1")
+    check_positive(arguments, "batch", "length", "threads", "repeats")
     return arguments
 
 

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from hf_blosan.training.loop import TrainingLoop
 from hf_blosan.training.preparation import find_encoder, find_task, prepare
 from hf_blosan.training.run import make_accelerator
 
-from .command import check_positive, choose, cpu_header, exit_code, surroundings_lines, write_report
+from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
 from .measure import times
 
 BASE = "birnn"
@@ -88,18 +87,13 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.train_step", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
+    parser = make_parser("benchmarks.train_step", __doc__, repeats=11)
     parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
     parser.add_argument("--task", default="trec", help="default: trec")
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--optimizer", choices=("adadelta", "adam", "adamw"), help="default: the recipe's")
     parser.add_argument("--batch_size", type=int, default=32, help="default: 32")
     parser.add_argument("--steps", type=int, default=10, help="batches; default: 10")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--repeats", type=int, default=11, help="samples of each time; default: 11")
-    parser.add_argument("--seed", type=int, default=42, help="default: 42")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
     arguments = parser.parse_args(argv)
     check_positive(arguments, "batch_size", "steps", "threads", "repeats")
     arguments.models = choose("--models", arguments.models, FAMILIES)

@@ -61,18 +61,16 @@ def check_writable(name: str, path: str | Path, *, folder: bool) -> None:
         InputError: it cannot.
     """
     path = Path(os.path.abspath(path))
-    if os.path.exists(path) and not (path.is_dir() if folder else path.is_file()):
-        is_, asked = (
-            "folder" if path.is_dir() else "file" if path.is_file() else "device",
-            "folder" if folder else "file",
-        )
-        raise InputError(f"{name} {path} is a {is_}; give a {asked}.")
+    asked = "folder" if folder else "file"
+    found = "folder" if path.is_dir() else "file" if path.is_file() else "device"
+    if os.path.exists(path) and found != asked:
+        raise InputError(f"{name} {path} is a {found}; give a {asked}.")
     place = existing(path if folder else path.parent)
     if not place.is_dir():
         raise InputError(f"{name} {path}: {place} is a file; give another path.")
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(f"{name} {path}: no permission to write in {place}; give another path.")
-    try:  # the only check that tells the truth to root, and of file systems like /proc
+    try:  # root has every permission, and file systems such as /proc grant what they do not keep
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise InputError(f"{name} {path}: {place} takes no files ({error.strerror}); give another path.") from error

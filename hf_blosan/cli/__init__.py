@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        if not output_fails():
+        if error.filename is not None or not output_fails():
             raise
         print(f"error: standard output cannot be written ({error.strerror}); write to a file", file=sys.stderr)
         return 2

@@ -17,7 +17,7 @@ from .arguments import RunArguments
 
 LOCK = ".lock"
 LEFTOVERS = (".saving-*", ".*.tmp")
-# Beside these a run writes only files that do not end in .json.
+# Names in lower case of files that end in .json, which a run writes in its output folder.
 SAVED = (
     "*config*",
     "*token*",
