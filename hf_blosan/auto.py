@@ -3,7 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTextEncoding
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+    AutoModelForTokenClassification,
+)
 from transformers.models import auto as auto_classes
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -70,6 +75,7 @@ def register() -> None:
         # AutoModelForSequenceClassification also load a saved pair regression.
         AutoModelForSequenceClassification.register(config, LazyClasses(classifier, regressor), exist_ok=True)
         AutoModelForPairRegression.register(config, LazyClasses(regressor), exist_ok=True)
+        AutoModelForTokenClassification.register(config, LazyClasses(f"{stem}ForTokenClassification"), exist_ok=True)
 
 
 def register_pipeline() -> None:

@@ -239,7 +239,7 @@ def test_dropout(cell):
         ({"directions": []}, "hidden_size=12 does not divide"),
         ({"cell": "sru", "embedding_size": 10, "hidden_size": 12}, "as wide as its input; set hidden_size=20"),
         ({"cell": "sru_normal", "embedding_size": 6, "hidden_size": 6}, "set hidden_size=12"),
-        ({"num_hidden_layers": 2}, "num_hidden_layers=2"),
+        ({"num_hidden_layers": 2, "cell": "sru"}, "num_hidden_layers=2.*cannot be stacked"),
         ({"windows": [3, 3]}, "windows"),
     ],
 )

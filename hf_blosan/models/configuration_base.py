@@ -28,6 +28,10 @@ class SentenceEncoderConfig(PreTrainedConfig):
         pooling: ``"source2token"`` (a weight per feature) or ``"additive"`` (one weight per token).
         num_hidden_layers: context-fusion layers; one in the papers' classification models. A stack has residual
             connections, see ``encoder.StackableLayer``.
+        feed_forward_size: width between the two matrices of a stacked layer's feed-forward part; ``None``: one matrix.
+        predicate_size: width of the embedding of "is this token the predicate", which is appended to each word vector
+            (semantic role labelling); 0: none.
+        embedding_scale: factor of what enters the first layer, word vectors and predicate embedding alike.
         embedding_trainable: ``"all"`` rows except [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are
             constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
             trained; or ``"none"``.
@@ -64,6 +68,9 @@ class SentenceEncoderConfig(PreTrainedConfig):
     formulation: Literal["released", "paper"] = "released"
     pooling: Literal["source2token", "additive"] = "source2token"
     num_hidden_layers: int = 1
+    feed_forward_size: int | None = None
+    predicate_size: int = 0
+    embedding_scale: float | int = 1.0
     embedding_trainable: Literal["all", "train_words", "none"] = "all"
     num_fixed_embeddings: int = 0
     embedding_dropout: float | int = 0.0
@@ -95,9 +102,15 @@ class SentenceEncoderConfig(PreTrainedConfig):
     def validate_output_attentions(self):
         pass
 
+    @property
+    def input_size(self) -> int:
+        """Width of what enters the first layer."""
+        return self.embedding_size + self.predicate_size
+
     def validate_sizes(self):
         sizes = ("vocab_size", "embedding_size", "hidden_size", "classifier_size", "num_hidden_layers")
-        for name, least in (dict.fromkeys(sizes, 1) | {"num_score_classes": 2, "pad_token_id": 0}).items():
+        sizes = dict.fromkeys((*sizes, "feed_forward_size"), 1)
+        for name, least in (sizes | {"num_score_classes": 2, "pad_token_id": 0, "predicate_size": 0}).items():
             if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)}: it must be at least {least}")
         if self.num_sentences not in (1, 2):
@@ -136,6 +149,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
             raise ValueError(
                 f"num_hidden_layers={self.num_hidden_layers}: {self.model_type} has one layer; set it to 1"
             )
+        if self.feed_forward_size is not None and (self.num_hidden_layers == 1 or not self.stackable):
+            raise ValueError(
+                f"feed_forward_size={self.feed_forward_size}: only the layers of a stack have a feed-forward part; "
+                "leave it out, or set num_hidden_layers above 1"
+            )
 
     def validate_dropout(self):
         for name in ("dropout", "attention_dropout", "embedding_dropout"):
@@ -143,6 +161,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
                 raise ValueError(f"{name}={getattr(self, name)}: it is a probability to drop, at least 0 and below 1")
 
     def validate_embeddings(self):
+        if not 0 < self.embedding_scale < float("inf"):
+            raise ValueError(f"embedding_scale={self.embedding_scale}: it must be a finite number above 0")
         if not 0 <= self.initializer_range < float("inf"):
             raise ValueError(f"initializer_range={self.initializer_range}: it must be a finite number, 0 or more")
         if self.num_fixed_embeddings and self.embedding_trainable != "train_words":

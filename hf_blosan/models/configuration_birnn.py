@@ -23,6 +23,7 @@ class BiRNNConfig(SentenceEncoderConfig):
     """
 
     model_type = "birnn"
+    stackable = True
 
     cell: Literal["lstm", "gru", "sru", "sru_normal"] = "lstm"
 
@@ -36,10 +37,17 @@ class BiRNNConfig(SentenceEncoderConfig):
                 )
 
     def validate_cell(self):
-        wanted = len(self.directions) * self.embedding_size
-        if self.cell in ("sru", "sru_normal") and self.hidden_size != wanted:
+        if self.cell not in ("sru", "sru_normal"):
+            return
+        if self.num_hidden_layers > 1:
             raise ValueError(
-                f'hidden_size={self.hidden_size} with cell="{self.cell}" and embedding_size={self.embedding_size}: '
+                f'num_hidden_layers={self.num_hidden_layers} with cell="{self.cell}": each direction of an SRU is '
+                'as wide as its input, so that it cannot be stacked; set it to 1 or choose cell="lstm"'
+            )
+        wanted = len(self.directions) * self.input_size
+        if self.hidden_size != wanted:
+            raise ValueError(
+                f'hidden_size={self.hidden_size} with cell="{self.cell}" and embedding_size={self.input_size}: '
                 f"a direction of an SRU is as wide as its input; set hidden_size={wanted}"
             )
 

@@ -57,6 +57,10 @@ class TextCNNConfig(SentenceEncoderConfig):
 
     def validate_layers(self):
         super().validate_layers()
+        if self.feed_forward_size is not None:
+            raise ValueError(
+                f"feed_forward_size={self.feed_forward_size}: a textcnn has no feed-forward part; leave it out"
+            )
         if self.architecture == "multi" and self.num_hidden_layers != 1:
             raise ValueError(
                 f'num_hidden_layers={self.num_hidden_layers} with architecture="multi", whose windows are parallel '

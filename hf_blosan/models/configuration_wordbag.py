@@ -36,9 +36,9 @@ class WordBagConfig(SentenceEncoderConfig):
             )
 
     def validate_dense_map(self):
-        if not self.dense_map and self.hidden_size != self.embedding_size:
+        if not self.dense_map and self.hidden_size != self.input_size:
             raise ValueError(
-                f"hidden_size={self.hidden_size} with word vectors of embedding_size={self.embedding_size} and "
+                f"hidden_size={self.hidden_size} with word vectors of embedding_size={self.input_size} and "
                 "dense_map=False, which keeps their width; set both to the same or dense_map=True"
             )
 

@@ -1,10 +1,50 @@
-"""The word table: trained rows, fixed rows, and fewer bits than the layers have. Shape suffixes: see equations.py."""
+"""The word table: trained rows, fixed rows, fewer bits than the layers have. Shape suffixes: see equations.py."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .configuration_base import SentenceEncoderConfig
+from .masks import can_look_at
+
+
+class InputEmbeddings(nn.Module):
+    """What enters the first layer: word vectors and, with ``config.predicate_size``, an embedding of the predicate.
+
+    Called with ids (B, N) it returns the word vectors alone.
+    """
+
+    def __init__(self, config: SentenceEncoderConfig):
+        super().__init__()
+        self.word_embeddings = WordEmbeddings(config)
+        self.predicate_embeddings = nn.Embedding(2, config.predicate_size) if config.predicate_size else None
+        self.scale = config.embedding_scale
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.word_embeddings(input_ids)
+
+    def join_predicates(self, words_BNE: Tensor, predicate_mask: Tensor | None) -> Tensor:
+        """scale * [words; embedding of predicate_mask (B, N)], (B, N, embedding_size + predicate_size).
+
+        Raises:
+            ValueError: the mask is missing, not wanted, of another shape or not of 0 and 1.
+        """
+        if (predicate_mask is None) != (self.predicate_embeddings is None):
+            raise ValueError(
+                "this model needs predicate_mask (B, N), 1 at the predicate of each row and 0 elsewhere"
+                if predicate_mask is None
+                else "predicate_mask: this model has no embedding of predicates; leave it out, or set predicate_size"
+            )
+        if predicate_mask is not None:
+            if not predicate_mask.shape[1:].numel():  # empty rows have become one padded position
+                predicate_mask = predicate_mask.new_zeros(words_BNE.shape[:2])
+            if predicate_mask.shape != words_BNE.shape[:2]:
+                shapes = f"{tuple(predicate_mask.shape)} for tokens {tuple(words_BNE.shape[:2])}"
+                raise ValueError(f"predicate_mask has shape {shapes}; give both the shape (B, N)")
+            if can_look_at(predicate_mask) and not ((predicate_mask == 0) | (predicate_mask == 1)).all():
+                raise ValueError("predicate_mask has values other than 0 and 1; give 1 at the predicate of each row")
+            words_BNE = torch.cat([words_BNE, self.predicate_embeddings(predicate_mask.long())], dim=-1)
+        return words_BNE if self.scale == 1 else words_BNE * self.scale
 
 
 class WordEmbeddings(nn.Embedding):

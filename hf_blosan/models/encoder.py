@@ -1,6 +1,5 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import WordEmbeddings
+from .embeddings import InputEmbeddings
 from .layers import POOLERS, AttentionMaps, Layer, spread, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask, in_graph, zero_padding
 from .pretrained import SentenceEncoderPreTrainedModel
@@ -21,8 +20,9 @@ class SentenceEncoderOutput(ModelOutput):
 
     Args:
         last_hidden_state: tokens in context, (B, N, hidden_size); values at padded positions are not meaningful.
-        pooler_output: sentence vectors, (B, hidden_size).
-        hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
+        pooler_output: sentence vectors, (B, hidden_size); ``None`` without a pooler.
+        hidden_states: what enters the first layer, word vectors (B, N, embedding_size) and predicate embeddings, and
+            the tokens after each layer.
         attentions: attention weights of each layer, level by level; shapes as documented in the layers, with the
             directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
             included, so that gradients with respect to them exist; so it is from gates and pooler_attentions.
@@ -120,16 +120,19 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
 
         x = LN(x + act(W x + b));    x = LN(x + fuse(x))
 
-    Dropout applies to W's input, as in every dense layer, and to what is added to x.
+    With ``config.feed_forward_size`` the first part has two matrices, V act(W x + b) + c. Dropout applies to the input
+    of a matrix, as everywhere, and to what is added to x.
     """
 
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__(activation=config.activation, dropout=config.dropout)
         size = config.hidden_size
         self.stacked = config.num_hidden_layers > 1
-        self.in_features = size if self.stacked else config.embedding_size
+        self.in_features = size if self.stacked else config.input_size
         if self.stacked:
-            self.feed_forward = nn.Linear(size, size)
+            width = config.feed_forward_size
+            self.feed_forward = nn.Linear(size, width or size)
+            self.feed_forward_output = nn.Linear(width, size) if width else None
             self.feed_forward_norm = nn.LayerNorm(size, eps=1e-6)
             self.fusion_norm = nn.LayerNorm(size, eps=1e-6)
 
@@ -140,7 +143,10 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
     def forward(self, hidden_BNE: Tensor, *options, **words) -> tuple[Tensor, AttentionMaps | None]:
         if not self.stacked:
             return self.fuse(hidden_BNE, *options, **words)
-        hidden_BNH = self.feed_forward_norm(hidden_BNE + self.drop(self.dense(self.feed_forward, hidden_BNE)))
+        added_BNH = self.dense(self.feed_forward, hidden_BNE)
+        if self.feed_forward_output is not None:
+            added_BNH = self.linear(self.feed_forward_output, added_BNH)
+        hidden_BNH = self.feed_forward_norm(hidden_BNE + self.drop(added_BNH))
         fused_BNH, maps = self.fuse(hidden_BNH, *options, **words)
         hidden_BNH = spread(hidden_BNH, words.get("places_BN"))
         return self.fusion_norm(hidden_BNH + self.drop(fused_BNH)), maps
@@ -149,12 +155,12 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
 def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfig) -> ContextFusion:
     """A stack of ``config.num_hidden_layers`` layers.
 
-    Residual connections add word vectors to tokens: if their widths differ, the stack starts with a linear layer
-    from word vectors to ``hidden_size``. (The authors' stack expects word vectors of that width.)
+    Residual connections add the input to tokens: if their widths differ, the stack starts with a linear layer from
+    ``input_size`` to ``hidden_size``. (The authors' stack expects an input of that width.)
     """
     input_layer = None
-    if config.num_hidden_layers > 1 and config.embedding_size != config.hidden_size:
-        input_layer = nn.Linear(config.embedding_size, config.hidden_size)
+    if config.num_hidden_layers > 1 and config.input_size != config.hidden_size:
+        input_layer = nn.Linear(config.input_size, config.hidden_size)
     layers = [layer_class(config) for _ in range(config.num_hidden_layers)]
     return ContextFusion(layers, input_layer, dropout=config.dropout)
 
@@ -169,15 +175,18 @@ def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attenti
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
-    """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
+    """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``.
+
+    With ``add_pooling_layer=False``, for heads that read tokens, it has no pooler and ``pooler_output`` is ``None``.
+    """
 
     takes_words = False  # whether the first layer of ``context`` can compute on distinct words
 
-    def __init__(self, config: SentenceEncoderConfig):
+    def __init__(self, config: SentenceEncoderConfig, add_pooling_layer: bool = True):
         super().__init__(config)
-        self.embeddings = nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
+        self.embeddings = InputEmbeddings(config)
         self.context = self.make_context(config)
-        self.pooler = self.make_pooler(config)
+        self.pooler = self.make_pooler(config) if add_pooling_layer else None
         self.post_init()
 
     @staticmethod
@@ -206,6 +215,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         token_mask: Tensor | None = None,
+        predicate_mask: Tensor | None = None,
         **kwargs,
     ) -> SentenceEncoderOutput | tuple:
         """Encode sentences, one per row.
@@ -215,10 +225,11 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
             token_type_ids: accepted and ignored; heads split pairs before they call the encoder.
             output_attentions: return attention maps, gates and the pooler's weights.
-            output_hidden_states: return word vectors and the tokens after each layer.
+            output_hidden_states: return what enters the first layer, and the tokens after each layer.
             return_dict: ``False`` for a plain tuple.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
+            predicate_mask: (B, N), 1 at the predicate of each row, else 0; for models with ``config.predicate_size``.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
@@ -231,10 +242,13 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
         if config.embedding_dtype != "float32":
             hidden_BNE = hidden_BNE.to(self.dtype)
+        hidden_BNE = self.embeddings.join_predicates(hidden_BNE, predicate_mask)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
         tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
-        pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
+        pooled_BH, pooler_attentions = None, None
+        if self.pooler is not None:
+            pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         output = SentenceEncoderOutput(
             last_hidden_state=tokens_BNH,
             pooler_output=pooled_BH,
@@ -251,6 +265,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
         one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
+        one_by_one = one_by_one or self.config.predicate_size  # a word is another one as a predicate
         if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
             return input_ids, {}
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)

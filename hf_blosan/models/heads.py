@@ -1,4 +1,4 @@
-"""Heads on a sentence encoder, written once for every model: sequence classification and pair regression."""
+"""Heads on an encoder, written once for every model: sequence classification, pair regression, tagging."""
 
 import copy
 from dataclasses import dataclass
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
 from .encoder import prepare_inputs, split_pairs
 from .equations import spread_scores
-from .layers import ACTIVATIONS, Highway, Layer
+from .layers import ACTIVATIONS, Highway, Layer, dropout
 from .masks import can_look_at
 
 
@@ -78,6 +79,10 @@ class SentenceHeadMixin:
     classifier_class: type
 
     def __init__(self, config: SentenceEncoderConfig):
+        if config.predicate_size:
+            raise ValueError(
+                f"predicate_size={config.predicate_size}: heads on sentence vectors take no predicates; set it to 0"
+            )
         super().__init__(config)
         self.model = self.encoder_class(config)
         self.classifier = self.classifier_class(config)
@@ -208,3 +213,57 @@ def kl_divergence(target_BK: Tensor, predicted_BK: Tensor) -> Tensor:
     """Mean over rows of sum_k t log(t / p), both clipped to [1e-10, 1] as in the authors' code."""
     target_BK, predicted_BK = target_BK.clamp(1e-10, 1.0), predicted_BK.clamp(1e-10, 1.0)
     return (target_BK * (target_BK / predicted_BK).log()).sum(-1).mean()
+
+
+@dataclass
+class TokenTaggerOutput(TokenClassifierOutput):
+    """transformers' ``TokenClassifierOutput``, ``logits`` (B, N, num_labels), with the encoder's gates."""
+
+    gates: tuple[Tensor, ...] | None = None
+
+
+class TokenClassificationMixin:
+    """A label for every token, by a linear layer on tokens in context; the encoder has no pooler."""
+
+    encoder_class: type
+
+    def __init__(self, config: SentenceEncoderConfig):
+        if config.num_sentences != 1:
+            raise ValueError(f"num_sentences={config.num_sentences}: tagging takes one sentence a row; set it to 1")
+        super().__init__(config)
+        self.model = self.encoder_class(config, add_pooling_layer=False)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.loss_type = "ForTokenClassification"
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        token_mask: Tensor | None = None,
+        predicate_mask: Tensor | None = None,
+        **kwargs,
+    ) -> TokenTaggerOutput | tuple:
+        """Logits (B, N, num_labels), and the mean loss over labelled tokens if ``labels`` are given.
+
+        Args:
+            labels: (B, N) label ids; -100 at tokens without one, such as special tokens and padding.
+            input_ids, attention_mask, token_type_ids, inputs_embeds, output_attentions, output_hidden_states,
+                return_dict, token_mask, predicate_mask: as in the encoder's forward.
+        """
+        sentences = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        masks = {"token_mask": token_mask, "predicate_mask": predicate_mask}
+        options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        encoded = self.model(**sentences, **masks, **options, return_dict=True)
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        tokens_BNH = encoded.last_hidden_state[:, : given.shape[1]]  # empty rows have become one padded position
+        logits_BNL = self.classifier(dropout(tokens_BNH, self.config.dropout, self.training))
+        loss = None if labels is None else self.loss_function(logits=logits_BNL, labels=labels, config=self.config)
+        output = TokenTaggerOutput(loss, logits_BNL, encoded.hidden_states, encoded.attentions, encoded.gates)
+        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()

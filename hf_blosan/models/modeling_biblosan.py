@@ -14,7 +14,7 @@ from .encoder import (
     stack_layers,
     with_left_aligned_tokens,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
 from .layers_blocks import MaskedBlockSelfAttention
 
 
@@ -81,9 +81,14 @@ class BiBloSANForPairRegression(PairRegressionMixin, BiBloSANPreTrainedModel):
     encoder_class = BiBloSANModel
 
 
+class BiBloSANForTokenClassification(TokenClassificationMixin, BiBloSANPreTrainedModel):
+    encoder_class = BiBloSANModel
+
+
 __all__ = [
     "BiBloSANForPairRegression",
     "BiBloSANForSequenceClassification",
+    "BiBloSANForTokenClassification",
     "BiBloSANModel",
     "BiBloSANPreTrainedModel",
 ]

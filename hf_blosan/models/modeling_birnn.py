@@ -3,26 +3,27 @@
 import torch
 from torch import Tensor, nn
 from transformers import initialization as init
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_birnn import BiRNNConfig
 from .encoder import (
     ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
+    StackableLayer,
     real_tokens_first,
     reorder,
+    stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
-def make_cell(config: BiRNNConfig) -> nn.Module:
+def make_cell(config: BiRNNConfig, in_features: int) -> nn.Module:
     """The cell of one direction."""
     size, options = config.hidden_size // len(config.directions), {"dropout": config.dropout}
     if config.cell in ("sru", "sru_normal"):
         return SRU(size, normalize=config.cell == "sru_normal", **options)
-    return {"lstm": LSTM, "gru": GRU}[config.cell](config.embedding_size, size, **options)
+    return {"lstm": LSTM, "gru": GRU}[config.cell](in_features, size, **options)
 
 
 def reading_order(mask_BN: Tensor, direction: str) -> Tensor:
@@ -35,15 +36,15 @@ def reading_order(mask_BN: Tensor, direction: str) -> Tensor:
     return mask_BN.shape[1] - 1 - real_tokens_first(mask_BN.flip(1))
 
 
-class BiRNNLayer(GradientCheckpointingLayer):
+class BiRNNLayer(StackableLayer):
     """[cell from left to right; cell from right to left]; outputs at padding are 0."""
 
     def __init__(self, config: BiRNNConfig):
-        super().__init__()
+        super().__init__(config)
         self.reads = tuple(config.directions)
-        self.directions = nn.ModuleList(make_cell(config) for _ in config.directions)
+        self.directions = nn.ModuleList(make_cell(config, self.in_features) for _ in config.directions)
 
-    def forward(self, hidden_BNE, mask_BN, output_attentions=False):
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         outputs = []
         for cell, direction in zip(self.directions, self.reads, strict=True):
             order_BN = reading_order(mask_BN, direction)
@@ -85,7 +86,7 @@ class BiRNNModel(BiRNNPreTrainedModel, SentenceEncoderModel):
 
     @staticmethod
     def make_context(config: BiRNNConfig) -> ContextFusion:
-        return ContextFusion([BiRNNLayer(config) for _ in range(config.num_hidden_layers)])
+        return stack_layers(BiRNNLayer, config)
 
 
 class BiRNNForSequenceClassification(SequenceClassificationMixin, BiRNNPreTrainedModel):
@@ -96,4 +97,14 @@ class BiRNNForPairRegression(PairRegressionMixin, BiRNNPreTrainedModel):
     encoder_class = BiRNNModel
 
 
-__all__ = ["BiRNNForPairRegression", "BiRNNForSequenceClassification", "BiRNNModel", "BiRNNPreTrainedModel"]
+class BiRNNForTokenClassification(TokenClassificationMixin, BiRNNPreTrainedModel):
+    encoder_class = BiRNNModel
+
+
+__all__ = [
+    "BiRNNForPairRegression",
+    "BiRNNForSequenceClassification",
+    "BiRNNForTokenClassification",
+    "BiRNNModel",
+    "BiRNNPreTrainedModel",
+]

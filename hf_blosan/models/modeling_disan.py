@@ -11,7 +11,7 @@ from .encoder import (
     fuse_directions,
     stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
 from .layers import DirectionalSelfAttention
 
 
@@ -66,4 +66,14 @@ class DiSANForPairRegression(PairRegressionMixin, DiSANPreTrainedModel):
     encoder_class = DiSANModel
 
 
-__all__ = ["DiSANForPairRegression", "DiSANForSequenceClassification", "DiSANModel", "DiSANPreTrainedModel"]
+class DiSANForTokenClassification(TokenClassificationMixin, DiSANPreTrainedModel):
+    encoder_class = DiSANModel
+
+
+__all__ = [
+    "DiSANForPairRegression",
+    "DiSANForSequenceClassification",
+    "DiSANForTokenClassification",
+    "DiSANModel",
+    "DiSANPreTrainedModel",
+]

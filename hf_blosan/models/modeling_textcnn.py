@@ -8,7 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
 from .layers import ACTIVATIONS, AttentionMaps, dropout
 
 
@@ -37,7 +37,7 @@ class MultiWindowLayer(GradientCheckpointingLayer):
         self.activation, self.dropout = config.activation, config.dropout
         self.convolutions = nn.ModuleDict(
             {
-                str(window): WindowConvolution(config.embedding_size, size, window, from_token=config.pooling == "max")
+                str(window): WindowConvolution(config.input_size, size, window, from_token=config.pooling == "max")
                 for window in config.filter_sizes
             }
         )
@@ -61,7 +61,7 @@ class GatedConvolutionLayer(GradientCheckpointingLayer):
     def __init__(self, config: TextCNNConfig, *, first: bool):
         super().__init__()
         (window,) = config.filter_sizes
-        in_features = config.embedding_size if first else config.hidden_size
+        in_features = config.input_size if first else config.hidden_size
         self.first, self.dropout = first, config.dropout
         self.mask_padding = first or config.mask_padding
         self.activation = config.activation if config.formulation == "released" else "linear"
@@ -158,4 +158,14 @@ class TextCNNForPairRegression(PairRegressionMixin, TextCNNPreTrainedModel):
     encoder_class = TextCNNModel
 
 
-__all__ = ["TextCNNForPairRegression", "TextCNNForSequenceClassification", "TextCNNModel", "TextCNNPreTrainedModel"]
+class TextCNNForTokenClassification(TokenClassificationMixin, TextCNNPreTrainedModel):
+    encoder_class = TextCNNModel
+
+
+__all__ = [
+    "TextCNNForPairRegression",
+    "TextCNNForSequenceClassification",
+    "TextCNNForTokenClassification",
+    "TextCNNModel",
+    "TextCNNPreTrainedModel",
+]

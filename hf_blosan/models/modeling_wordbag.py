@@ -5,7 +5,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_wordbag import WordBagConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
 from .layers import Layer
 
 
@@ -14,7 +14,7 @@ class WordBagLayer(GradientCheckpointingLayer, Layer):
 
     def __init__(self, config: WordBagConfig):
         super().__init__(activation=config.activation, dropout=config.dropout)
-        self.dense_map = nn.Linear(config.embedding_size, config.hidden_size) if config.dense_map else None
+        self.dense_map = nn.Linear(config.input_size, config.hidden_size) if config.dense_map else None
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
         return hidden_BNE if self.dense_map is None else self.dense(self.dense_map, hidden_BNE), None
@@ -43,4 +43,14 @@ class WordBagForPairRegression(PairRegressionMixin, WordBagPreTrainedModel):
     encoder_class = WordBagModel
 
 
-__all__ = ["WordBagForPairRegression", "WordBagForSequenceClassification", "WordBagModel", "WordBagPreTrainedModel"]
+class WordBagForTokenClassification(TokenClassificationMixin, WordBagPreTrainedModel):
+    encoder_class = WordBagModel
+
+
+__all__ = [
+    "WordBagForPairRegression",
+    "WordBagForSequenceClassification",
+    "WordBagForTokenClassification",
+    "WordBagModel",
+    "WordBagPreTrainedModel",
+]

@@ -27,6 +27,7 @@ AUTO_CLASSES = {
     "AutoModelForTextEncoding": "Model",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
     "AutoModelForPairRegression": "ForPairRegression",
+    "AutoModelForTokenClassification": "ForTokenClassification",
 }
 
 # What sentence-transformers reads: its vectors are the model's pooler_output.
@@ -95,7 +96,10 @@ class CarriesCode:
         auto_map, files = code_of(type(self)) if include_code else ({}, [])
         written = [Path(shutil.copyfile(file, folder / file.name)) for file in files]
         for name, content in SENTENCE_TRANSFORMER.items():
-            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            if self.base_model.pooler is None:  # no sentence vectors
+                (folder / name).unlink(missing_ok=True)
+            else:
+                (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         for path in code_in(folder).difference(written):
             path.unlink()
         if auto_map:

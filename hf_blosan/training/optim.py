@@ -63,7 +63,7 @@ def build_optimizer(
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
     matrices = {id(module.weight) for module, _ in matrix_layers(model)}
-    words = {id(parameter) for parameter in model.base_model.embeddings.parameters()}
+    words = {id(parameter) for parameter in model.get_input_embeddings().parameters()}
     groups = [
         {"params": [], "weight_decay": weight_decay},
         {"params": [], "weight_decay": 0.0},

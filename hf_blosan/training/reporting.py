@@ -76,7 +76,7 @@ def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
 
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
     """Number of parameters: total, trained, and without the word table (as the papers count)."""
-    word_table = sum(tensor.numel() for tensor in model.base_model.embeddings.state_dict().values())
+    word_table = sum(tensor.numel() for tensor in model.get_input_embeddings().state_dict().values())
     others = model.num_parameters() - model.base_model.embeddings.word_embeddings.weight.numel()
     return {
         "total": others + word_table,
