@@ -18,6 +18,7 @@ import scipy.stats
 import sklearn.metrics
 
 from .errors import InputError
+from .tagging import spans
 from .tasks import Task
 
 
@@ -93,8 +94,69 @@ class MeanSquaredError(_OfflineMetric):
     score = staticmethod(sklearn.metrics.mean_squared_error)
 
 
+class _TagMetric(evaluate.Metric):
+    """Metrics of tag sequences: predictions and references are lists of tags such as ``B-PER``, one per row."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        tags = datasets.List(datasets.Value("string"))
+        return evaluate.MetricInfo(
+            description=self.__doc__,
+            citation="",
+            inputs_description="predictions, references: predicted and true tags, a list per row.",
+            features=datasets.Features({"predictions": tags, "references": tags}),
+        )
+
+
+class SpanScores(_TagMetric):
+    """``precision``, ``recall`` and ``f1`` of spans, 0 to 1, over all rows together, as seqeval counts them.
+
+    A span is right if its type and both of its ends are. A figure whose denominator is 0 is 0.
+    """
+
+    ignored: tuple[str, ...] = ()
+
+    def _compute(self, predictions, references) -> dict[str, float]:
+        predicted, true = ([self.spans(tags) for tags in rows] for rows in (predictions, references))
+        right = sum(len(p & t) for p, t in zip(predicted, true, strict=True))
+        found, wanted = sum(map(len, predicted)), sum(map(len, true))
+        return {
+            "precision": right / found if found else 0.0,
+            "recall": right / wanted if wanted else 0.0,
+            "f1": 2 * right / (found + wanted) if right else 0.0,
+        }
+
+    def spans(self, tags: list[str]) -> set[tuple[str, int, int]]:
+        """The spans of a row that count."""
+        return {span for span in spans(tags) if span[0] not in self.ignored}
+
+
+class ArgumentScores(SpanScores):
+    """As :class:`SpanScores`, for semantic roles: the predicate itself, type V, does not count.
+
+    In addition ``complete``: the fraction of rows (propositions) whose arguments are all right.
+    """
+
+    ignored = ("V",)
+
+    def _compute(self, predictions, references) -> dict[str, float]:
+        complete = [self.spans(p) == self.spans(t) for p, t in zip(predictions, references, strict=True)]
+        return super()._compute(predictions, references) | {"complete": sum(complete) / len(complete)}
+
+
+class TagAccuracy(_TagMetric):
+    """``accuracy``: fraction of words with the right tag, 0 to 1."""
+
+    def _compute(self, predictions, references) -> dict[str, float]:
+        right = [p == t for tags in zip(predictions, references, strict=True) for p, t in zip(*tags, strict=True)]
+        return {"accuracy": sum(right) / len(right) if right else 0.0}
+
+
 METRICS: dict[str, type[evaluate.Metric]] = {
-    metric.__name__: metric for metric in (Accuracy, F1, MatthewsCorrelation, Pearson, Spearman, MeanSquaredError)
+    metric.__name__: metric
+    for metric in (
+        *(Accuracy, F1, MatthewsCorrelation, Pearson, Spearman, MeanSquaredError),
+        *(SpanScores, ArgumentScores, TagAccuracy),
+    )
 }
 """Every metric by class name, as in :attr:`Task.metrics`."""
 
@@ -103,7 +165,8 @@ def task_metrics(task: Task) -> evaluate.CombinedEvaluations:
     """The metrics of a task as one object.
 
     ``task_metrics(task).compute(predictions=..., references=...)`` returns a flat dict of floats. The inputs are class
-    ids for classification and scores for regression. Values are kept in memory, so that processes never share a file.
+    ids for classification, scores for regression and lists of tags for tagging. Values are kept in memory, so that processes never share a
+    file.
 
     Raises:
         InputError: the task names an unknown metric.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from .errors import InputError
 
@@ -34,6 +35,7 @@ class Recipe:
         classifier_size: width of the head's hidden layer.
         classifier_highway: whether a highway layer precedes the last layer.
         classifier_bias: whether the last layer has a bias.
+        config: further configuration fields of the encoder.
     """
 
     origin: str
@@ -59,6 +61,7 @@ class Recipe:
     classifier_size: int = 300
     classifier_highway: bool = False
     classifier_bias: bool = True
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def epochs(self, train_rows: int) -> int:
         """Epochs for that many training rows: fewer for many rows, but at least 3."""
@@ -75,7 +78,7 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     if encoder not in _ROWS:
         raise InputError(f"no settings are recorded for encoder {encoder!r}; choose one of {', '.join(sorted(_ROWS))}")
     paper = _ROWS[encoder][settings]
-    if name == "paper" or settings == "demo":
+    if name == "paper" or settings in _OWN:
         return paper
     return replace(paper, **_MODERN, dropout=0.1 if settings in _PAIRS else 0.2)
 
@@ -99,6 +102,7 @@ _MODERN = {
     "l2": 0.0,
 }
 _PAIRS = ("snli", "sick")
+_OWN = ("demo", "tagging", "srl")  # families without a released experiment, or whose optimiser was not released
 
 _ADAM = {"optimizer": "adam", "learning_rate": 0.001}
 
@@ -167,6 +171,42 @@ _MTSA = _BIBLOSAN | {
 _BASELINE_SNLI = {"activation": "relu", "hidden_size": 600, "classifier_size": 300, "classifier_highway": False}
 _BASELINE = _BIBLOSAN | {"snli": replace(_BIBLOSAN["snli"], **_BASELINE_SNLI)}
 
+_TAGGING = Recipe(
+    origin="this package", **_MODERN | {"num_train_epochs": 20}, dropout=0.2, activation="elu", hidden_size=300
+)
+# The stack of the MTSA paper's semantic role labelling; its optimiser and number of updates are those of a tagger that
+# was not released.
+_STACK = {
+    "embedding_size": 100,
+    "predicate_size": 100,
+    "embedding_scale": 200**0.5,
+    "num_hidden_layers": 10,
+    "feed_forward_size": 800,
+}
+_SRL = replace(
+    _TAGGING,
+    origin="MTSA semantic role labelling",
+    num_train_epochs=4,
+    train_rows_seen=None,
+    batch_size=64,
+    dropout=0.1,
+    activation="relu",
+    hidden_size=200,
+    config=_STACK,
+)
+
+
+_PREDICATES = {name: _STACK[name] for name in ("embedding_size", "predicate_size", "embedding_scale")}
+# Feed-forward widths give all stacks the same number of parameters, within 1 %.
+_SRL_CONFIGS = {
+    "mtsa": _STACK | {"num_heads": 8},
+    "birnn": _STACK | {"feed_forward_size": 700},
+    "multihead": _STACK | {"feed_forward_size": 900, "output_layer": True, "formulation": "paper"},
+    "textcnn": _PREDICATES | {"architecture": "hierarchical", "num_hidden_layers": 10},
+    "wordbag": _PREDICATES | {"dense_map": True},
+}
+_WORD_BY_WORD = {"wordbag": {"dense_map": True}}
+
 _ROWS = {
     "disan": _DISAN,
     "biblosan": _BIBLOSAN,
@@ -176,3 +216,8 @@ _ROWS = {
     "multihead": _BASELINE,
     "wordbag": {name: replace(row, hidden_size=300) for name, row in _BASELINE.items()},  # the width of a word vector
 }
+for _encoder, _rows in list(_ROWS.items()):
+    _ROWS[_encoder] = _rows | {
+        "tagging": replace(_TAGGING, config=_WORD_BY_WORD.get(_encoder, {})),
+        "srl": replace(_SRL, config=_SRL_CONFIGS.get(_encoder, _STACK)),
+    }

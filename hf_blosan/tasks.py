@@ -23,7 +23,8 @@ class Source:
     Attributes:
         location: folder below the data directory, or dataset id on the Hub.
         text_columns: one column for single sentences, two for pairs.
-        label_column: column of the label or score.
+        label_column: column of the label or score, or of the list of tags.
+        predicate_column: column of the predicate's index among the words (semantic role labelling).
         splits: split name -> the names it may have at the source, tried in order.
         phrases: further file of a local source, whose rows join the training rows.
         label_order: names of the integer labels 0, 1, ... if they differ from ``Task.labels``.
@@ -35,6 +36,7 @@ class Source:
     location: str
     text_columns: tuple[str, ...]
     label_column: str = "label"
+    predicate_column: str | None = None
     splits: Mapping[str, tuple[str, ...]] = field(hash=False)
     phrases: str | None = None
     label_order: tuple[str, ...] | None = None
@@ -49,7 +51,7 @@ class Task:
     Attributes:
         name: key in :data:`TASKS`, value of ``--task_name``.
         title: title in reports and model cards.
-        problem: ``"classification"`` or ``"regression"``.
+        problem: ``"classification"``, ``"regression"``, or ``"tagging"`` (a label for each word).
         num_sentences: 1, or 2 for sentence pairs.
         labels: class names in the order of the class ids; empty for regression.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
@@ -74,7 +76,7 @@ class Task:
 
     name: str
     title: str
-    problem: Literal["classification", "regression"] = "classification"
+    problem: Literal["classification", "regression", "tagging"] = "classification"
     num_sentences: Literal[1, 2] = 1
     labels: tuple[str, ...] = ()
     score_min: float | None = None
@@ -184,6 +186,15 @@ _SENTIMENTS = ("very negative", "negative", "neutral", "positive", "very positiv
 _SST2 = Source(location="sst2", text_columns=("text",), splits=_ALL_SPLITS, phrases="train_phrases")
 _SST5 = replace(_SST2, location="sst5")
 
+# Arguments and adjuncts of PropBank; C- continues and R- refers to a role.
+_ROLES = (
+    "V ARG0 ARG1 ARG1-DSP ARG2 ARG3 ARG4 ARG5 ARGA ARGM-ADJ ARGM-ADV ARGM-CAU ARGM-COM ARGM-CXN ARGM-DIR ARGM-DIS "
+    "ARGM-EXT ARGM-GOL ARGM-LOC ARGM-LVB ARGM-MNR ARGM-MOD ARGM-NEG ARGM-PRD ARGM-PRP ARGM-PRR ARGM-REC ARGM-TMP C-V "
+    "C-ARG0 C-ARG1 C-ARG1-DSP C-ARG2 C-ARG3 C-ARG4 C-ARGM-ADV C-ARGM-COM C-ARGM-CXN C-ARGM-DIR C-ARGM-EXT C-ARGM-GOL "
+    "C-ARGM-LOC C-ARGM-MNR C-ARGM-PRP C-ARGM-PRR C-ARGM-TMP R-ARG0 R-ARG1 R-ARG2 R-ARG3 R-ARG4 R-ARGM-ADJ R-ARGM-ADV "
+    "R-ARGM-CAU R-ARGM-COM R-ARGM-DIR R-ARGM-GOL R-ARGM-LOC R-ARGM-MNR R-ARGM-TMP"
+).split()
+
 _PAPERS = (
     _single(
         "trec",
@@ -259,6 +270,24 @@ _PAPERS = (
         **_NLI_OPTIONS,
     ),
 )
+_TAGGING = (
+    Task(
+        name="propbank_srl",
+        title="semantic roles of PropBank in the English Web Treebank",
+        problem="tagging",
+        labels=("O", *(f"{part}-{role}" for role in _ROLES for part in "BI")),
+        metrics=("ArgumentScores",),
+        best_metric="f1",
+        settings="srl",
+        local=Source(
+            location="propbank_ewt",
+            text_columns=("tokens",),
+            label_column="tags",
+            predicate_column="predicate_index",
+            splits=_ALL_SPLITS,
+        ),
+    ),
+)
 _GLUE = (
     _single(
         "cola",
@@ -315,5 +344,5 @@ _DEMOS = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_GLUE, *_DEMOS)}
+TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_TAGGING, *_GLUE, *_DEMOS)}
 """Every task by name. GLUE's SST-2 is ``glue_sst2``: its size and splits differ from the papers' ``sst2``."""

@@ -29,10 +29,15 @@ from .folds import stored_folds
 from .rows import TABLE_SUFFIXES
 from .sentences import normalise_sentences
 from .tables import read_table
+from .tagging import normalise_tags
 
 logger = logging.getLogger(__name__)
 
-NORMALISERS = {"classification": normalise_sentences, "regression": normalise_sentences}
+NORMALISERS = {
+    "classification": normalise_sentences,
+    "regression": normalise_sentences,
+    "tagging": normalise_tags,
+}
 """Brings the rows of each ``Task.problem`` into its columns."""
 
 

@@ -8,6 +8,10 @@ from .configuration_base import SentenceEncoderConfig
 from .masks import can_look_at
 
 
+class PredicateEmbeddings(nn.Embedding):
+    """Two vectors: of a token that is not the predicate, and of one that is."""
+
+
 class InputEmbeddings(nn.Module):
     """What enters the first layer: word vectors and, with ``config.predicate_size``, an embedding of the predicate.
 
@@ -17,7 +21,7 @@ class InputEmbeddings(nn.Module):
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__()
         self.word_embeddings = WordEmbeddings(config)
-        self.predicate_embeddings = nn.Embedding(2, config.predicate_size) if config.predicate_size else None
+        self.predicate_embeddings = PredicateEmbeddings(2, config.predicate_size) if config.predicate_size else None
         self.scale = config.embedding_scale
 
     def forward(self, input_ids: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from transformers.core_model_loading import WeightRenaming, WeightTransform
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
-from .embeddings import WordEmbeddings
+from .embeddings import PredicateEmbeddings, WordEmbeddings
 from .equations import IMPLEMENTATIONS
 from .layers import FeatureAttention, FusionGate
 
@@ -178,6 +178,8 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, PredicateEmbeddings):
+            init.xavier_uniform_(module.weight)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
             if getattr(module, "is_int8", False):

@@ -50,6 +50,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         tokenizer = load_tokenizer(arguments.model_name_or_path, arguments.trust_remote_code, config)
         encoded = problem.encode(data, tokenizer, arguments.max_length)
     model = load_model(arguments, problem, config, {})
+    problem.check_config(model.config)
     preparation = Preparation(problem, encoder, tokenizer, model, encoded, problem.collator(tokenizer))
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator)
     figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))

@@ -133,6 +133,7 @@ def prepare(
         model = make_model(problem, encoder, proposed | overrides)
     else:
         model = load_model(arguments, problem, saved_config, overrides)
+    problem.check_config(model.config)
     if model.config.embedding_dtype == "int8" and model.config.embedding_trainable != "none":
         raise InputError(
             "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
@@ -200,8 +201,8 @@ def propose_config(
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
     task = problem.task
-    known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
-    proposed = {name: value for name, value in asdict(task.recipe(encoder, arguments.recipe)).items() if name in known}
+    known, recipe = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}, task.recipe(encoder, arguments.recipe)
+    proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
     trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
     proposed |= {
         "vocab_size": vocabulary_size(tokenizer),

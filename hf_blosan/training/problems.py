@@ -13,16 +13,21 @@ from torch.nn.functional import cross_entropy
 
 from ..auto import ENCODERS
 from ..data import PaddingCollator, encode_dataset, sentence_lengths
+from ..data.tagging import TaggingCollator, all_words, encode_tags
+from ..errors import InputError
+from ..families import FAMILIES, load
 from ..metrics import task_metrics
+from ..tagging import decode_tags
 from ..tasks import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from datasets import Dataset, DatasetDict
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
     from transformers.utils import ModelOutput
 
+PREDICATE_SIZE = 100  # of a new model, if the recipe does not say
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 CLASSES = {classes[0].model_type: classes for classes in ENCODERS}
 CONFIG_CLASSES = {model_type: config for model_type, (config, *_) in CLASSES.items()}
@@ -80,6 +85,9 @@ class Problem:
         """A new model with random weights."""
         return self.model_class(encoder)(CONFIG_CLASSES[encoder](**config_fields))
 
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Raise InputError if a configuration does not fit the rows of the task."""
+
     def loss(self, output: ModelOutput, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
         """The training loss of a batch; `output.loss` is that without label smoothing."""
         if not label_smoothing:
@@ -120,7 +128,64 @@ class Regression(Problem):
         return (f"{prediction:.4f}" for prediction in predictions)
 
 
-PROBLEMS: dict[str, type[Problem]] = {"classification": Problem, "regression": Regression}
+class Tagging(Problem):
+    """A tag for each word; with a predicate in each row if the task has a column of them."""
+
+    @property
+    def has_predicates(self) -> bool:
+        return self.task.local.predicate_column is not None
+
+    def texts(self, rows):
+        return all_words(rows)
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        splits = {split: encode_tags(rows, tokenizer, max_length, f"{split}: ") for split, rows in dataset.items()}
+        return type(dataset)(splits)
+
+    def lengths(self, encoded):
+        return np.array([len(ids) for ids in encoded["input_ids"]])
+
+    def collator(self, tokenizer, **padding):
+        return TaggingCollator(tokenizer, **padding)
+
+    def model_class(self, encoder):
+        return load(f"{FAMILIES[encoder]}ForTokenClassification")
+
+    def make_model(self, encoder, config_fields):
+        predicates = {"predicate_size": PREDICATE_SIZE} if self.has_predicates else {}
+        return super().make_model(encoder, predicates | config_fields)
+
+    def check_config(self, config):
+        size, title = config.predicate_size, self.task.title
+        if self.has_predicates and not size:
+            raise InputError(
+                f"predicate_size is 0, but {title} has predicates; use a model with predicate_size above 0"
+            )
+        if size and not self.has_predicates:
+            raise InputError(f"predicate_size is {size}, but {title} has no column of predicates; set it to 0")
+
+    def loss(self, output, labels, label_smoothing):
+        if not label_smoothing:
+            return output.loss
+        return cross_entropy(output.logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing)
+
+    def predict(self, model, batch):
+        inputs = dict(batch)
+        return decode_tags(model(**inputs).logits, self.task.labels, inputs["word_mask"])
+
+    def figures(self, predictions, references):
+        return self.metrics.compute(
+            predictions=list(map(self._tags, predictions.tolist())), references=list(map(self._tags, references))
+        )
+
+    def lines(self, predictions):
+        return (" ".join(self._tags(row)) for row in predictions.tolist())
+
+    def _tags(self, ids: list[int]) -> list[str]:
+        return [self.task.labels[i] for i in ids if i != -100]
+
+
+PROBLEMS: dict[str, type[Problem]] = {"classification": Problem, "regression": Regression, "tagging": Tagging}
 """The class for each `Task.problem`."""
 
 

@@ -1,0 +1,207 @@
+"""Rows of words with a tag for each, as read from a source; their encoding and batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from datasets import ClassLabel, Dataset, Features, List, Value
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import InputError, listed
+from ..tagging import may_follow
+from ..tasks import Source, Task
+from .batching import PaddingCollator
+from .columns import as_text
+
+logger = logging.getLogger(__name__)
+
+TOKEN_COLUMN, TAG_COLUMNS, PREDICATE_COLUMN = "tokens", ("tags", "ner_tags"), "predicate_index"
+FILLERS = {"labels": -100, "word_mask": 0, "predicate_mask": 0}
+"""Columns of encoded rows that have a value for each token, and that of padding."""
+
+
+def has_tags(table: Dataset, token_column: str | None = None) -> bool:
+    """Whether the rows of a table are lists of words."""
+    return isinstance(table.features.get(token_column or TOKEN_COLUMN), List)
+
+
+def tagging_source(
+    table: Dataset, where: str, token_column: str | None = None, tag_column: str | None = None
+) -> Source:
+    """The columns of a table of words and tags: ``tokens``, ``tags`` or ``ner_tags``, perhaps ``predicate_index``.
+
+    Raises:
+        InputError: there is no column of tags, or one that is named is missing.
+    """
+    token_column = token_column or TOKEN_COLUMN
+    tag_column = tag_column or next((name for name in TAG_COLUMNS if name in table.column_names), None)
+    if tag_column is None:
+        raise InputError(
+            f"{where} has no column {' or '.join(map(repr, TAG_COLUMNS))}; it has {listed(table.column_names)}; name "
+            "the column of tags with --label_column_name"
+        )
+    predicates = PREDICATE_COLUMN if PREDICATE_COLUMN in table.column_names else None
+    logger.info("%s: words from %s, tags from %s", where, token_column, tag_column)
+    columns = {"text_columns": (token_column,), "label_column": tag_column, "predicate_column": predicates}
+    return Source(location="", splits={}, **columns)
+
+
+def tagging_fields(tables: Iterable[Dataset], source: Source, where: str) -> dict[str, Any]:
+    """Fields of a task with the tags that occur, or those that the data set declares.
+
+    Raises:
+        InputError: there is only one tag.
+    """
+    tables = list(tables)
+    declared = _tag_names(tables[0], source.label_column)
+    found = {str(tag) for table in tables for tags in table[source.label_column] for tag in tags or ()}
+    tags = declared or sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
+    # Where a span is only ever continued, its beginning is written I-X, too.
+    tags += [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
+    if len(tags) < 2:
+        raise InputError(f"{where}: every tag is {next(iter(tags), None)!r}; tagging needs two or more different tags")
+    fields = {"problem": "tagging", "labels": tuple(tags), "settings": "tagging"}
+    if source.predicate_column:
+        return fields | ARGUMENT_METRICS
+    return fields | (SPAN_METRICS if any(tag.startswith("B-") for tag in tags) else {"metrics": ("TagAccuracy",)})
+
+
+SPAN_METRICS = {"metrics": ("SpanScores", "TagAccuracy"), "best_metric": "f1"}
+ARGUMENT_METRICS = {"metrics": ("ArgumentScores",), "best_metric": "f1"}
+
+
+def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
+    """Rows with the columns ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.
+
+    An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span.
+
+    Args:
+        raw: the rows as read.
+        source: the names of their columns.
+        task: the task, for its tags.
+        where: description of the rows for error messages.
+
+    Raises:
+        InputError: a column is missing; a row has no words, another number of tags than words, a tag that is not one
+            of the task's, or a predicate beyond its words.
+    """
+    columns = [source.text_columns[0], source.label_column]
+    columns += [source.predicate_column] if source.predicate_column else []
+    for column in columns:
+        if column not in raw.column_names:
+            raise InputError(f"{where} has no column {column!r}; it has {listed(raw.column_names)}")
+    names = _tag_names(raw, source.label_column)
+    ids = {name: i for i, name in enumerate(task.labels)}
+    rows = {"tokens": [], "tags": []} | ({"predicate_index": []} if source.predicate_column else {})
+    changed = 0
+    for number, (words, tags, *predicate) in enumerate(zip(*(raw[column] for column in columns), strict=True), 1):
+        row = f"{where}, row {number}"
+        words = _words(words, where, number, columns[0])
+        if not isinstance(tags, list) or len(tags) != len(words):
+            count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
+            raise InputError(f"{row} has {len(words)} words and {count}; give one tag for each word")
+        tags = [names[tag] if names and isinstance(tag, int) else str(tag) for tag in tags]
+        for n, (before, tag) in enumerate(zip(["O", *tags], tags, strict=False)):
+            if tag not in ids:
+                known = listed(task.labels[:8]) + (", ..." if len(task.labels) > 8 else "")
+                raise InputError(f"{row}: {tag!r} is not one of the tags of {task.name} ({known}); correct the row")
+            if not may_follow(before, tag):
+                tags[n], changed = f"B-{tag[2:]}", changed + 1
+        for index in predicate:
+            if not isinstance(index, int) or not 0 <= index < len(words):
+                raise InputError(
+                    f"{row}: {columns[2]} is {index!r}, but the row has {len(words)} words; give 0 to {len(words) - 1}"
+                )
+            rows["predicate_index"].append(index)
+        rows["tokens"].append(words)
+        rows["tags"].append([ids[tag] for tag in tags])
+    if changed:
+        logger.info("%s: %d tags I-X continue nothing and were read as B-X", where, changed)
+    features = {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(task.labels)))}
+    features |= {"predicate_index": Value("int64")} if source.predicate_column else {}
+    return Dataset.from_dict(rows, features=Features(features))
+
+
+def _tag_names(table: Dataset, column: str) -> list[str]:
+    """The names of tags that are stored as class ids."""
+    feature = table.features.get(column)
+    names = feature.feature.names if isinstance(feature, List) and isinstance(feature.feature, ClassLabel) else []
+    return list(names)
+
+
+def _words(words: Any, where: str, row: int, column: str) -> list[str]:
+    if not isinstance(words, list):
+        raise InputError(f"{where}, row {row}: {column} is no list; give a list of words (in .jsonl or .parquet)")
+    if not words:
+        raise InputError(f"{where}, row {row}: {column} is empty; give the words of a sentence or remove the row")
+    words = [as_text(word, where, row, f"word {n} of {column}") for n, word in enumerate(words, 1)]
+    for n, word in enumerate(words, 1):
+        if not word.strip():
+            raise InputError(f"{where}, row {row}: word {n} of {column} is empty; remove it and its tag")
+    return words
+
+
+def all_words(rows: Dataset) -> Iterator[str]:
+    """The words of a split, one by one."""
+    for words in rows["tokens"]:
+        yield from words
+
+
+def encode_tags(
+    rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, where: str = ""
+) -> Dataset:
+    """Rows of :func:`normalise_tags` as inputs of a model and ``labels``.
+
+    The first token of a word has its tag and 1 in ``word_mask``; all other tokens, special tokens among them, have
+    -100 and 0, as in transformers' run_ner. All tokens of the predicate have 1 in ``predicate_mask``.
+
+    Raises:
+        InputError: ``max_length`` is below 1.
+    """
+    limit = tokenizer.model_max_length if max_length is None else max_length
+    if limit < 1:
+        raise InputError(f"max_length is {limit}; use 1 or more tokens")
+    lost = []
+
+    def encode(batch: dict[str, list]) -> dict[str, list]:
+        options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
+        encoding = tokenizer(batch["tokens"], is_split_into_words=True, truncation=True, max_length=limit, **options)
+        columns = {name: encoding[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+        columns |= {name: [] for name in FILLERS if name != "predicate_mask" or "predicate_index" in batch}
+        for row, tags in enumerate(batch["tags"]):
+            words = encoding.word_ids(row)
+            first = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
+            columns["word_mask"].append([int(is_first) for is_first in first])
+            columns["labels"].append([tags[w] if is_first else -100 for w, is_first in zip(words, first, strict=True)])
+            if "predicate_index" in batch:
+                columns["predicate_mask"].append([int(word == batch["predicate_index"][row]) for word in words])
+            if sum(first) < len(tags):
+                lost.append(len(tags) - sum(first))
+        return columns
+
+    options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False, "desc": f"{where}tokens"}
+    encoded = rows.map(encode, remove_columns=rows.column_names, **options)
+    if lost:
+        logger.warning(
+            "%s%d words of %d rows have no token within %d tokens and are left out; increase max_length",
+            *(where, sum(lost), len(lost), limit),
+        )
+    return encoded
+
+
+@dataclass
+class TaggingCollator(PaddingCollator):
+    """``PaddingCollator`` that pads the columns of ``FILLERS`` too."""
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = super().__call__([{k: v for k, v in row.items() if k not in FILLERS} for row in features])
+        N, left = batch["input_ids"].shape[1], self.tokenizer.padding_side == "left"
+        for name in FILLERS.keys() & features[0].keys():
+            rows = [[FILLERS[name]] * (N - len(row[name])) for row in features]
+            rows = [gap + row[name] if left else row[name] + gap for gap, row in zip(rows, features, strict=True)]
+            batch[name] = torch.tensor(rows)
+        return batch
