@@ -194,6 +194,8 @@ def export(name: str, output: str | Path) -> str:
     check_packages()
     check_writable("output", output if to_folder else path, folder=to_folder)
     model, tokenizer = load_model(name), load_tokenizer(name)
+    if model.config.predicate_size:
+        raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
     difference = export_onnx(model, path, tokenizer)
     if to_folder:
         model.config.save_pretrained(output)

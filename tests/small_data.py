@@ -131,3 +131,30 @@ def prepared(arguments: RunArguments) -> tuple[RunArguments, Preparation]:
     encoder, saved_config = find_encoder(arguments)
     arguments = arguments.resolved(task, encoder)
     return arguments, prepare(arguments, task, encoder, saved_config)
+
+
+def tagging_rows(count: int, seed: int = 0) -> list[dict]:
+    """Words with tags: a colour and an animal, or an animal alone, is a span ANIMAL; a number is a span NUMBER."""
+    rng, rows = random.Random(seed), []
+    for _ in range(count):
+        words = [(word, "O") for word in rng.choices(FILLER, k=rng.randint(0, 3))]
+        for _ in range(rng.randint(1, 2)):
+            animal = [rng.choice(WORDS["animal"])]
+            animal = [rng.choice(WORDS["colour"]), *animal] if rng.random() < 0.5 else animal
+            words += zip(animal, ("B-ANIMAL", "I-ANIMAL"), strict=False)
+            words += [(rng.choice(FILLER), "O"), (rng.choice(WORDS["number"]), "B-NUMBER")]
+        rows.append({"tokens": [word for word, _ in words], "tags": [tag for _, tag in words]})
+    return rows
+
+
+def role_rows(count: int, seed: int = 0) -> list[dict]:
+    """Two predicates in a sentence, one of them marked: its ARG0 is the word before it, its ARG1 the word after."""
+    rng, rows = random.Random(seed), []
+    for _ in range(count):
+        words = [rng.choice(WORDS["animal"]), "sees", rng.choice(WORDS["animal"]), "and", "hears"]
+        words.append(rng.choice(WORDS["animal"]))
+        index = rng.choice((1, 4))
+        tags = ["O"] * len(words)
+        tags[index - 1 : index + 2] = ["B-ARG0", "B-V", "B-ARG1"]
+        rows.append({"tokens": words, "tags": tags, "predicate_index": index})
+    return rows

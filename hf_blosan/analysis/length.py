@@ -132,6 +132,8 @@ def test_rows(run: Run, data_dir: str | None, test_file: str | None) -> tuple[Ta
         data = load_task(task, data_dir=data_dir, **options)
     else:
         raise InputError(f"{run.path} is a run on rows of your own; give the test rows by --test_file")
+    if task.problem == "tagging":
+        raise InputError(f"{task.name} is a tagging task, which has no plot by length; choose runs on sentences")
     if "test" not in data:
         raise InputError(f"{task.name} has no test rows with labels; give them by --test_file, or choose another task")
     return task, data["test"]

@@ -11,8 +11,9 @@ def task_list() -> str:
     """Name, title, and what a row is."""
     lines = []
     for task in TASKS.values():
-        rows = "pairs" if task.num_sentences == 2 else "texts"
-        kind = "scores" if task.problem == "regression" else f"{len(task.labels)} classes"
+        rows = "pairs" if task.num_sentences == 2 else "words" if task.problem == "tagging" else "texts"
+        kinds = {"regression": "scores", "tagging": f"{len(task.labels)} tags"}
+        kind = kinds.get(task.problem, f"{len(task.labels)} classes")
         lines.append(f"  {task.name:<18}{task.title} ({rows}, {kind})")
     return "\n".join(lines)
 

@@ -13,6 +13,7 @@ from ..tasks import Source, Task
 from .columns import LABEL_COLUMNS, as_text, check_distinct, is_integer, is_number, text_columns
 from .loading import load_splits
 from .tables import read_table
+from .tagging import has_tags, tagging_columns, tagging_fields, tags_of
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,9 @@ def custom_task(
     else defines a classification task with the sorted labels as classes, or the class names of the data set. Rows with
     the label -1 have no gold label, as everywhere in ``datasets``, and are left out.
 
+    Rows with lists of words, in ``tokens`` or the column named, define a tagging task: their tags are in ``tags`` or
+    ``ner_tags``; a column ``predicate_index`` makes it semantic role labelling.
+
     Args:
         train_file: training rows (.jsonl, .json, .csv, .tsv, optionally .gz; or .parquet).
         validation_file, test_file: optional further splits with the same columns.
@@ -73,12 +77,18 @@ def custom_task(
 
     train = tables["train"]
     names_of_columns = (text_column_name, text_pair_column_name, label_column_name)
-    texts, label_column = choose_columns(train, where["train"], *names_of_columns)
-    for split in [split for split in names if split != "train" and not _has_labels(tables[split], label_column)]:
-        logger.info("%s has no gold labels and is not used", where[split])
-        del tables[split], names[split]
-    labels = {split: read_columns(table, texts, label_column, where[split]) for split, table in tables.items()}
-    columns = {"text_columns": texts, "label_column": label_column}
+    if has_tags(train, text_column_name):
+        columns = tagging_columns(train, where["train"], text_column_name, label_column_name)
+        tags = tags_of({where[split]: table for split, table in tables.items()}, columns["label_column"])
+        head = tagging_fields(tags, columns["predicate_column"] is not None)
+    else:
+        texts, label_column = choose_columns(train, where["train"], *names_of_columns)
+        for split in [split for split in names if split != "train" and not _has_labels(tables[split], label_column)]:
+            logger.info("%s has no gold labels and is not used", where[split])
+            del tables[split], names[split]
+        labels = {split: read_columns(table, texts, label_column, where[split]) for split, table in tables.items()}
+        columns = {"text_columns": texts, "label_column": label_column}
+        head = _head_fields(labels, train.features[label_column], columns, where["train"])
     hub = None
     if dataset_name is not None:
         hub = Source(location=dataset_name, config=dataset_config_name, splits=names, **columns)
@@ -86,17 +96,22 @@ def custom_task(
     common = {
         "name": name,
         "title": f"{name} ({Path(train_file).name})" if dataset_name is None else name,
-        "num_sentences": len(texts),
+        "num_sentences": len(columns["text_columns"]),
         "local": Source(location="", splits={}, **columns),
         "hub": hub,
         "files": files,
     }
-    values, feature = labels["train"], train.features[label_column]
+    return Task(**common, **head)
+
+
+def _head_fields(labels: dict[str, list], feature: object, columns: dict, where: str) -> dict:
+    """Fields of a regression or classification task, whichever the labels of the splits are."""
+    values = labels["train"]
     numbers = not isinstance(feature, ClassLabel) and all(map(is_number, values))
-    if label_column == "score" or numbers and any("." in str(label) for label in values):
-        return Task(**common, **regression_fields(sum(labels.values(), []), where["train"]))
+    if columns["label_column"] == "score" or numbers and any("." in str(label) for label in values):
+        return regression_fields(sum(labels.values(), []), where)
     classes = feature.names if isinstance(feature, ClassLabel) else None
-    return Task(**common, **classification_fields(values, classes, len(texts), where["train"]))
+    return classification_fields(values, classes, len(columns["text_columns"]), where)
 
 
 def choose_columns(

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from datasets import (
-    ClassLabel,
     Dataset,
     DatasetDict,
-    Features,
-    Value,
     concatenate_datasets,
     load_dataset,
     load_from_disk,
@@ -21,9 +18,8 @@ from datasets import (
 from datasets.exceptions import DatasetsError
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from ..errors import InputError, listed
+from ..errors import InputError
 from ..tasks import Source, Task, get_task
-from .columns import as_text, is_integer
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
 from .rows import TABLE_SUFFIXES
@@ -57,9 +53,11 @@ def load_task(
 ) -> DatasetDict:
     """Load a task; every split has the columns ``sentence1``, ``sentence2`` (pairs only) and ``label``.
 
-    ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Files given here replace the task's
-    own splits, which come from ``data_dir`` or else from the Hub. With a training file the Hub is not used, since its
-    other splits would not belong to that file.
+    ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Tagging tasks have the columns
+    ``tokens``, ``tags`` and, for semantic role labelling, ``predicate_index`` instead.
+
+    Files given here replace the task's own splits, which come from ``data_dir`` or else from the Hub. With a training
+    file the Hub is not used, since its other splits would not belong to that file.
 
     Rows are held out of the training rows only where the task's protocol says so or an option asks for it: without a
     test split, fold ``fold`` of ``num_folds`` (stratified) folds, which are stored for CR, MPQA and SUBJ and seeded
@@ -213,8 +211,9 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
 
 
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
-    labels, splitter, what, count = rows["label"][:], KFold, f"the training split of {task.name}", len(rows)
+    labels, splitter, what, count = None, KFold, f"the training split of {task.name}", len(rows)
     if task.problem == "classification":
+        labels = rows["label"][:]
         splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
     if count < num_folds:
         raise InputError(f"{what} has {count} rows, too few for {num_folds} folds; use fewer folds")

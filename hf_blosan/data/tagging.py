@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,12 @@ def has_tags(table: Dataset, token_column: str | None = None) -> bool:
     return isinstance(table.features.get(token_column or TOKEN_COLUMN), List)
 
 
-def tagging_source(
+def tagging_columns(
     table: Dataset, where: str, token_column: str | None = None, tag_column: str | None = None
-) -> Source:
-    """The columns of a table of words and tags: ``tokens``, ``tags`` or ``ner_tags``, perhaps ``predicate_index``.
+) -> dict[str, Any]:
+    """The columns of a table of words and tags, as fields of a ``Source``.
+
+    They are ``tokens``, ``tags`` or ``ner_tags`` and, if there is one, ``predicate_index``.
 
     Raises:
         InputError: there is no column of tags, or one that is named is missing.
@@ -46,32 +48,38 @@ def tagging_source(
         )
     predicates = PREDICATE_COLUMN if PREDICATE_COLUMN in table.column_names else None
     logger.info("%s: words from %s, tags from %s", where, token_column, tag_column)
-    columns = {"text_columns": (token_column,), "label_column": tag_column, "predicate_column": predicates}
-    return Source(location="", splits={}, **columns)
+    return {"text_columns": (token_column,), "label_column": tag_column, "predicate_column": predicates}
 
 
-def tagging_fields(tables: Iterable[Dataset], source: Source, where: str) -> dict[str, Any]:
-    """Fields of a task with the tags that occur, or those that the data set declares.
+def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
+    """The tags that data sets declare, or else those that occur in them (where -> rows), with a ``B-X`` for ``I-X``.
 
     Raises:
-        InputError: there is only one tag.
+        InputError: there is only one tag, or a row has no list of them.
     """
-    tables = list(tables)
-    declared = _tag_names(tables[0], source.label_column)
-    found = {str(tag) for table in tables for tags in table[source.label_column] for tag in tags or ()}
-    tags = declared or sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
-    # Where a span is only ever continued, its beginning is written I-X, too.
+    tags = _tag_names(next(iter(tables.values())), column)
+    if not tags:
+        found = set()
+        for where, table in tables.items():
+            for row, cell in enumerate(table[column] if column in table.column_names else (), 1):
+                if not isinstance(cell, list):
+                    raise InputError(f"{where}, row {row}: {column} is no list; give a list of tags")
+                found.update(map(str, cell))
+        tags = sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
     tags += [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
     if len(tags) < 2:
-        raise InputError(f"{where}: every tag is {next(iter(tags), None)!r}; tagging needs two or more different tags")
-    fields = {"problem": "tagging", "labels": tuple(tags), "settings": "tagging"}
-    if source.predicate_column:
-        return fields | ARGUMENT_METRICS
-    return fields | (SPAN_METRICS if any(tag.startswith("B-") for tag in tags) else {"metrics": ("TagAccuracy",)})
+        raise InputError(
+            f"{next(iter(tables))}: every tag is {next(iter(tags), None)!r}; tagging needs two or more different tags"
+        )
+    return tags
 
 
-SPAN_METRICS = {"metrics": ("SpanScores", "TagAccuracy"), "best_metric": "f1"}
-ARGUMENT_METRICS = {"metrics": ("ArgumentScores",), "best_metric": "f1"}
+def tagging_fields(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
+    """Fields of a task with these tags, whose figures are those of spans if the tags mark any."""
+    spans = any(tag.startswith("B-") for tag in tags)
+    metrics = ("ArgumentScores",) if predicates else ("SpanScores", "TagAccuracy") if spans else ("TagAccuracy",)
+    best = {"metrics": metrics, "best_metric": "f1" if metrics != ("TagAccuracy",) else "accuracy"}
+    return {"problem": "tagging", "labels": tuple(tags), "settings": "tagging"} | best
 
 
 def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:

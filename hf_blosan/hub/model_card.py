@@ -42,6 +42,14 @@ RECORD_ENTRIES = frozenset(
 )
 """Entries of a record that a card shows."""
 
+PIPELINES = {"tagging": "token-classification"}
+"""The pipeline of each kind of task that is not text classification."""
+
+AUTO_CLASSES = {
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+}
+
 EXAMPLES = {
     1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
     2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
@@ -79,6 +87,8 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
         "location": location or run["name"],
         "in_progress": in_progress,
         "widget": EXAMPLES[task["num_sentences"]],
+        "pipeline": pipeline_of(task),
+        "auto_class": AUTO_CLASSES[pipeline_of(task)],
         "command": command_without_paths(run["command"]),
         "figures": table,
         "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
@@ -120,7 +130,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     from_hub = data["source"] == HUB and data["hub_id"]
     results = [
         EvalResult(
-            task_type="text-classification",
+            task_type=pipeline_of(task),
             task_name=task["title"],
             dataset_type=data["hub_id"] if from_hub and read_from not in files else task["name"],
             dataset_name=files.get(read_from, task["title"]),
@@ -138,7 +148,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         language="en",
         license="apache-2.0",
         library_name="transformers",
-        pipeline_tag="text-classification",
+        pipeline_tag=pipeline_of(task),
         tags=["hf_blosan", run["encoder"], "sentence-encoder", "custom_code"],
         widget=EXAMPLES[task["num_sentences"]],
         datasets=data["hub_id"] if from_hub else None,
@@ -146,6 +156,11 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         model_name=run["name"],
         eval_results=results or None,
     )
+
+
+def pipeline_of(task: dict[str, Any]) -> str:
+    """The pipeline that runs a model of this task; records of earlier versions do not name the kind of task."""
+    return PIPELINES.get(task.get("problem"), "text-classification")
 
 
 def rows_of(split: str) -> str:

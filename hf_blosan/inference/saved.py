@@ -42,6 +42,11 @@ def load(
     try:
         with loading(name):
             config = read_config(name, **options)
+            if any(cls.endswith("ForTokenClassification") for cls in config.architectures or ()):
+                raise InputError(
+                    f"the model at {name!r} tags words; use it by pipeline('token-classification'), and hf-blosan "
+                    "evaluate for its figures"
+                )
             if auto_class is None:
                 saved = config.architectures or ()
                 auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel

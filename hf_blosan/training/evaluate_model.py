@@ -13,6 +13,7 @@ from ..data import load_task
 from ..data.custom import choose_columns, classification_fields, read_columns, regression_fields
 from ..data.loading import load_splits, normalise
 from ..data.tables import read_table
+from ..data.tagging import has_tags, tagging_columns, tagging_fields
 from ..errors import InputError
 from ..files import check_writable, write_json
 from ..hub.model_card import figure_table
@@ -83,6 +84,10 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
 def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """The user's rows, and the task that the model was trained on in terms of their columns."""
     table, where = read_rows(arguments)
+    if has_tags(table, arguments.text_column_name):
+        columns = tagging_columns(table, where, arguments.text_column_name, arguments.label_column_name)
+        labels = [config.id2label[i] for i in range(config.num_labels)]
+        return _rows_of(arguments, config, table, where, columns, tagging_fields(labels, bool(config.predicate_size)))
     texts, label_column = choose_columns(
         table, where, arguments.text_column_name, arguments.text_pair_column_name, arguments.label_column_name
     )
@@ -93,11 +98,16 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
     else:
         labels = [config.id2label[i] for i in range(config.num_labels)]
         head = classification_fields([], labels, len(texts), where)
-    source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
+    return _rows_of(arguments, config, table, where, {"text_columns": texts, "label_column": label_column}, head)
+
+
+def _rows_of(arguments, config, table: Dataset, where: str, columns: dict, head: dict) -> tuple[Task, DatasetDict]:
+    """A task with these columns of a table and that head, and its rows."""
+    source = Source(location="", splits={}, **columns)
     common = {
         "name": getattr(config, "finetuning_task", None) or "custom",
         "title": Path(where).name if arguments.test_file else where,
-        "num_sentences": len(texts),
+        "num_sentences": len(source.text_columns),
         "local": source,
     }
     task = Task(**common, **head, evaluation_splits=("test",))

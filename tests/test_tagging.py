@@ -1,0 +1,319 @@
+"""Tagging: heads, decoding, metrics, rows, and a run from files to a pipeline."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import seqeval.metrics
+import torch
+from cli_models import refused
+from datasets import ClassLabel, Dataset, DatasetDict, List, Value
+from small_data import options, read_log, role_rows, tagging_rows, write_rows, write_splits
+from test_models import MODEL_TYPES, make, sentences
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch.nn import functional as F
+from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, pipeline
+
+from hf_blosan.data import custom_task, load_task
+from hf_blosan.data.tagging import TaggingCollator, encode_tags
+from hf_blosan.errors import InputError
+from hf_blosan.metrics import ArgumentScores, SpanScores, TagAccuracy
+from hf_blosan.tagging import decode_tags, may_follow, spans
+from hf_blosan.tasks import TASKS
+from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.training import train
+from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
+
+NAMES = ("O", "B-A", "I-A", "B-B", "I-B")
+every_encoder = pytest.mark.parametrize("model_type", MODEL_TYPES)
+
+
+@every_encoder
+def test_heads(model_type, tmp_path):
+    """A label for every token, whatever the row is batched with; the loss leaves out -100; no pooler is saved."""
+    model = make(AutoModelForTokenClassification, model_type, num_labels=5)
+    batch = sentences(9, 4, 1)
+    labels = torch.randint(0, 5, (3, 9)).masked_fill(batch["attention_mask"] == 0, -100)
+    labels[0, 2] = -100
+    output = model(**batch, labels=labels, output_attentions=True, output_hidden_states=True)
+    assert output.logits.shape == (3, 9, 5)
+    torch.testing.assert_close(output.loss, F.cross_entropy(output.logits.flatten(0, 1), labels.flatten()))
+    assert len(output.hidden_states) > 1 and output.attentions is not None and output.gates is not None
+    for row, length in enumerate((9, 4, 1)):
+        alone = model(batch["input_ids"][row : row + 1, :length]).logits[0]
+        torch.testing.assert_close(alone, output.logits[row, :length], rtol=0, atol=2e-6)
+    model.save_pretrained(tmp_path)
+    loaded, report = AutoModelForTokenClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()) and torch.equal(loaded(**batch).logits, model(**batch).logits)
+    assert "AutoModelForTokenClassification" in loaded.config.auto_map
+    assert not any("pooler" in name for name in model.state_dict()) and not (tmp_path / "modules.json").exists()
+    empty = model(torch.zeros(2, 0), attention_mask=torch.zeros(2, 0))
+    assert empty.logits.shape == (2, 0, 5)
+
+
+@every_encoder
+def test_predicates(model_type):
+    """Their embedding is appended to the word vectors; the same words have other logits with another predicate."""
+    fields = {"predicate_size": 2, "embedding_scale": 3.0, "hidden_size": 24 if model_type == "birnn" else 12}
+    model = make(AutoModelForTokenClassification, model_type, **fields)
+    batch = sentences(9, 4)
+    mask = torch.zeros(2, 9, dtype=torch.long)
+    mask[:, 1] = 1
+    output = model(**batch, predicate_mask=mask, output_hidden_states=True)
+    embeddings = model.model.embeddings
+    words, predicates = embeddings(batch["input_ids"]), embeddings.predicate_embeddings.weight[mask]
+    torch.testing.assert_close(output.hidden_states[0], 3 * torch.cat([words, predicates], dim=-1))
+    with torch.no_grad():  # where words repeat, other models compute each of them once
+        assert not torch.allclose(model(**batch, predicate_mask=mask.flip(1)).logits[0], output.logits[0])
+        torch.testing.assert_close(model(**batch, predicate_mask=mask.bool()).logits, output.logits)
+
+
+def test_predicate_masks_that_do_not_fit():
+    model = make(AutoModelForTokenClassification, "mtsa", predicate_size=2)
+    batch, mask = sentences(9, 4), torch.zeros(2, 9, dtype=torch.long)
+    with pytest.raises(ValueError, match="this model needs predicate_mask"):
+        model(**batch)
+    with pytest.raises(ValueError, match=r"predicate_mask has shape \(2, 8\) for tokens \(2, 9\)"):
+        model(**batch, predicate_mask=mask[:, 1:])
+    with pytest.raises(ValueError, match="predicate_mask has values other than 0 and 1"):
+        model(**batch, predicate_mask=mask + 2)
+    with pytest.raises(ValueError, match="predicate_mask: this model has no embedding of predicates"):
+        make(AutoModelForTokenClassification, "mtsa")(**batch, predicate_mask=mask)
+
+
+def test_heads_that_do_not_fit_a_configuration():
+    from transformers import AutoModelForSequenceClassification
+
+    with pytest.raises(ValueError, match="predicate_size=2: heads on sentence vectors take no predicates"):
+        make(AutoModelForSequenceClassification, "disan", predicate_size=2)
+    with pytest.raises(ValueError, match="num_sentences=2: tagging takes one sentence a row"):
+        make(AutoModelForTokenClassification, "disan", num_sentences=2)
+
+
+def valid(tags):
+    return all(may_follow(before, tag) for before, tag in zip(("O", *tags), tags, strict=False))
+
+
+def test_decoding_finds_the_best_valid_sequence():
+    torch.manual_seed(0)
+    logits = 2 * torch.randn(6, 5, len(NAMES))
+    mask = torch.rand(6, 5) < 0.8
+    mask[0] = True
+    mask[1] = False
+    decoded = decode_tags(logits, NAMES, mask)
+    scores = logits.log_softmax(-1)
+    for row in range(6):
+        places = mask[row].nonzero()[:, 0].tolist()
+        sequences = [s for s in itertools.product(range(5), repeat=len(places)) if valid([NAMES[i] for i in s])]
+        best = max(sequences, key=lambda s: sum(scores[row, n, i].item() for n, i in zip(places, s, strict=True)))
+        assert decoded[row, places].tolist() == list(best)
+        assert (decoded[row, ~mask[row]] == -100).all()
+    assert decode_tags(logits[:, :0], NAMES).shape == (6, 0)
+
+
+def test_tags_without_spans_are_decoded_one_by_one():
+    logits = torch.randn(2, 7, 3)
+    assert torch.equal(decode_tags(logits, ("NOUN", "VERB", "O")), logits.argmax(-1))
+
+
+def test_span_scores_are_those_of_seqeval():
+    rng = random.Random(0)
+    predictions, references = ([rng.choices(NAMES, k=length) for length in range(1, 40)] for _ in range(2))
+    found = SpanScores(keep_in_memory=True).compute(predictions=predictions, references=references)
+    for name in ("precision", "recall", "f1"):
+        expected = getattr(seqeval.metrics, f"{name}_score")(references, predictions)
+        assert found[name] == pytest.approx(expected) and 0 < expected < 1
+    accuracy = TagAccuracy(keep_in_memory=True).compute(predictions=predictions, references=references)
+    assert accuracy["accuracy"] == pytest.approx(seqeval.metrics.accuracy_score(references, predictions))
+
+
+def test_argument_scores_leave_out_the_predicate():
+    references = [["B-ARG0", "B-V", "B-ARG1", "I-ARG1"], ["B-V", "O"], ["B-V", "B-ARG1"]]
+    predictions = [["B-ARG0", "O", "B-ARG1", "O"], ["O", "O"], ["B-V", "B-ARG1"]]
+    found = ArgumentScores(keep_in_memory=True).compute(predictions=predictions, references=references)
+    assert found == pytest.approx({"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "complete": 2 / 3})
+    without = [[["O" if tag == "B-V" else tag for tag in row] for row in rows] for rows in (references, predictions)]
+    assert seqeval.metrics.f1_score(*without) == pytest.approx(found["f1"])
+    nothing = ArgumentScores(keep_in_memory=True).compute(predictions=[["O"]], references=[["O"]])
+    assert nothing == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "complete": 1.0}
+    assert spans(["I-A", "I-A", "B-A", "I-B"]) == {("A", 0, 2), ("A", 2, 3), ("B", 3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"tokens": ["a", "b"], "tags": ["O"]}, "row 2 has 2 words and 1 tags; give one tag for each word"),
+        ({"tokens": [], "tags": []}, "row 2: tokens is empty"),
+        ({"tokens": ["a", " "], "tags": ["O", "O"]}, "row 2: word 2 of tokens is empty"),
+        ({"tokens": ["a", None], "tags": ["O", "O"]}, "row 2: word 2 of tokens is null"),
+        ({"tokens": ["a"], "tags": ["B-ARG9"]}, "row 2: 'B-ARG9' is not one of the tags of propbank_srl"),
+        ({"tokens": ["a"], "tags": ["B-V"], "predicate_index": 1}, "row 2: predicate_index is 1, but the row has 1"),
+        ({"tokens": ["a"], "tags": ["B-V"], "predicate_index": -1}, "row 2: predicate_index is -1"),
+        ({"tokens": ["a"], "tags": ["B-V"], "predicate_index": None}, "row 2: predicate_index is None"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path, row, message):
+    rows = [{"tokens": ["he", "goes"], "tags": ["B-ARG0", "B-V"], "predicate_index": 1}, {"predicate_index": 0} | row]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    with pytest.raises(InputError, match=message) as caught:
+        load_task("propbank_srl", train_file=path, validation_file=path, seed=0)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_are_no_tagging_data(tmp_path):
+    def task_of(*rows, name="a.jsonl", **columns):
+        return custom_task(write_rows(tmp_path / name, list(rows)), **columns)
+
+    with pytest.raises(InputError, match="has no column 'tags' or 'ner_tags'; it has tokens, kinds; name"):
+        task_of({"tokens": ["a"], "kinds": ["O"]})
+    with pytest.raises(InputError, match="every tag is 'O'; tagging needs two or more"):
+        task_of({"tokens": ["a"], "tags": ["O"]})
+    with pytest.raises(InputError, match="row 1: tags is no list"):
+        task_of({"tokens": ["a"], "tags": "O"})
+    with pytest.raises(InputError, match="no list; give a list of words"):
+        path = write_rows(tmp_path / "b.csv", [{"tokens": "a", "tags": "O", "predicate_index": 0}])
+        load_task("propbank_srl", train_file=path, validation_file=path, seed=0)
+    own = task_of({"words": ["a", "b"], "pos": ["X", "Y"]}, text_column_name="words", label_column_name="pos")
+    assert own.problem == "tagging" and own.labels == ("X", "Y") and own.metrics == ("TagAccuracy",)
+
+
+def test_rows_of_the_hub(tmp_path):
+    """Class ids with names, as CoNLL-2003 has them; an I-X that continues nothing begins a span."""
+    names = ["O", "I-PER", "B-PER", "I-LOC"]
+    rows = Dataset.from_dict({"tokens": [["Ann", "Lee", "in", "Rome"]], "ner_tags": [[1, 1, 0, 3]]})
+    rows = rows.cast_column("ner_tags", List(ClassLabel(names=names))).cast_column("tokens", List(Value("string")))
+    DatasetDict(train=rows, validation=rows).save_to_disk(tmp_path / "own")
+    task = custom_task(dataset_name=str(tmp_path / "own"))
+    assert task.labels == (*names, "B-LOC") and task.metrics == ("SpanScores", "TagAccuracy")
+    loaded = load_task(task, seed=0)["train"]
+    assert [task.labels[i] for i in loaded[0]["tags"]] == ["B-PER", "I-PER", "O", "B-LOC"]
+    held_out = load_task(task, seed=0, num_folds=0, validation_fraction=None)
+    assert len(held_out["validation"]) == 1
+
+
+def subword_tokenizer():
+    """WordPiece with special tokens; every letter is a token, and words it knows are one."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "cat", "##s", *"abcdefghijklmnopqrstuvwxyz"]
+    words += [f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz"]
+    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def encoded_rows(tokenizer, max_length=64):
+    rows = {"tokens": [["Cats", "don't", "go"], ["cat"]], "tags": [[1, 2, 3], [4]], "predicate_index": [1, 0]}
+    return encode_tags(Dataset.from_dict(rows), tokenizer, max_length)
+
+
+def test_tags_are_aligned_with_tokens(caplog):
+    """The first token of a word has its tag, for tokenizers of words and of parts of words; -100 everywhere else."""
+    words = encoded_rows(build_tokenizer(["cats don't go", "cat"]))
+    assert words["labels"] == [[1, 2, -100, 3], [4]]  # cats do n't go
+    assert words["word_mask"] == [[1, 1, 0, 1], [1]] and words["predicate_mask"] == [[0, 1, 1, 0], [1]]
+    tokenizer = subword_tokenizer()
+    parts = encoded_rows(tokenizer)
+    assert parts["labels"][0] == [-100, 1, -100, 2, -100, -100, -100, -100, 3, -100, -100]  # cat s d o n ' t g o
+    assert not caplog.records
+    cut = encoded_rows(tokenizer, max_length=5)
+    assert cut["labels"][0] == [-100, 1, -100, 2, -100] and "1 words of 1 rows have no token within 5" in caplog.text
+    for side in ("right", "left"):
+        tokenizer.padding_side = side
+        batch = TaggingCollator(tokenizer)([parts[0], parts[1]])
+        order = slice(None) if side == "right" else slice(None, None, -1)
+        assert batch["labels"][1].tolist()[order] == [-100, 4, *[-100] * 9]
+        assert batch["predicate_mask"][1].tolist()[order] == batch["word_mask"][1].tolist()[order] == [0, 1, *[0] * 9]
+        assert torch.equal(batch["attention_mask"].sum(1), torch.tensor([11, 3]))
+
+
+@pytest.mark.parametrize("words", [True, False], ids=["words", "subwords"])
+@pytest.mark.parametrize("strategy", ["none", "simple", "first", "average", "max"])
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
+def test_pipeline(words, strategy, tmp_path):
+    tokenizer = build_tokenizer(["the cats sleep"]) if words else subword_tokenizer()
+    fields = {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
+    model = make(AutoModelForTokenClassification, "disan", **fields)
+    tag = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy=strategy)
+    found = tag("the cats sleep", ignore_labels=[])
+    key = "entity" if strategy == "none" else "entity_group"
+    assert found and all(entry[key].removeprefix("B-").removeprefix("I-") in ("O", "A", "B") for entry in found)
+    if strategy != "none":
+        assert "".join(entry["word"] for entry in found).replace(" ", "").replace("##", "") == "thecatssleep"
+
+
+def test_a_run_on_spans(tmp_path, capsys):
+    """From files to a pipeline: training, card, predictions, evaluation, another run from the saved model."""
+    data = write_splits(tmp_path, tagging_rows, train=160)
+    overrides = "hidden_size=24,embedding_size=16,dropout=0.0"
+    settings = {"encoder": "birnn", "config_overrides": overrides, "num_train_epochs": 4, "learning_rate": 0.03}
+    run = train(options(tmp_path / "out", data, **settings))
+    assert run["figures"]["test_f1"] > 0.9 and run["figures"]["test_accuracy"] > 0.9
+    log = [entry["loss"] for entry in read_log(tmp_path / "out", "train")]
+    assert log[-1] < log[0] / 2
+    rows = tagging_rows(21, 2)
+    lines = (tmp_path / "out" / "predict_results_custom.txt").read_text().splitlines()[1:]
+    assert [len(line.split("\t")[1].split()) for line in lines] == [len(row["tokens"]) for row in rows]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "pipeline_tag: token-classification" in card and 'pipeline("token-classification"' in card
+    figures = evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=data["test_file"], cpu=True))
+    assert figures["test_f1"] == pytest.approx(run["figures"]["test_f1"])
+    tag = pipeline("token-classification", model=str(tmp_path / "out"), aggregation_strategy="simple")
+    assert {entry["entity_group"] for entry in tag("the red cat of two")} == {"ANIMAL", "NUMBER"}
+    sentence = refused(capsys, "predict", tmp_path / "out", data["test_file"], tmp_path / "labels.csv")
+    assert "tags words; use it by pipeline('token-classification')" in sentence
+    roles = write_rows(tmp_path / "roles.jsonl", role_rows(4))
+    with pytest.raises(InputError, match="predicts O, B-ANIMAL|'B-ARG0' is not one of the tags"):
+        evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=str(roles), cpu=True))
+
+
+ROLES = {
+    "encoder": "birnn",
+    "config_overrides": "hidden_size=24,embedding_size=8,predicate_size=4,dropout=0.0",
+    "learning_rate": 0.03,
+    "num_train_epochs": 3,
+    "label_smoothing": 0.1,
+}
+
+
+def test_a_run_on_roles(tmp_path):
+    """The model must see the predicate to know whose arguments to mark."""
+    data = write_splits(tmp_path, role_rows, train=120)
+    run = train(options(tmp_path / "out", data, **ROLES))
+    assert run["figures"]["test_f1"] > 0.9 and run["figures"]["test_complete"] > 0.8
+    assert run["config"]["predicate_size"] == 4
+    with pytest.raises(InputError, match="predicate_size is 0, but .* has predicates"):
+        train(options(tmp_path / "other", data, **ROLES | {"config_overrides": "predicate_size=0"}))
+    without = write_splits(tmp_path / "spans", tagging_rows)
+    with pytest.raises(InputError, match="predicate_size is 4, but .* has no column of predicates"):
+        train(options(tmp_path / "other", without, **ROLES))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["disan", "biblosan", "mtsa", "birnn", "textcnn", "multihead", "wordbag"])
+def test_every_encoder_trains_and_resumes(encoder, tmp_path):
+    data = write_splits(tmp_path, role_rows, train=120)
+    overrides = "hidden_size=24,embedding_size=8,predicate_size=4,dropout=0.1"
+    settings = ROLES | {"encoder": encoder, "config_overrides": overrides, "learning_rate": 0.01}
+    run = train(options(tmp_path / "out", data, **settings, checkpointing_steps="epoch"))
+    losses = [entry["loss"] for entry in read_log(tmp_path / "out", "train")]
+    assert min(losses[-9:]) < 0.8 * losses[0]
+    resumed = settings | {"resume_from_checkpoint": str(tmp_path / "out" / "epoch_1")}
+    assert train(options(tmp_path / "out", data, **resumed))["figures"] == run["figures"]
+
+
+def test_the_recipes_of_the_stacks_have_one_size():
+    """The three encoders that are compared have the same number of parameters, within 1 %."""
+    from hf_blosan.training.preparation import make_model
+    from hf_blosan.training.problems import find_problem
+
+    problem = find_problem(TASKS["propbank_srl"])
+    sizes = []
+    for encoder in ("mtsa", "birnn", "multihead"):
+        recipe = problem.task.recipe(encoder)
+        fields = {"hidden_size": recipe.hidden_size, "vocab_size": 10} | dict(recipe.config) | problem.config_fields()
+        with torch.device("meta"):
+            sizes.append(make_model(problem, encoder, fields).num_parameters())
+    assert max(sizes) < 1.01 * min(sizes)
