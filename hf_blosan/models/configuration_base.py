@@ -1,10 +1,11 @@
 """The configuration common to all encoders, and its checks."""
 
 from dataclasses import field
+from pathlib import Path
 from typing import Literal, get_args
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 Direction = Literal["forward", "backward", "diagonal", "full"]
 EmbeddingDtype = Literal["float32", "float16", "bfloat16", "int8"]
@@ -16,8 +17,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
     """Fields of all encoders; the defaults are the papers' SNLI settings where these agree.
 
     Args:
-        vocab_size: rows of the word table, including fixed ones.
-        embedding_size: width of a word vector.
+        backbone: a pretrained transformer, by its name on the Hub or its folder, whose last hidden states are the word
+            vectors. A new model starts from its weights; a saved one has them, and does not name the backbone any more.
+        backbone_config: the backbone's configuration; read from ``backbone`` by default.
+        vocab_size: rows of the word table, including fixed ones; with a backbone that of the backbone, as pad_token_id.
+        embedding_size: width of a word vector: 300 by default; with a backbone its hidden size.
         hidden_size: width of a token representation and of the sentence vector, all directions together.
         activation: activation function of dense maps, source2token and classifier.
         dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
@@ -25,12 +29,13 @@ class SentenceEncoderConfig(PreTrainedConfig):
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
             (DiSAN and MTSA; MTSA also accepts one per head).
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
-        pooling: ``"source2token"`` (a weight per feature) or ``"additive"`` (one weight per token).
+        pooling: ``"source2token"`` (a weight per feature), ``"additive"`` (one weight per token), ``"mean"`` of the
+            tokens or ``"cls"``, the first token.
         num_hidden_layers: context-fusion layers; one in the papers' classification models. A stack has residual
             connections, see ``encoder.StackableLayer``.
         embedding_trainable: ``"all"`` rows except [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are
             constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
-            trained; or ``"none"``.
+            trained; or ``"none"``, the default with a backbone, which is then always in eval mode.
         num_fixed_embeddings: see ``embedding_trainable``.
         embedding_dropout: probability of dropping a word vector as a whole, in training.
         embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
@@ -54,17 +59,19 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     # Not None: where several model classes share one config class, the Auto classes search this list.
     architectures: list[str] | None = field(default_factory=list)
+    backbone: str | None = None
+    backbone_config: PreTrainedConfig | dict | None = None
     vocab_size: int = 30522
-    embedding_size: int = 300
+    embedding_size: int | None = None
     hidden_size: int = 600
     activation: Literal["elu", "relu", "tanh", "gelu", "silu", "selu", "linear"] = "elu"
     dropout: float | int = 0.0
     directions: list[Direction] = field(default_factory=lambda: ["forward", "backward"])
     windows: list[int | None] | None = None
     formulation: Literal["released", "paper"] = "released"
-    pooling: Literal["source2token", "additive"] = "source2token"
+    pooling: Literal["source2token", "additive", "mean", "cls"] = "source2token"
     num_hidden_layers: int = 1
-    embedding_trainable: Literal["all", "train_words", "none"] = "all"
+    embedding_trainable: Literal["all", "train_words", "none"] | None = None
     num_fixed_embeddings: int = 0
     embedding_dropout: float | int = 0.0
     embedding_dtype: EmbeddingDtype = "float32"
@@ -81,7 +88,22 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         self.architectures = self.architectures or []
+        if isinstance(self.backbone_config, dict):
+            self.backbone_config = AutoConfig.for_model(**self.backbone_config)
+        elif self.backbone and self.backbone_config is None:
+            self.backbone_config = read_backbone_config(self.backbone)
+        backbone = self.backbone_config
+        if backbone is not None:
+            self.vocab_size, self.pad_token_id = backbone.vocab_size, backbone.pad_token_id
+        if self.embedding_size is None:
+            self.embedding_size = 300 if backbone is None else backbone.hidden_size
+        if self.embedding_trainable is None:
+            self.embedding_trainable = "all" if backbone is None else "none"
         super().__post_init__(**kwargs)
+
+    def to_dict(self) -> dict:
+        """As in transformers, but without ``backbone``: a checkpoint has its weights, and must not look elsewhere."""
+        return {name: value for name, value in super().to_dict().items() if name != "backbone"}
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property
@@ -156,7 +178,45 @@ class SentenceEncoderConfig(PreTrainedConfig):
                 "it must leave at least one row to train"
             )
 
+    def validate_backbone(self):
+        backbone = self.backbone_config
+        if backbone is None:
+            return
+        if self.embedding_size != backbone.hidden_size:
+            raise ValueError(
+                f"embedding_size={self.embedding_size}, but the hidden states of the backbone have "
+                f"{backbone.hidden_size} features; leave out embedding_size"
+            )
+        if self.embedding_trainable == "train_words":
+            raise ValueError('embedding_trainable="train_words": a backbone is trained as a whole; set "all" or "none"')
+        for name in ("embedding_dtype", "embedding_dropout"):
+            if getattr(self, name) not in ("float32", 0):
+                raise ValueError(
+                    f"{name}={getattr(self, name)}: only a word table has it, and the model has a backbone instead; "
+                    f"leave out {name}"
+                )
+
     def validate_scores(self):
         if not -1e30 < self.score_min < self.score_max < 1e30:
             scores = f"score_min={self.score_min}, score_max={self.score_max}"
             raise ValueError(f"{scores}: give a range within +-1e30, its lower end first")
+
+
+def read_backbone_config(name: str) -> PreTrainedConfig:
+    """The configuration of a pretrained transformer; a local one is named by its folder alone.
+
+    Raises:
+        ValueError: there is none, or it is not one that turns token ids into hidden states.
+    """
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), "").rstrip(".")
+        raise ValueError(f"backbone={name!r} is not there ({reason}); give a model's folder or Hub name") from error
+    if config.is_encoder_decoder or not (hasattr(config, "vocab_size") and hasattr(config, "hidden_size")):
+        raise ValueError(
+            f"backbone={name!r} is a {config.model_type}, which has no hidden states of a text alone; give an encoder "
+            "such as BERT"
+        )
+    config._name_or_path = Path(name).resolve().name if Path(name).exists() else name
+    return config

@@ -1,8 +1,14 @@
-"""The word table: trained rows, fixed rows, and fewer bits than the layers have. Shape suffixes: see equations.py."""
+"""The word table: trained rows, fixed rows, and fewer bits than the layers have; or a pretrained transformer instead.
+
+Shape suffixes: see equations.py.
+"""
+
+from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import AutoModel
 
 from .configuration_base import SentenceEncoderConfig
 
@@ -33,11 +39,6 @@ class WordEmbeddings(nn.Embedding):
         special = (config.pad_token_id, config.unk_token_id)
         self.dropout = config.embedding_dropout
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
-
-    def freeze(self) -> None:
-        """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
-        if self.frozen:
-            self.weight.requires_grad_(False)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         if self.is_int8 and self.training and not self.frozen:
@@ -100,3 +101,23 @@ class WordEmbeddings(nn.Embedding):
 def scaled(codes_BNE: Tensor, ids_BN: Tensor, scale_V1: Tensor | None) -> Tensor:
     """Rows of a table as numbers, in the dtype of the scale."""
     return codes_BNE if scale_V1 is None else codes_BNE.to(scale_V1.dtype) * F.embedding(ids_BN, scale_V1)
+
+
+def make_embeddings(config: SentenceEncoderConfig) -> nn.Module:
+    """What turns token ids into vectors: a word table, or the backbone.
+
+    A backbone has pretrained weights where the configuration names it, except while a checkpoint is loaded (on the
+    device "meta"), which has them itself. Its own pooler, which nothing uses, is left out.
+    """
+    if config.backbone_config is None:
+        return nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
+    options = {"dtype": torch.get_default_dtype()}
+    if config.backbone and torch.empty(0).device.type != "meta":
+        backbone = AutoModel.from_pretrained(config.backbone, config=config.backbone_config, **options)
+    else:
+        backbone = AutoModel.from_config(config.backbone_config, **options)
+    if getattr(backbone, "pooler", None) is not None:
+        backbone.pooler = None
+    backbone.config._name_or_path = config.backbone_config._name_or_path
+    config.backbone_config = backbone.config
+    return backbone.requires_grad_(config.embedding_trainable != "none")

@@ -1,6 +1,5 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import WordEmbeddings
+from .embeddings import make_embeddings
 from .layers import POOLERS, AttentionMaps, Layer, spread, with_maps
 from .masks import can_look_at, check_shapes, full_token_mask, in_graph, zero_padding
 from .pretrained import SentenceEncoderPreTrainedModel
@@ -175,7 +174,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
-        self.embeddings = nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
+        self.embeddings = make_embeddings(config)
         self.context = self.make_context(config)
         self.pooler = self.make_pooler(config)
         self.post_init()
@@ -190,11 +189,32 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def make_pooler(config: SentenceEncoderConfig) -> nn.Module:
         return POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
 
+    @property
+    def has_backbone(self) -> bool:
+        return self.config.backbone_config is not None
+
     def get_input_embeddings(self):
-        return self.embeddings.word_embeddings
+        return self.embeddings.get_input_embeddings() if self.has_backbone else self.embeddings.word_embeddings
 
     def set_input_embeddings(self, value):
-        self.embeddings.word_embeddings = value
+        if self.has_backbone:
+            self.embeddings.set_input_embeddings(value)
+        else:
+            self.embeddings.word_embeddings = value
+
+    def train(self, mode: bool = True):
+        """As in torch, but a backbone without trainable parameters stays in eval mode, without dropout."""
+        super().train(mode)
+        if self.has_backbone and not any(x.requires_grad for x in self.embeddings.parameters()):
+            self.embeddings.eval()
+        return self
+
+    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, mask_BN: Tensor) -> Tensor:
+        """Word vectors or the backbone's hidden states, (B, N, embedding_size); a row is one sentence."""
+        if self.has_backbone:
+            options = {"inputs_embeds": inputs_embeds, "attention_mask": mask_BN.long(), "return_dict": True}
+            return self.embeddings(input_ids=input_ids, **options).last_hidden_state
+        return self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
 
     def forward(
         self,
@@ -206,12 +226,14 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         token_mask: Tensor | None = None,
+        backbone_hidden_states: Tensor | None = None,
         **kwargs,
     ) -> SentenceEncoderOutput | tuple:
         """Encode sentences, one per row.
 
         Args:
-            input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size).
+            input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size), word vectors; those of
+                a backbone are what its own layers start from.
             attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
             token_type_ids: accepted and ignored; heads split pairs before they call the encoder.
             output_attentions: return attention maps, gates and the pooler's weights.
@@ -219,17 +241,21 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             return_dict: ``False`` for a plain tuple.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
+            backbone_hidden_states: (B, N, embedding_size), what the backbone makes of the ids, in place of these.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
         output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return_dict = config.return_dict if return_dict is None else return_dict
-        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
+        vectors = inputs_embeds if backbone_hidden_states is None else backbone_hidden_states
+        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, config.pad_token_id)
         words = {}
-        if inputs_embeds is None and not output_attentions and not output_hidden_states:
+        if vectors is None and not output_attentions and not output_hidden_states:
             inputs, words = self.distinct_words(inputs)
-        hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
-        if config.embedding_dtype != "float32":
+        if backbone_hidden_states is None:
+            inputs = self.embed(*(inputs, None) if vectors is None else (None, inputs), mask_BN)
+        hidden_BNE = inputs
+        if config.embedding_dtype != "float32" or backbone_hidden_states is not None:
             hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
@@ -251,7 +277,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
         one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
-        if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
+        if one_by_one or self.has_backbone or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
             return input_ids, {}
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
         return (words_V[None], {"places_BN": places_BN}) if 2 * len(words_V) <= input_ids.numel() else (input_ids, {})

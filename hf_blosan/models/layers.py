@@ -164,7 +164,30 @@ class AdditivePooling(Pooler):
         super().__init__(size, nn.Linear(size, 1, bias=False), **options)
 
 
-POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}
+class MeanPooling(nn.Module):
+    """The mean of the tokens, (B, N, D) -> (B, D), as a pooler without parameters; a row without tokens gives 0."""
+
+    def __init__(self, size, **options):
+        super().__init__()
+
+    def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
+        chosen_BN1 = self.choose(mask_BN.bool())[..., None].to(tokens_BND.dtype)
+        weights_BN1 = chosen_BN1 / chosen_BN1.sum(1, keepdim=True).clamp(min=1)
+        return weighted_sum(weights_BN1, tokens_BND), weights_BN1 if output_attentions else None
+
+    def choose(self, mask_BN: Tensor) -> Tensor:
+        """The tokens of the mean."""
+        return mask_BN
+
+
+class FirstToken(MeanPooling):
+    """The first token, [CLS] in models such as BERT."""
+
+    def choose(self, mask_BN: Tensor) -> Tensor:
+        return mask_BN & (mask_BN.cumsum(1) == 1)
+
+
+POOLERS = {"source2token": Source2Token, "additive": AdditivePooling, "mean": MeanPooling, "cls": FirstToken}
 
 
 class FusionGate(Layer):

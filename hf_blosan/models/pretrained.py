@@ -151,6 +151,11 @@ def has_int8_table(state_dict: dict | None, checkpoint_files: list[str] | None) 
     return any(name.endswith("word_embeddings.scale") for name in names)
 
 
+def is_int8(table: nn.Module) -> bool:
+    """Whether a word table holds integers; a backbone's never does."""
+    return getattr(table, "is_int8", False)
+
+
 class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
 
@@ -176,7 +181,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
-            if getattr(module, "is_int8", False):
+            if is_int8(module):
                 if not getattr(module.weight, "_is_hf_initialized", False):
                     module.load_vectors(torch.empty_like(module.vectors()).uniform_(-bound, bound))
                 return
@@ -199,19 +204,20 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        if model.get_input_embeddings().is_int8 != (model.config.embedding_dtype == "int8"):
+        if is_int8(model.get_input_embeddings()) != (model.config.embedding_dtype == "int8"):
             model.set_embedding_dtype(model.config.embedding_dtype)
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
-        model.get_input_embeddings().freeze()  # loading makes every parameter trainable
+        if model.config.embedding_trainable == "none":  # loading makes every parameter trainable
+            model.base_model.embeddings.requires_grad_(False)
         return loaded
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
         """As in transformers; also from checkpoints of earlier versions."""
         stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
-        if model.get_input_embeddings().is_int8 != stored_as_int8:
+        if is_int8(model.get_input_embeddings()) != stored_as_int8:
             # Read as it is stored; from_pretrained converts it.
             config = copy.deepcopy(model.config)
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
@@ -239,11 +245,18 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
         dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
 
+        A backbone has implementations of its own: ``{"backbone_config": "sdpa"}``, with ``""`` for those above.
+
         Raises:
             ValueError: the name is unknown.
         """
-        super().set_attn_implementation(attn_implementation, allow_all_kernels)
-        self.spread_attn_implementation()
+        own = {"": attn_implementation} if isinstance(attn_implementation, str) else dict(attn_implementation)
+        of_backbone = own.pop("backbone_config", None)
+        if of_backbone is not None:
+            self.base_model.embeddings.set_attn_implementation(of_backbone, allow_all_kernels)
+        if own:
+            self.config._attn_implementation = self.get_correct_attn_implementation(own[""])
+            self.spread_attn_implementation()
 
     def spread_attn_implementation(self) -> None:
         """Pass the configuration's choice to the layers, which do not know the configuration."""
@@ -258,14 +271,20 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     def load_word_vectors(self, matrix) -> None:
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
-        self.get_input_embeddings().load_vectors(matrix)
+        self.own_word_table().load_vectors(matrix)
+
+    def own_word_table(self) -> WordEmbeddings:
+        """The word table; raises ValueError if the model has a backbone instead."""
+        if self.config.backbone_config is not None:
+            raise ValueError("this model has a backbone and no word table of its own; to convert it, load it with dtype=")
+        return self.get_input_embeddings()
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
         table = self.get_input_embeddings()
         layers = (x.dtype for x in self.parameters() if x is not table.weight and x.is_floating_point())
-        return next(layers, (table.scale if table.is_int8 else table.weight).dtype)
+        return next(layers, (table.scale if is_int8(table) else table.weight).dtype)
 
     def set_embedding_dtype(self, embedding_dtype: str) -> None:
         """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.
@@ -275,7 +294,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """
         if embedding_dtype not in EMBEDDING_DTYPES:
             raise ValueError(f"embedding_dtype is {embedding_dtype!r}; choose one of {', '.join(EMBEDDING_DTYPES)}")
-        table, dtype = self.get_input_embeddings(), self.dtype
+        table, dtype = self.own_word_table(), self.dtype
         self.config.embedding_dtype = embedding_dtype
         converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
         if embedding_dtype in ("float32", "int8"):
@@ -297,7 +316,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             return super().save_pretrained(save_directory, *args, **kwargs)
         if kwargs.get("state_dict") is not None:
             raise ValueError("embedding_dtype converts the model's own word table; leave out state_dict")
-        table, own_dtype = self.get_input_embeddings(), self.config.embedding_dtype
+        table, own_dtype = self.own_word_table(), self.config.embedding_dtype
         try:
             self.set_embedding_dtype(embedding_dtype)
             return super().save_pretrained(save_directory, *args, **kwargs)
@@ -313,4 +332,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
                 f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
                 'rows can be added after them; train with embedding_trainable="all" to resize the vocabulary'
             )
-        return super().resize_token_embeddings(*args, **kwargs)
+        resized = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.backbone_config is not None:
+            self.config.backbone_config.vocab_size = self.config.vocab_size
+        return resized
