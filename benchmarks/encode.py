@@ -24,7 +24,7 @@ from hf_blosan.data import load_task
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import get_task
 from hf_blosan.tokenization import build_tokenizer, num_fixed_words
-from hf_blosan.training.preparation import texts_of
+from hf_blosan.training.problems import find_problem
 
 from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
 from .int8 import FORMS
@@ -105,12 +105,13 @@ def texts_and_tokenizer(arguments: argparse.Namespace) -> tuple[list[list[str]],
     """
     task = get_task(arguments.task)
     data = load_task(task, data_dir=arguments.data_dir, seed=arguments.seed)
-    texts = list(texts_of(task, data["test"]))[: arguments.sentences]
+    texts_of = find_problem(task).texts
+    texts = list(texts_of(data["test"]))[: arguments.sentences]
     if len(texts) < arguments.batch_size:
         raise InputError(f"--batch_size {arguments.batch_size}: there are only {len(texts)} sentences; give fewer")
     options = {"split_compounds": task.split_compounds, "pretokenized": task.pretokenized}
     words = build_tokenizer(texts, **options).get_vocab()
-    tokenizer = build_tokenizer(texts_of(task, data["train"]), extra_words=words, **options)
+    tokenizer = build_tokenizer(texts_of(data["train"]), extra_words=words, **options)
     texts.sort(key=len)
     size = arguments.batch_size
     return [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)], tokenizer

@@ -20,7 +20,6 @@ from torch import nn
 from transformers import PreTrainedModel, TorchAoConfig
 
 from hf_blosan.errors import InputError
-from hf_blosan.metrics import task_metrics
 from hf_blosan.training import RunArguments
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
@@ -81,7 +80,7 @@ def prepared(task_name: str, folder: Path, data_dir: str | None) -> tuple[Prepar
     encoder, config = find_encoder(arguments)
     arguments = arguments.resolved(task, encoder)
     preparation = prepare(arguments, task, encoder, config)
-    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, Accelerator(cpu=True), task_metrics(task))
+    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, Accelerator(cpu=True))
     return preparation, evaluator
 
 

@@ -21,7 +21,7 @@ from hf_blosan.metrics import METRICS
 from hf_blosan.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.tasks import TASKS
 from hf_blosan.training import RunArguments, parse_arguments, train
-from hf_blosan.training.preparation import CONFIG_CLASSES, head_fields, make_model
+from hf_blosan.training.problems import CONFIG_CLASSES, find_problem
 from hf_blosan.training.reporting import count_parameters
 
 
@@ -37,7 +37,7 @@ class TestTables:
     def test_every_system_has_a_possible_configuration(self, table):
         for row in table.rows:
             for task in {column.task for column in table.columns}:
-                CONFIG_CLASSES[row.encoder](**config_fields(row, task) | head_fields(TASKS[task]))
+                CONFIG_CLASSES[row.encoder](**config_fields(row, task) | find_problem(TASKS[task]).config_fields())
             assert parse_config_overrides(format_config_overrides(row.overrides)) == row.overrides
 
     @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -52,11 +52,12 @@ class TestTables:
     @pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].columns[0].name == "|θ|"])
     def test_models_have_as_many_parameters_as_the_paper_says(self, name):
         """To one unit of the last printed digit, because the papers sometimes round and sometimes truncate."""
+        snli = find_problem(TASKS["snli"])
         assert sum("|θ|" in row.paper for row in TABLES[name].rows) > 2
         for row in TABLES[name].rows:
             if "|θ|" not in row.paper:
                 continue
-            model = make_model(TASKS["snli"], row.encoder, config_fields(row, "snli") | head_fields(TASKS["snli"]))
+            model = snli.make_model(row.encoder, config_fields(row, "snli") | snli.config_fields())
             printed = row.paper["|θ|"].removesuffix("m")
             unit = 10.0 ** -len(printed.partition(".")[2])
             millions = count_parameters(model)["without_embeddings"] / 1e6

@@ -322,7 +322,7 @@ class TestLoop:
     def test_predictions_are_in_the_order_of_the_data(self, tmp_path, questions):
         arguments, preparation = prepared(options(tmp_path, questions))
         accelerator = run_module.make_accelerator(arguments)
-        evaluator = Evaluator(preparation, 8, accelerator, metrics=None)
+        evaluator = Evaluator(preparation, 8, accelerator)
         split = evaluator.splits[-1]
         predicted = evaluator.predict(preparation.model, split)
         rows = preparation.data["test"]

@@ -9,18 +9,18 @@ from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
-from ..data import PaddingCollator, encode_dataset, load_task
+from ..data import load_task
 from ..data.custom import choose_columns, classification_fields, read_columns, regression_fields
 from ..data.loading import load_splits, normalise
 from ..data.tables import read_table
 from ..errors import InputError
 from ..files import check_writable, write_json
 from ..hub.model_card import figure_table
-from ..metrics import task_metrics
 from ..tasks import TASKS, Source, Task, get_task
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
-from .preparation import DATA_OPTIONS, SCORE_FIELDS, Preparation, find_encoder, load_model, load_tokenizer, model_class
+from .preparation import DATA_OPTIONS, Preparation, find_encoder, load_model, load_tokenizer
+from .problems import SCORE_FIELDS, Problem, find_problem
 from .reporting import figure_lines, write_predictions
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     own_rows = arguments.test_file or arguments.dataset_name
     with accelerator.main_process_first():
         task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
-        check_fits(arguments.model_name_or_path, config, task)
+        problem = find_problem(task)
+        check_fits(arguments.model_name_or_path, config, problem)
         tokenizer = load_tokenizer(arguments.model_name_or_path, arguments.trust_remote_code, config)
-        encoded = encode_dataset(data, tokenizer, max_length=arguments.max_length)
-    model = load_model(arguments, task, config, {})
-    collate = PaddingCollator(tokenizer, num_sentences=task.num_sentences)
-    preparation = Preparation(task, encoder, tokenizer, model, encoded, collate)
-    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator, task_metrics(task))
+        encoded = problem.encode(data, tokenizer, arguments.max_length)
+    model = load_model(arguments, problem, config, {})
+    preparation = Preparation(problem, encoder, tokenizer, model, encoded, problem.collator(tokenizer))
+    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator)
     figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))
     if accelerator.is_main_process:
         counts = ", ".join(f"{split} {len(rows):,}" for split, rows in encoded.items())
@@ -60,7 +60,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if arguments.output_file:
             write_json(arguments.output_file, figures)
         if arguments.predictions_file and predictions is not None:
-            write_predictions(arguments.predictions_file, predictions, task.labels)
+            write_predictions(arguments.predictions_file, problem.lines(predictions))
     return figures
 
 
@@ -115,9 +115,9 @@ def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
     return splits[arguments.split], f"{name} {arguments.split}"
 
 
-def check_fits(name: str, config: PreTrainedConfig, task: Task) -> None:
+def check_fits(name: str, config: PreTrainedConfig, problem: Problem) -> None:
     """Raise InputError if the saved head does not predict what the task asks for."""
-    wanted = model_class(task, config.model_type).__name__
+    task, wanted = problem.task, problem.model_class(config.model_type).__name__
     if config.architectures and wanted not in config.architectures:
         raise InputError(
             f"the model at {name!r} is a {', '.join(config.architectures)}, {task.title} needs a {wanted}; choose "

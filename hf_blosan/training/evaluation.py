@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-
-from .preparation import row_lengths
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -26,13 +24,13 @@ class EvaluationSplit:
         name: prefix of its figures, for example `validation` or `validation_mismatched`.
         loader: batches without labels, sorted by length to reduce padding.
         order: the data set's row number of the loader's i-th row.
-        references: labels in data-set order.
+        references: labels in data-set order, one or several per row.
     """
 
     name: str
     loader: DataLoader
     order: np.ndarray
-    references: np.ndarray
+    references: list
 
 
 class Evaluator:
@@ -42,7 +40,6 @@ class Evaluator:
         preparation: encoded data, collator and task.
         batch_size: rows per batch and process.
         accelerator: distributes batches over the processes and gathers predictions.
-        metrics: object whose `compute(predictions=, references=)` returns a dict of figures.
         watch_test: whether `validate` gives the figures on the test split too. They select nothing.
     """
 
@@ -51,13 +48,11 @@ class Evaluator:
         preparation: Preparation,
         batch_size: int,
         accelerator: Accelerator,
-        metrics: Any,
         *,
         watch_test: bool = False,
     ) -> None:
         self.accelerator = accelerator
-        self.task = preparation.task
-        self.metrics = metrics
+        self.problem, self.task = preparation.problem, preparation.task
         names = figure_names(self.task.evaluation_splits)
         names |= {"test": "test"} if "test" in preparation.data else {}
         self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
@@ -87,30 +82,39 @@ class Evaluator:
 
     @torch.no_grad()
     def predict(self, model: torch.nn.Module, split: EvaluationSplit) -> np.ndarray:
-        """Predicted classes or scores, shape (rows,), in data-set order; switches the model to eval mode."""
+        """Predictions of the rows, (rows,) or (rows, N), in data-set order; switches the model to eval mode."""
         model.eval()
-        gather = self.accelerator.gather_for_metrics
         batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.accelerator.is_local_main_process)
-        by_length = np.concatenate([gather(model(**batch).logits.float()).cpu().numpy() for batch in batches])
-        logits = np.empty_like(by_length)
-        logits[split.order] = by_length
-        return logits[:, 0] if self.task.problem == "regression" else logits.argmax(axis=1)
+        by_length = [self._gathered(self.problem.predict(model, batch)) for batch in batches]
+        width = max(part.shape[1] for part in by_length) if by_length[0].ndim == 2 else None
+        shape = (len(split.order),) if width is None else (len(split.order), width)
+        predictions, start = np.full(shape, -100, dtype=by_length[0].dtype), 0
+        for part in by_length:
+            rows = split.order[start : start + len(part)]
+            predictions[rows if width is None else (rows[:, None], np.arange(part.shape[1]))] = part
+            start += len(part)
+        return predictions
+
+    def _gathered(self, predictions: torch.Tensor) -> np.ndarray:
+        """The predictions of all processes for a batch."""
+        if predictions.dim() == 2:
+            predictions = self.accelerator.pad_across_processes(predictions, dim=1, pad_index=-100)
+        return self.accelerator.gather_for_metrics(predictions).cpu().numpy()
 
     def _figures(self, split: EvaluationSplit, predictions: np.ndarray) -> dict[str, float]:
-        computed = self.metrics.compute(predictions=predictions.tolist(), references=split.references.tolist())
+        computed = self.problem.figures(predictions, split.references)
         return {f"{split.name}_{metric}": float(value) for metric, value in computed.items()}
 
     def _split(self, preparation: Preparation, split: str, name: str, batch_size: int) -> EvaluationSplit:
         encoded = preparation.data[split]
         # Longest rows first, so that running out of memory shows in the first batch.
-        order = np.argsort(-row_lengths(encoded), kind="stable")
+        order = np.argsort(-self.problem.lengths(encoded), kind="stable")
         rows = encoded.remove_columns("labels").select(order)
         # Without its own generator a loader draws from the global one, and dropout would change.
         loader = DataLoader(
             rows, batch_size=batch_size, collate_fn=preparation.collate, generator=torch.Generator().manual_seed(0)
         )
-        references = np.asarray(encoded[:]["labels"])
-        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, references)
+        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, encoded[:]["labels"])
 
 
 def figure_names(splits: tuple[str, ...]) -> dict[str, str]:

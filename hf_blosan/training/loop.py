@@ -6,8 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from accelerate.utils import set_seed
 from safetensors.torch import load_model as load_weights
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import get_scheduler
@@ -65,7 +63,7 @@ class TrainingLoop:
         self.arguments = arguments
         self.accelerator = accelerator
         self.tokenizer = preparation.tokenizer
-        self.is_regression = preparation.task.problem == "regression"
+        self.problem = preparation.problem
         self.evaluate = evaluate
         self.best_metric = best_metric
         self.test_metric = f"test_{preparation.task.best_metric}"
@@ -214,10 +212,7 @@ class TrainingLoop:
         return self.accelerator.sync_gradients
 
     def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        output = self.model(**batch)
-        if self.arguments.label_smoothing and not self.is_regression:
-            return cross_entropy(output.logits, batch["labels"], label_smoothing=self.arguments.label_smoothing)
-        return output.loss
+        return self.problem.loss(self.model(**batch), batch["labels"], self.arguments.label_smoothing)
 
     def _after_update(self, bar: tqdm) -> None:
         """Log and evaluate if due."""
@@ -284,9 +279,15 @@ def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[d
 
 def fingerprint(rows: Dataset) -> str:
     """Hash of the encoded rows and their order."""
-    columns = [np.asarray(rows[:]["labels"]), np.asarray([len(ids) for ids in rows[:]["input_ids"]])]
-    columns += [np.fromiter(chain.from_iterable(rows[:][name]), int) for name in ("input_ids", "token_type_ids")]
-    return short_hash(b"".join(column.tobytes() for column in columns))
+    columns = rows.remove_columns("attention_mask")[:]
+    parts = [columns.pop("labels"), [len(ids) for ids in columns["input_ids"]], *(columns[x] for x in sorted(columns))]
+    return short_hash(b"".join(np.asarray(list(numbers(part))).tobytes() for part in parts))
+
+
+def numbers(values: Iterable) -> Iterator[float]:
+    """The numbers in nested lists, in order."""
+    for value in values:
+        yield from numbers(value) if isinstance(value, list) else (value,)
 
 
 def short_hash(content: bytes) -> str:

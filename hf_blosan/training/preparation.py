@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,7 @@ import numpy as np
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedConfig
 
-from ..auto import ENCODERS
-from ..data import (
-    LengthBucketBatchSampler,
-    PaddingCollator,
-    custom_task,
-    encode_dataset,
-    length_statistics,
-    load_task,
-    sentence_lengths,
-)
+from ..data import LengthBucketBatchSampler, custom_task, length_statistics, load_task
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
 from ..overrides import check_field_names, config_problem, parse_config_overrides, read_config
@@ -37,6 +28,7 @@ from ..tokenization import (
 )
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
+from .problems import CONFIG_CLASSES, Problem, find_problem
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -45,10 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
-CONFIG_CLASSES = {config.model_type: config for config, *_ in ENCODERS}
 CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
-SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 
 
 @dataclass(frozen=True)
@@ -56,26 +46,30 @@ class Preparation:
     """Everything a run trains with.
 
     Attributes:
-        task: the task.
+        problem: the task, as the kind of task that it is.
         encoder: model type, for example `disan`.
         tokenizer: the model's tokenizer.
         model: the model with its head, on the CPU.
-        data: encoded splits (columns input_ids, token_type_ids, attention_mask, labels).
+        data: encoded splits (for sentences the columns input_ids, token_type_ids, attention_mask, labels).
         collate: pads a list of rows into a batch.
         word_vectors: file name, width and coverage of the word vectors, if any.
     """
 
-    task: Task
+    problem: Problem
     encoder: str
     tokenizer: PreTrainedTokenizerBase
     model: PreTrainedModel
     data: DatasetDict
-    collate: PaddingCollator
+    collate: Callable[[list[dict]], Any]
     word_vectors: dict[str, Any] | None = None
+
+    @property
+    def task(self) -> Task:
+        return self.problem.task
 
     def batch_sampler(self, arguments: RunArguments) -> LengthBucketBatchSampler:
         """Training batches of rows of similar length; of random rows with `--no_bucketing`."""
-        lengths = row_lengths(self.data["train"])
+        lengths = self.problem.lengths(self.data["train"])
         if not arguments.bucketing:
             lengths = np.zeros_like(lengths)
         return LengthBucketBatchSampler(lengths, arguments.per_device_train_batch_size, seed=arguments.seed)
@@ -118,6 +112,7 @@ def prepare(
     Raises:
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
+    problem = find_problem(task)
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
@@ -126,18 +121,18 @@ def prepare(
     if pretrained:
         tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code, saved_config)
     else:
-        tokenizer, vectors = make_vocabulary(arguments, task, dataset["train"], overrides.get("embedding_size"))
-    data = encode_dataset(dataset, tokenizer, max_length=arguments.max_length)
+        tokenizer, vectors = make_vocabulary(arguments, problem, dataset["train"], overrides.get("embedding_size"))
+    data = problem.encode(dataset, tokenizer, arguments.max_length)
     formulation = overrides.get("formulation", getattr(saved_config, "formulation", "released"))
     if overrides.get("block_length") == "auto":
         overrides["block_length"] = fitting_block_length(arguments, data["train"], formulation)
     if saved_config is None:
-        proposed = propose_config(arguments, task, encoder, tokenizer, data["train"], formulation)
+        proposed = propose_config(arguments, problem, encoder, tokenizer, data["train"], formulation)
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
-        model = make_model(task, encoder, proposed | overrides)
+        model = make_model(problem, encoder, proposed | overrides)
     else:
-        model = load_model(arguments, task, saved_config, overrides)
+        model = load_model(arguments, problem, saved_config, overrides)
     if model.config.embedding_dtype == "int8" and model.config.embedding_trainable != "none":
         raise InputError(
             "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
@@ -145,24 +140,18 @@ def prepare(
         )
     report = None
     if vectors is not None:
-        counts = count_words(tokenizer, texts_of(task, dataset["train"]))
+        counts = count_words(tokenizer, problem.texts(dataset["train"]))
         matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
         logger.info("%s: %s", arguments.word_vectors, coverage)
         model.load_word_vectors(matrix)
         report = {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
     padding = {"padding": "max_length", "max_length": arguments.max_length} if arguments.pad_to_max_length else {}
-    collate = PaddingCollator(tokenizer, num_sentences=task.num_sentences, **padding)
-    return Preparation(task, encoder, tokenizer, model, data, collate, report)
-
-
-def texts_of(task: Task, rows: Dataset) -> Iterator[str]:
-    """All sentences of a split."""
-    for column in task.text_columns:
-        yield from rows[column]
+    collate = problem.collator(tokenizer, **padding)
+    return Preparation(problem, encoder, tokenizer, model, data, collate, report)
 
 
 def make_vocabulary(
-    arguments: RunArguments, task: Task, train: Dataset, width: int | None
+    arguments: RunArguments, problem: Problem, train: Dataset, width: int | None
 ) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
     """A word-level tokenizer built from the training texts, and the word vectors named in the options.
 
@@ -173,17 +162,17 @@ def make_vocabulary(
         InputError: the texts contain no words, or the word-vector file cannot be used.
     """
     options = {
-        "split_compounds": task.split_compounds,
-        "pretokenized": task.pretokenized,
+        "split_compounds": problem.task.split_compounds,
+        "pretokenized": problem.task.pretokenized,
         "model_max_length": arguments.max_length,
     }
-    tokenizer = build_tokenizer(texts_of(task, train), **options)
+    tokenizer = build_tokenizer(problem.texts(train), **options)
     if not arguments.word_vectors:
         return tokenizer, None
     if arguments.vocabulary == "train":
         return tokenizer, read_word_vectors(arguments.word_vectors, words=tokenizer.get_vocab(), width=width)
     vectors = read_word_vectors(arguments.word_vectors, width=width)
-    return build_tokenizer(texts_of(task, train), extra_words=vectors.words, **options), vectors
+    return build_tokenizer(problem.texts(train), extra_words=vectors.words, **options), vectors
 
 
 def load_tokenizer(
@@ -203,13 +192,14 @@ def load_tokenizer(
 
 def propose_config(
     arguments: RunArguments,
-    task: Task,
+    problem: Problem,
     encoder: str,
     tokenizer: PreTrainedTokenizerBase,
     train: Dataset,
     formulation: str = "released",
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
+    task = problem.task
     known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
     proposed = {name: value for name, value in asdict(task.recipe(encoder, arguments.recipe)).items() if name in known}
     trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
@@ -223,7 +213,7 @@ def propose_config(
     }
     if "block_length" in known:
         proposed["block_length"] = fitting_block_length(arguments, train, formulation)
-    return proposed | head_fields(task)
+    return proposed | problem.config_fields()
 
 
 def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: str) -> int:
@@ -234,52 +224,35 @@ def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: s
     return optimum + 1 if formulation == "released" else optimum  # as in the released scripts
 
 
-def head_fields(task: Task) -> dict[str, Any]:
-    """Configuration fields that depend only on the task."""
-    common = {"finetuning_task": task.name}
-    if task.problem == "regression":
-        scores = {name: getattr(task, name) for name in SCORE_FIELDS}
-        return common | scores | {"num_labels": 1, "problem_type": "regression"}
-    names = {"id2label": dict(enumerate(task.labels)), "label2id": {name: i for i, name in enumerate(task.labels)}}
-    return common | names | {"problem_type": "single_label_classification"}
-
-
 def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
     """Raise InputError for fields that the encoder lacks or that the data determine."""
     check_field_names(overrides, CONFIG_CLASSES[encoder], decided=DECIDED_BY_DATA)
 
 
-def model_class(task: Task, encoder: str) -> type:
-    """The model class with the encoder and the task's head."""
-    _, _, classifier, regressor = next(entry for entry in ENCODERS if entry[0].model_type == encoder)
-    return regressor if task.problem == "regression" and task.num_sentences == 2 else classifier
-
-
-def make_model(task: Task, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
+def make_model(problem: Problem, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
     """A new model with random weights.
 
     Raises:
         InputError: a field has the wrong type, or fields contradict each other.
     """
     try:
-        config = CONFIG_CLASSES[encoder](**config_fields)
+        return problem.make_model(encoder, config_fields)
     except StrictDataclassError as error:
         problem = config_problem(error, config_fields, CONFIG_CLASSES[encoder])
         raise InputError(f"the configuration of {encoder} is impossible: {problem}") from error
     except ValueError as error:
         raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
-    return model_class(task, encoder)(config)
 
 
 def load_model(
-    arguments: RunArguments, task: Task, config: PreTrainedConfig, overrides: dict[str, Any]
+    arguments: RunArguments, problem: Problem, config: PreTrainedConfig, overrides: dict[str, Any]
 ) -> PreTrainedModel:
     """A saved model with a head for the task.
 
     Raises:
         InputError: its head has another type or size, or its labels have another order.
     """
-    name = arguments.model_name_or_path
+    name, task = arguments.model_name_or_path, problem.task
     if config.num_sentences != task.num_sentences:
         raise InputError(
             f"the model at {name!r} takes {config.num_sentences} sentence(s) a row, the task {task.name} has "
@@ -292,7 +265,7 @@ def load_model(
             f"the model at {name!r} has the labels of {task.name} in another order "
             f"({', '.join(config.id2label.values())}); train a new model"
         )
-    wanted_class = model_class(task, config.model_type)
+    wanted_class = problem.model_class(config.model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
         if not arguments.ignore_mismatched_sizes:
             raise InputError(
@@ -300,7 +273,7 @@ def load_model(
                 f"{wanted_class.__name__}; --ignore_mismatched_sizes puts a new head on its encoder"
             )
         overrides = {"architectures": [wanted_class.__name__]} | overrides
-    given = head_fields(task) | overrides
+    given = problem.config_fields() | overrides
     with loading(name):
         try:
             for field_name, value in given.items():
@@ -317,8 +290,3 @@ def load_model(
                 f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
                 "reinitialises those of another shape"
             ) from error
-
-
-def row_lengths(encoded: Dataset) -> np.ndarray:
-    """Cost of each row in tokens: the sentences of a pair are encoded in one batch, padded to the longer."""
-    return sentence_lengths(encoded).max(axis=1)

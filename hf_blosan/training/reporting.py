@@ -9,12 +9,12 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedConfig
 
@@ -62,10 +62,9 @@ class RunLog:
         self.accelerator.log(numbers, step=step)
 
 
-def write_predictions(path: str | Path, predictions: np.ndarray, labels: tuple[str, ...] = ()) -> None:
+def write_predictions(path: str | Path, predictions: Iterable[str]) -> None:
     """Write predictions in run_glue's format: a header, then row number and label or score."""
-    shown = (labels[int(prediction)] if labels else f"{prediction:.4f}" for prediction in predictions)
-    write_text(path, "".join(["index\tprediction\n", *(f"{row}\t{text}\n" for row, text in enumerate(shown))]))
+    write_text(path, "".join(["index\tprediction\n", *(f"{row}\t{text}\n" for row, text in enumerate(predictions))]))
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from transformers.utils.logging import disable_progress_bar
 from ..errors import InputError
 from ..files import write_json
 from ..hub import Uploads, write_model_card
-from ..metrics import task_metrics
 from .arguments import RunArguments, parse_arguments
 from .checkpoints import find_checkpoint, save_pretrained
 from .evaluation import Evaluator
@@ -72,7 +72,6 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
         preparation,
         arguments.per_device_eval_batch_size,
         accelerator,
-        task_metrics(task),
         watch_test=arguments.watch_test,
     )
     uploads = make_uploads(arguments, accelerator)
@@ -109,11 +108,12 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     figures, predictions = evaluator.measure(model)
     log("end", step=progress.step, best_step=progress.best_step, **figures)
     run = record_of(figures)
-    if predictions is not None:
+    lines = None if predictions is None else preparation.problem.lines(predictions)
+    if predictions is not None and predictions.ndim == 1:
         run["test_predictions"] = " ".join(f"{prediction:.4g}" for prediction in predictions)
     if accelerator.is_main_process:
         save_pretrained(model, preparation.tokenizer, arguments.output_dir)
-        write_outputs(arguments, run, predictions, task.labels, location=uploads and uploads.repo_id)
+        write_outputs(arguments, run, lines, location=uploads and uploads.repo_id)
         print(summary(run, arguments.output_dir))
     for tracker in accelerator.trackers:
         tracker.finish()
@@ -172,7 +172,7 @@ def remove_outputs(output_dir: str | Path) -> None:
 
 
 def write_outputs(
-    arguments: RunArguments, run: dict[str, Any], predictions: Any, labels: tuple[str, ...], *, location: str | None
+    arguments: RunArguments, run: dict[str, Any], predictions: Iterable[str] | None, *, location: str | None
 ) -> None:
     """Write figures, predictions, model card and record of a finished run."""
     output_dir = Path(arguments.output_dir)
@@ -180,7 +180,7 @@ def write_outputs(
     entries = {name: training[name] for name in ("epochs", "steps", "best_step", "seconds")}
     write_json(output_dir / "all_results.json", run["figures"] | entries)
     if predictions is not None:
-        write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions, labels)
+        write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions)
     write_model_card(output_dir, run, location=location)
     if arguments.results_file:
         write_json(arguments.results_file, run)
