@@ -1,7 +1,6 @@
 """The configuration common to all encoders, and its checks."""
 
 from dataclasses import field
-from pathlib import Path
 from typing import Literal, get_args
 
 from huggingface_hub.dataclasses import strict
@@ -17,11 +16,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
     """Fields of all encoders; the defaults are the papers' SNLI settings where these agree.
 
     Args:
-        backbone: a pretrained transformer, by its name on the Hub or its folder, whose last hidden states are the word
-            vectors. A new model starts from its weights; a saved one has them, and does not name the backbone any more.
-        backbone_config: the backbone's configuration; read from ``backbone`` by default.
-        vocab_size: rows of the word table, including fixed ones; with a backbone that of the backbone, as pad_token_id.
-        embedding_size: width of a word vector: 300 by default; with a backbone its hidden size.
+        backbone: a pretrained transformer, by its name on the Hub or its folder, whose last hidden states replace word
+            vectors. A new model starts from its weights; a saved one has them, and ``backbone_config`` alone.
+        backbone_config: of the backbone, by default as in ``backbone``. It determines vocab_size and pad_token_id.
+        vocab_size: rows of the word table, including fixed ones.
+        embedding_size: width of a word vector, by default 300 or the backbone's hidden size.
         hidden_size: width of a token representation and of the sentence vector, all directions together.
         activation: activation function of dense maps, source2token and classifier.
         dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
@@ -88,22 +87,25 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         self.architectures = self.architectures or []
-        if isinstance(self.backbone_config, dict):
+        if self.backbone and self.backbone_config is None:
+            self.backbone_config = AutoConfig.from_pretrained(self.backbone)
+        elif isinstance(self.backbone_config, dict):
             self.backbone_config = AutoConfig.for_model(**self.backbone_config)
-        elif self.backbone and self.backbone_config is None:
-            self.backbone_config = read_backbone_config(self.backbone)
         backbone = self.backbone_config
         if backbone is not None:
+            if backbone.is_encoder_decoder or not hasattr(backbone, "vocab_size"):
+                raise ValueError(f"a {backbone.model_type} cannot be a backbone; give a text encoder such as BERT")
             self.vocab_size, self.pad_token_id = backbone.vocab_size, backbone.pad_token_id
         if self.embedding_size is None:
             self.embedding_size = 300 if backbone is None else backbone.hidden_size
-        if self.embedding_trainable is None:
-            self.embedding_trainable = "all" if backbone is None else "none"
+        self.embedding_trainable = self.embedding_trainable or ("all" if backbone is None else "none")
         super().__post_init__(**kwargs)
 
     def to_dict(self) -> dict:
-        """As in transformers, but without ``backbone``: a checkpoint has its weights, and must not look elsewhere."""
-        return {name: value for name, value in super().to_dict().items() if name != "backbone"}
+        """As in transformers, but without where the backbone was: a checkpoint has its weights."""
+        fields = super().to_dict()
+        (fields["backbone_config"] or {}).pop("_name_or_path", None)
+        return {name: value for name, value in fields.items() if name != "backbone"}
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property
@@ -179,44 +181,16 @@ class SentenceEncoderConfig(PreTrainedConfig):
             )
 
     def validate_backbone(self):
-        backbone = self.backbone_config
-        if backbone is None:
+        if self.backbone_config is None:
             return
-        if self.embedding_size != backbone.hidden_size:
-            raise ValueError(
-                f"embedding_size={self.embedding_size}, but the hidden states of the backbone have "
-                f"{backbone.hidden_size} features; leave out embedding_size"
-            )
-        if self.embedding_trainable == "train_words":
-            raise ValueError('embedding_trainable="train_words": a backbone is trained as a whole; set "all" or "none"')
-        for name in ("embedding_dtype", "embedding_dropout"):
-            if getattr(self, name) not in ("float32", 0):
-                raise ValueError(
-                    f"{name}={getattr(self, name)}: only a word table has it, and the model has a backbone instead; "
-                    f"leave out {name}"
-                )
+        size = getattr(self.backbone_config, "hidden_size", None)
+        takes = {"embedding_size": [size], "embedding_trainable": ["all", "none"], "embedding_dtype": ["float32"]}
+        for name, values in {**takes, "embedding_dropout": [0]}.items():
+            if getattr(self, name) not in values:
+                choices = " or ".join(map(str, values))
+                raise ValueError(f"{name}={getattr(self, name)}: with this backbone it is {choices}; leave it out")
 
     def validate_scores(self):
         if not -1e30 < self.score_min < self.score_max < 1e30:
             scores = f"score_min={self.score_min}, score_max={self.score_max}"
             raise ValueError(f"{scores}: give a range within +-1e30, its lower end first")
-
-
-def read_backbone_config(name: str) -> PreTrainedConfig:
-    """The configuration of a pretrained transformer; a local one is named by its folder alone.
-
-    Raises:
-        ValueError: there is none, or it is not one that turns token ids into hidden states.
-    """
-    try:
-        config = AutoConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), "").rstrip(".")
-        raise ValueError(f"backbone={name!r} is not there ({reason}); give a model's folder or Hub name") from error
-    if config.is_encoder_decoder or not (hasattr(config, "vocab_size") and hasattr(config, "hidden_size")):
-        raise ValueError(
-            f"backbone={name!r} is a {config.model_type}, which has no hidden states of a text alone; give an encoder "
-            "such as BERT"
-        )
-    config._name_or_path = Path(name).resolve().name if Path(name).exists() else name
-    return config

@@ -104,20 +104,17 @@ def scaled(codes_BNE: Tensor, ids_BN: Tensor, scale_V1: Tensor | None) -> Tensor
 
 
 def make_embeddings(config: SentenceEncoderConfig) -> nn.Module:
-    """What turns token ids into vectors: a word table, or the backbone.
-
-    A backbone has pretrained weights where the configuration names it, except while a checkpoint is loaded (on the
-    device "meta"), which has them itself. Its own pooler, which nothing uses, is left out.
+    """A word table, or the backbone without its pooler; with its weights, unless a checkpoint that has them is loaded
+    (on the device "meta").
     """
     if config.backbone_config is None:
         return nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
-    options = {"dtype": torch.get_default_dtype()}
     if config.backbone and torch.empty(0).device.type != "meta":
-        backbone = AutoModel.from_pretrained(config.backbone, config=config.backbone_config, **options)
+        options = {"config": config.backbone_config, "dtype": torch.get_default_dtype()}
+        backbone = AutoModel.from_pretrained(config.backbone, **options)
     else:
-        backbone = AutoModel.from_config(config.backbone_config, **options)
-    if getattr(backbone, "pooler", None) is not None:
+        backbone = AutoModel.from_config(config.backbone_config, dtype=torch.get_default_dtype())
+    if hasattr(backbone, "pooler"):
         backbone.pooler = None
-    backbone.config._name_or_path = config.backbone_config._name_or_path
     config.backbone_config = backbone.config
     return backbone.requires_grad_(config.embedding_trainable != "none")

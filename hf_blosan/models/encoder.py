@@ -189,32 +189,28 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def make_pooler(config: SentenceEncoderConfig) -> nn.Module:
         return POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
 
-    @property
-    def has_backbone(self) -> bool:
-        return self.config.backbone_config is not None
-
     def get_input_embeddings(self):
-        return self.embeddings.get_input_embeddings() if self.has_backbone else self.embeddings.word_embeddings
+        has_table = self.config.backbone_config is None
+        return self.embeddings.word_embeddings if has_table else self.embeddings.get_input_embeddings()
 
     def set_input_embeddings(self, value):
-        if self.has_backbone:
-            self.embeddings.set_input_embeddings(value)
-        else:
+        if self.config.backbone_config is None:
             self.embeddings.word_embeddings = value
+        else:
+            self.embeddings.set_input_embeddings(value)
 
     def train(self, mode: bool = True):
-        """As in torch, but a backbone without trainable parameters stays in eval mode, without dropout."""
+        """As in torch, but a frozen backbone stays in eval mode, without dropout."""
         super().train(mode)
-        if self.has_backbone and not any(x.requires_grad for x in self.embeddings.parameters()):
-            self.embeddings.eval()
+        if self.config.backbone_config is not None:
+            self.embeddings.train(mode and any(x.requires_grad for x in self.embeddings.parameters()))
         return self
 
-    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, mask_BN: Tensor) -> Tensor:
-        """Word vectors or the backbone's hidden states, (B, N, embedding_size); a row is one sentence."""
-        if self.has_backbone:
-            options = {"inputs_embeds": inputs_embeds, "attention_mask": mask_BN.long(), "return_dict": True}
-            return self.embeddings(input_ids=input_ids, **options).last_hidden_state
-        return self.embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+    def embed(self, mask_BN: Tensor, **inputs: Tensor) -> Tensor:
+        """``input_ids`` or ``inputs_embeds`` of sentences, one a row -> vectors (B, N, embedding_size)."""
+        if self.config.backbone_config is not None:
+            return self.embeddings(**inputs, attention_mask=mask_BN.long(), return_dict=True).last_hidden_state
+        return inputs["inputs_embeds"] if "inputs_embeds" in inputs else self.embeddings(inputs["input_ids"])
 
     def forward(
         self,
@@ -232,8 +228,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         """Encode sentences, one per row.
 
         Args:
-            input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size), word vectors; those of
-                a backbone are what its own layers start from.
+            input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size), which a backbone takes
+                in place of its own word table's.
             attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
             token_type_ids: accepted and ignored; heads split pairs before they call the encoder.
             output_attentions: return attention maps, gates and the pooler's weights.
@@ -241,7 +237,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             return_dict: ``False`` for a plain tuple.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
-            backbone_hidden_states: (B, N, embedding_size), what the backbone makes of the ids, in place of these.
+            backbone_hidden_states: (B, N, embedding_size), what the backbone returns, in place of its inputs.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
@@ -253,7 +249,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         if vectors is None and not output_attentions and not output_hidden_states:
             inputs, words = self.distinct_words(inputs)
         if backbone_hidden_states is None:
-            inputs = self.embed(*(inputs, None) if vectors is None else (None, inputs), mask_BN)
+            inputs = self.embed(mask_BN, **{"input_ids" if vectors is None else "inputs_embeds": inputs})
         hidden_BNE = inputs
         if config.embedding_dtype != "float32" or backbone_hidden_states is not None:
             hidden_BNE = hidden_BNE.to(self.dtype)
@@ -277,7 +273,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
         one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
-        if one_by_one or self.has_backbone or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
+        one_by_one = one_by_one or self.config.backbone_config is not None  # which gives a word one vector per context
+        if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
             return input_ids, {}
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
         return (words_V[None], {"places_BN": places_BN}) if 2 * len(words_V) <= input_ids.numel() else (input_ids, {})

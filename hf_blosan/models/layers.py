@@ -165,29 +165,20 @@ class AdditivePooling(Pooler):
 
 
 class MeanPooling(nn.Module):
-    """The mean of the tokens, (B, N, D) -> (B, D), as a pooler without parameters; a row without tokens gives 0."""
+    """The mean of the tokens, or the first token, [CLS] in models such as BERT; a row without tokens gives 0."""
 
-    def __init__(self, size, **options):
+    def __init__(self, size, *, first=False, **options):
         super().__init__()
+        self.first = first
 
     def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
-        chosen_BN1 = self.choose(mask_BN.bool())[..., None].to(tokens_BND.dtype)
-        weights_BN1 = chosen_BN1 / chosen_BN1.sum(1, keepdim=True).clamp(min=1)
+        chosen_BN = mask_BN.bool() & (mask_BN.cumsum(1) == 1) if self.first else mask_BN.bool()
+        weights_BN1 = (chosen_BN / chosen_BN.sum(1, keepdim=True).clamp(min=1))[..., None].to(tokens_BND.dtype)
         return weighted_sum(weights_BN1, tokens_BND), weights_BN1 if output_attentions else None
 
-    def choose(self, mask_BN: Tensor) -> Tensor:
-        """The tokens of the mean."""
-        return mask_BN
 
-
-class FirstToken(MeanPooling):
-    """The first token, [CLS] in models such as BERT."""
-
-    def choose(self, mask_BN: Tensor) -> Tensor:
-        return mask_BN & (mask_BN.cumsum(1) == 1)
-
-
-POOLERS = {"source2token": Source2Token, "additive": AdditivePooling, "mean": MeanPooling, "cls": FirstToken}
+FIXED = {"mean": MeanPooling, "cls": partial(MeanPooling, first=True)}
+POOLERS = {"source2token": Source2Token, "additive": AdditivePooling, **FIXED}
 
 
 class FusionGate(Layer):

@@ -151,11 +151,6 @@ def has_int8_table(state_dict: dict | None, checkpoint_files: list[str] | None) 
     return any(name.endswith("word_embeddings.scale") for name in names)
 
 
-def is_int8(table: nn.Module) -> bool:
-    """Whether a word table holds integers; a backbone's never does."""
-    return getattr(table, "is_int8", False)
-
-
 class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     """Loading, saving and initialisation: Glorot uniform matrices, zero biases, word vectors from U(-0.05, 0.05)."""
 
@@ -181,7 +176,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
-            if is_int8(module):
+            if getattr(module, "is_int8", False):
                 if not getattr(module.weight, "_is_hf_initialized", False):
                     module.load_vectors(torch.empty_like(module.vectors()).uniform_(-bound, bound))
                 return
@@ -204,7 +199,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        if is_int8(model.get_input_embeddings()) != (model.config.embedding_dtype == "int8"):
+        if getattr(model.get_input_embeddings(), "is_int8", False) != (model.config.embedding_dtype == "int8"):
             model.set_embedding_dtype(model.config.embedding_dtype)
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
@@ -217,7 +212,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
         """As in transformers; also from checkpoints of earlier versions."""
         stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
-        if is_int8(model.get_input_embeddings()) != stored_as_int8:
+        if getattr(model.get_input_embeddings(), "is_int8", False) != stored_as_int8:
             # Read as it is stored; from_pretrained converts it.
             config = copy.deepcopy(model.config)
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
@@ -245,18 +240,14 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
         dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
 
-        A backbone has implementations of its own: ``{"backbone_config": "sdpa"}``, with ``""`` for those above.
+        A backbone keeps its own, which ``model.embeddings.set_attn_implementation`` changes.
 
         Raises:
             ValueError: the name is unknown.
         """
-        own = {"": attn_implementation} if isinstance(attn_implementation, str) else dict(attn_implementation)
-        of_backbone = own.pop("backbone_config", None)
-        if of_backbone is not None:
-            self.base_model.embeddings.set_attn_implementation(of_backbone, allow_all_kernels)
-        if own:
-            self.config._attn_implementation = self.get_correct_attn_implementation(own[""])
-            self.spread_attn_implementation()
+        own = attn_implementation.get("") if isinstance(attn_implementation, dict) else attn_implementation
+        self.config._attn_implementation = self.get_correct_attn_implementation(own)
+        self.spread_attn_implementation()
 
     def spread_attn_implementation(self) -> None:
         """Pass the configuration's choice to the layers, which do not know the configuration."""
@@ -274,9 +265,10 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         self.own_word_table().load_vectors(matrix)
 
     def own_word_table(self) -> WordEmbeddings:
-        """The word table; raises ValueError if the model has a backbone instead."""
         if self.config.backbone_config is not None:
-            raise ValueError("this model has a backbone and no word table of its own; to convert it, load it with dtype=")
+            raise ValueError(
+                "the model has no word table of its own, but a backbone; choose a dtype for the whole model"
+            )
         return self.get_input_embeddings()
 
     @property
@@ -284,7 +276,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
         table = self.get_input_embeddings()
         layers = (x.dtype for x in self.parameters() if x is not table.weight and x.is_floating_point())
-        return next(layers, (table.scale if is_int8(table) else table.weight).dtype)
+        return next(layers, (table.scale if getattr(table, "is_int8", False) else table.weight).dtype)
 
     def set_embedding_dtype(self, embedding_dtype: str) -> None:
         """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.

@@ -144,5 +144,7 @@ def moving_average(model: nn.Module, decay: float) -> AveragedModel:
     # They follow the model's anyway; no need to copy all fixed word vectors, or a frozen backbone, at every update.
     for copied, original in zip(average.module.modules(), model.modules(), strict=True):
         copied._buffers.update(original._buffers)
-        copied._parameters.update({k: x for k, x in original._parameters.items() if x is not None and not x.requires_grad})
+        copied._parameters.update(
+            {k: x for k, x in original._parameters.items() if x is not None and not x.requires_grad}
+        )
     return average
