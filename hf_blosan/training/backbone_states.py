@@ -97,19 +97,10 @@ def cached_states(
     file = Path(datasets.config.HF_DATASETS_CACHE, "hf_blosan", f"backbone-{name}.arrow")
     backbone = backbone.to(PartialState().device).eval()
 
-    @torch.no_grad()
-    def compute(rows: dict[str, list]) -> dict[str, list]:
-        ids = [torch.from_numpy(np.frombuffer(sentence, np.int32).astype(np.int64)) for sentence in rows["sentence"]]
-        mask_BN = pad_sequence([torch.ones_like(sentence) for sentence in ids], batch_first=True)
-        inputs = {"input_ids": pad_sequence(ids, batch_first=True), "attention_mask": mask_BN}
-        states_BNE = backbone(**{key: x.to(backbone.device) for key, x in inputs.items()}).last_hidden_state
-        states_BNE = states_BNE.to("cpu", getattr(torch, dtype))
-        return {"states": [states[: len(row)].flatten().numpy() for states, row in zip(states_BNE, ids, strict=True)]}
-
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         states = Dataset.from_dict({"sentence": sentences}).map(
-            compute,
+            lambda rows: sentence_states(backbone, rows, dtype),
             batched=True,
             batch_size=ROWS_AT_ONCE,
             remove_columns="sentence",
@@ -125,7 +116,22 @@ def cached_states(
         ) from error
     model.to("cpu")
     places = {sentence: row for row, sentence in enumerate(sentences)}
-    return StatesCollator(collate, states.with_format("numpy"), places, config.embedding_size)
+    return StatesCollator(
+        collate, states.with_format("numpy", dtype=getattr(np, dtype)), places, config.embedding_size
+    )
+
+
+@torch.no_grad()
+def sentence_states(
+    backbone: PreTrainedModel, rows: dict[str, list[bytes]], dtype: str
+) -> dict[str, list[np.ndarray]]:
+    """The states of some sentences, those of a sentence in one array of tokens * width numbers."""
+    ids = [torch.from_numpy(np.frombuffer(sentence, np.int32).astype(np.int64)) for sentence in rows["sentence"]]
+    mask_BN = pad_sequence([torch.ones_like(sentence) for sentence in ids], batch_first=True).to(backbone.device)
+    ids_BN = pad_sequence(ids, batch_first=True).to(backbone.device)
+    states_BNE = backbone(input_ids=ids_BN, attention_mask=mask_BN).last_hidden_state
+    states_BNE = states_BNE.to("cpu", getattr(torch, dtype))
+    return {"states": [states[: len(row)].flatten().numpy() for states, row in zip(states_BNE, ids, strict=True)]}
 
 
 def fingerprint(backbone: PreTrainedModel, sentences: list[bytes], dtype: str) -> str:

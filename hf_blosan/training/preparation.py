@@ -259,7 +259,7 @@ def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: s
 
 def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
     """Raise InputError for fields that the encoder lacks or that the data determine."""
-    check_field_names(overrides, CONFIG_CLASSES[encoder], decided=DECIDED_BY_DATA)
+    check_field_names(overrides, CONFIG_CLASSES[encoder], decided=(*DECIDED_BY_DATA, "backbone_config"))
 
 
 def make_model(problem: Problem, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
