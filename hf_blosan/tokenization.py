@@ -127,13 +127,20 @@ def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Cou
     return Counter(word for text in texts for word, _ in split(normalize(text)))
 
 
-def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+def prepare_pretrained_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, *, for_backbone: bool = False
+) -> PreTrainedTokenizerBase:
     """A fast pretrained tokenizer that marks sentence pairs by type ids 0 and 1.
 
     The models of this package distinguish the sentences of a pair by type ids. Tokenizers of the BERT family produce
     them; those of the RoBERTa and T5 families produce only zeros. What is returned for these is a plain
     ``PreTrainedTokenizerFast`` with the same special tokens in the same places and type ids 0 and 1: their own classes
     would put their post-processor back when they are loaded.
+
+    Args:
+        tokenizer: the pretrained one.
+        for_backbone: each sentence of a pair goes through a pretrained transformer by itself, so each gets the special
+            tokens of a single text: [CLS] a [SEP] [CLS] b [SEP] instead of [CLS] a [SEP] b [SEP].
 
     Raises:
         InputError: the tokenizer has no padding token, or is not fast.
@@ -145,11 +152,14 @@ def prepare_pretrained_tokenizer(tokenizer: PreTrainedTokenizerBase) -> PreTrain
         raise InputError(f"tokenizer {name} is not fast; choose one with a tokenizer.json")
     tokenizer.model_input_names = MODEL_INPUT_NAMES
     tokenizer.init_kwargs["model_input_names"] = MODEL_INPUT_NAMES
-    if 1 not in tokenizer("a", "b")["token_type_ids"]:
+    if for_backbone or 1 not in tokenizer("a", "b")["token_type_ids"]:
         backend = copy.deepcopy(tokenizer.backend_tokenizer)
+        single, pair = _template(tokenizer, tokenizer("a")), _template(tokenizer, tokenizer("a", "b"))
+        if for_backbone:
+            pair = [*single, *(piece.replace("$A", "$B").removesuffix("0") + "1" for piece in single)]
         backend.post_processor = processors.TemplateProcessing(
-            single=_template(tokenizer, tokenizer("a")),
-            pair=_template(tokenizer, tokenizer("a", "b")),
+            single=single,
+            pair=pair,
             special_tokens=list(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)),
         )
         return PreTrainedTokenizerFast(

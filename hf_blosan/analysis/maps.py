@@ -17,7 +17,7 @@ BLOCK_ITSELF = "share of the block itself, the rest is the other blocks"
 BLOCK_CONTEXT = "share of the other blocks, the rest is the block itself"
 POOLED = {
     "source2token": "weight in the sentence vector",
-    "additive": "weight in the sentence vector",
+    **dict.fromkeys(("additive", "mean", "cls"), "weight in the sentence vector"),
     "max": "share of the sentence vector's features taken from the window that starts here",
 }
 

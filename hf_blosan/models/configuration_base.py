@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Literal, get_args
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 Direction = Literal["forward", "backward", "diagonal", "full"]
 EmbeddingDtype = Literal["float32", "float16", "bfloat16", "int8"]
@@ -16,8 +16,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
     """Fields of all encoders; the defaults are the papers' SNLI settings where these agree.
 
     Args:
+        backbone: a pretrained transformer, by its name on the Hub or its folder, whose last hidden states replace word
+            vectors. A new model starts from its weights; a saved one has them, and ``backbone_config`` alone.
+        backbone_config: of the backbone, by default as in ``backbone``. It determines vocab_size and pad_token_id.
         vocab_size: rows of the word table, including fixed ones.
-        embedding_size: width of a word vector.
+        embedding_size: width of a word vector, by default 300 or the backbone's hidden size.
         hidden_size: width of a token representation and of the sentence vector, all directions together.
         activation: activation function of dense maps, source2token and classifier.
         dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
@@ -25,7 +28,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
             (DiSAN and MTSA; MTSA also accepts one per head).
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
-        pooling: ``"source2token"`` (a weight per feature) or ``"additive"`` (one weight per token).
+        pooling: ``"source2token"`` (a weight per feature), ``"additive"`` (one weight per token), ``"mean"`` of the
+            tokens or ``"cls"``, the first token.
         num_hidden_layers: context-fusion layers; one in the papers' classification models. A stack has residual
             connections, see ``encoder.StackableLayer``.
         feed_forward_size: width between the two matrices of a stacked layer's feed-forward part; ``None``: one matrix.
@@ -34,7 +38,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         embedding_scale: factor of what enters the first layer, word vectors and predicate embedding alike.
         embedding_trainable: ``"all"`` rows except [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are
             constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
-            trained; or ``"none"``.
+            trained; or ``"none"``, the default with a backbone, which is then always in eval mode.
         num_fixed_embeddings: see ``embedding_trainable``.
         embedding_dropout: probability of dropping a word vector as a whole, in training.
         embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
@@ -58,20 +62,22 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     # Not None: where several model classes share one config class, the Auto classes search this list.
     architectures: list[str] | None = field(default_factory=list)
+    backbone: str | None = None
+    backbone_config: PreTrainedConfig | dict | None = None
     vocab_size: int = 30522
-    embedding_size: int = 300
+    embedding_size: int | None = None
     hidden_size: int = 600
     activation: Literal["elu", "relu", "tanh", "gelu", "silu", "selu", "linear"] = "elu"
     dropout: float | int = 0.0
     directions: list[Direction] = field(default_factory=lambda: ["forward", "backward"])
     windows: list[int | None] | None = None
     formulation: Literal["released", "paper"] = "released"
-    pooling: Literal["source2token", "additive"] = "source2token"
+    pooling: Literal["source2token", "additive", "mean", "cls"] = "source2token"
     num_hidden_layers: int = 1
     feed_forward_size: int | None = None
     predicate_size: int = 0
     embedding_scale: float | int = 1.0
-    embedding_trainable: Literal["all", "train_words", "none"] = "all"
+    embedding_trainable: Literal["all", "train_words", "none"] | None = None
     num_fixed_embeddings: int = 0
     embedding_dropout: float | int = 0.0
     embedding_dtype: EmbeddingDtype = "float32"
@@ -88,7 +94,25 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         self.architectures = self.architectures or []
+        if self.backbone and self.backbone_config is None:
+            self.backbone_config = AutoConfig.from_pretrained(self.backbone)
+        elif isinstance(self.backbone_config, dict):
+            self.backbone_config = AutoConfig.for_model(**self.backbone_config)
+        backbone = self.backbone_config
+        if backbone is not None:
+            if backbone.is_encoder_decoder or not hasattr(backbone, "vocab_size"):
+                raise ValueError(f"a {backbone.model_type} cannot be a backbone; give a text encoder such as BERT")
+            self.vocab_size, self.pad_token_id = backbone.vocab_size, backbone.pad_token_id
+        if self.embedding_size is None:
+            self.embedding_size = 300 if backbone is None else backbone.hidden_size
+        self.embedding_trainable = self.embedding_trainable or ("all" if backbone is None else "none")
         super().__post_init__(**kwargs)
+
+    def to_dict(self) -> dict:
+        """As in transformers, but without where the backbone was: a checkpoint has its weights."""
+        fields = super().to_dict()
+        (fields["backbone_config"] or {}).pop("_name_or_path", None)
+        return {name: value for name, value in fields.items() if name != "backbone"}
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property
@@ -175,6 +199,16 @@ class SentenceEncoderConfig(PreTrainedConfig):
                 f"num_fixed_embeddings={self.num_fixed_embeddings} of vocab_size={self.vocab_size} rows: "
                 "it must leave at least one row to train"
             )
+
+    def validate_backbone(self):
+        if self.backbone_config is None:
+            return
+        size = getattr(self.backbone_config, "hidden_size", None)
+        takes = {"embedding_size": [size], "embedding_trainable": ["all", "none"], "embedding_dtype": ["float32"]}
+        for name, values in {**takes, "embedding_dropout": [0]}.items():
+            if getattr(self, name) not in values:
+                choices = " or ".join(map(str, values))
+                raise ValueError(f"{name}={getattr(self, name)}: with this backbone it is {choices}; leave it out")
 
     def validate_scores(self):
         if not -1e30 < self.score_min < self.score_max < 1e30:

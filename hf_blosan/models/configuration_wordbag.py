@@ -19,15 +19,20 @@ class WordBagConfig(SentenceEncoderConfig):
 
     Args:
         dense_map: map word vectors to ``hidden_size`` features by act(W x + b); otherwise they are used unchanged.
-        hidden_size: ``embedding_size``, unless ``dense_map``.
+        hidden_size: ``embedding_size``, the default, unless ``dense_map``.
         directions: none; word order has no effect.
     """
 
     model_type = "wordbag"
 
     dense_map: bool = False
-    hidden_size: int = 300
+    hidden_size: int | None = None
     directions: list[Direction] = field(default_factory=list)
+
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        if self.hidden_size is None:
+            self.hidden_size = self.embedding_size
 
     def validate_directions(self):
         if self.directions:

@@ -1,8 +1,9 @@
-"""The word table: trained rows, fixed rows, fewer bits than the layers have. Shape suffixes: see equations.py."""
+"""What enters the first layer: a word table or a pretrained transformer; and the predicate. Suffixes: equations.py."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import AutoModel
 
 from .configuration_base import SentenceEncoderConfig
 from .masks import can_look_at
@@ -13,19 +14,38 @@ class PredicateEmbeddings(nn.Embedding):
 
 
 class InputEmbeddings(nn.Module):
-    """What enters the first layer: word vectors and, with ``config.predicate_size``, an embedding of the predicate.
+    """What enters the first layer: word vectors, or the last hidden states of ``config.backbone`` in their place; and,
+    with ``config.predicate_size``, an embedding of the predicate, which is added by ``join_predicates``.
 
-    Called with ids (B, N) it returns the word vectors alone.
+    A frozen backbone stays in eval mode, without dropout.
     """
 
     def __init__(self, config: SentenceEncoderConfig):
         super().__init__()
-        self.word_embeddings = WordEmbeddings(config)
+        has_table = config.backbone_config is None
+        self.word_embeddings = WordEmbeddings(config) if has_table else None
+        self.backbone = None if has_table else make_backbone(config)
         self.predicate_embeddings = PredicateEmbeddings(2, config.predicate_size) if config.predicate_size else None
         self.scale = config.embedding_scale
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        return self.word_embeddings(input_ids)
+    @property
+    def source(self) -> nn.Module:
+        """The word table or the backbone."""
+        return self.word_embeddings if self.backbone is None else self.backbone
+
+    def train(self, mode: bool = True):
+        super().train(mode)
+        if self.backbone is not None:
+            self.backbone.train(mode and any(weight.requires_grad for weight in self.backbone.parameters()))
+        return self
+
+    def forward(self, input_ids: Tensor | None = None, mask_BN: Tensor | None = None, inputs_embeds=None) -> Tensor:
+        """Ids (B, N), or vectors that a backbone takes in place of its own word table's -> (B, N, embedding_size)."""
+        if self.backbone is None:
+            return self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        mask_BN = None if mask_BN is None else mask_BN.long()
+        inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "attention_mask": mask_BN}
+        return self.backbone(**inputs, return_dict=True).last_hidden_state
 
     def join_predicates(self, words_BNE: Tensor, predicate_mask: Tensor | None) -> Tensor:
         """scale * [words; embedding of predicate_mask (B, N)], (B, N, embedding_size + predicate_size).
@@ -77,11 +97,6 @@ class WordEmbeddings(nn.Embedding):
         special = (config.pad_token_id, config.unk_token_id)
         self.dropout = config.embedding_dropout
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
-
-    def freeze(self) -> None:
-        """Exclude the table from training if ``embedding_trainable`` is ``"none"``."""
-        if self.frozen:
-            self.weight.requires_grad_(False)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         if self.is_int8 and self.training and not self.frozen:
@@ -144,3 +159,16 @@ class WordEmbeddings(nn.Embedding):
 def scaled(codes_BNE: Tensor, ids_BN: Tensor, scale_V1: Tensor | None) -> Tensor:
     """Rows of a table as numbers, in the dtype of the scale."""
     return codes_BNE if scale_V1 is None else codes_BNE.to(scale_V1.dtype) * F.embedding(ids_BN, scale_V1)
+
+
+def make_backbone(config: SentenceEncoderConfig) -> nn.Module:
+    """The backbone without its pooler; with its weights, unless a checkpoint that has them is loaded (on "meta")."""
+    dtype = torch.get_default_dtype()
+    if config.backbone and torch.empty(0).device.type != "meta":
+        backbone = AutoModel.from_pretrained(config.backbone, config=config.backbone_config, dtype=dtype)
+    else:
+        backbone = AutoModel.from_config(config.backbone_config, dtype=dtype)
+    if hasattr(backbone, "pooler"):
+        backbone.pooler = None
+    config.backbone_config = backbone.config
+    return backbone.requires_grad_(config.embedding_trainable != "none")

@@ -200,10 +200,14 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
 
     def get_input_embeddings(self):
-        return self.embeddings.word_embeddings
+        backbone = self.embeddings.backbone
+        return self.embeddings.word_embeddings if backbone is None else backbone.get_input_embeddings()
 
     def set_input_embeddings(self, value):
-        self.embeddings.word_embeddings = value
+        if self.embeddings.backbone is None:
+            self.embeddings.word_embeddings = value
+        else:
+            self.embeddings.backbone.set_input_embeddings(value)
 
     def forward(
         self,
@@ -216,12 +220,14 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return_dict: bool | None = None,
         token_mask: Tensor | None = None,
         predicate_mask: Tensor | None = None,
+        backbone_hidden_states: Tensor | None = None,
         **kwargs,
     ) -> SentenceEncoderOutput | tuple:
         """Encode sentences, one per row.
 
         Args:
-            input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size).
+            input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size), which a backbone takes
+                in place of its own word table's.
             attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
             token_type_ids: accepted and ignored; heads split pairs before they call the encoder.
             output_attentions: return attention maps, gates and the pooler's weights.
@@ -230,17 +236,21 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
             predicate_mask: (B, N), 1 at the predicate of each row, else 0; for models with ``config.predicate_size``.
+            backbone_hidden_states: (B, N, embedding_size), what the backbone returns, in place of its inputs.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
         output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         return_dict = config.return_dict if return_dict is None else return_dict
-        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, config.pad_token_id)
+        vectors = inputs_embeds if backbone_hidden_states is None else backbone_hidden_states
+        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, config.pad_token_id)
         words = {}
-        if inputs_embeds is None and not output_attentions and not output_hidden_states:
+        if vectors is None and not output_attentions and not output_hidden_states:
             inputs, words = self.distinct_words(inputs)
-        hidden_BNE = self.embeddings(inputs) if inputs_embeds is None else inputs
-        if config.embedding_dtype != "float32":
+        if backbone_hidden_states is None:
+            inputs = self.embeddings(mask_BN=mask_BN, **{"input_ids" if vectors is None else "inputs_embeds": inputs})
+        hidden_BNE = inputs
+        if config.embedding_dtype != "float32" or backbone_hidden_states is not None:
             hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_BNE = self.embeddings.join_predicates(hidden_BNE, predicate_mask)
         hidden_states = [hidden_BNE] if output_hidden_states else None
@@ -265,7 +275,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
         one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
-        one_by_one = one_by_one or self.config.predicate_size  # a word is another one as a predicate
+        # A backbone gives a word another vector in every context, and as the predicate it is another word.
+        one_by_one = one_by_one or self.config.predicate_size or self.config.backbone_config is not None
         if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
             return input_ids, {}
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)

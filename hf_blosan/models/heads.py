@@ -103,6 +103,7 @@ class SentenceHeadMixin:
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         token_mask: Tensor | None = None,
+        backbone_hidden_states: Tensor | None = None,
         **kwargs,
     ) -> SentenceClassifierOutput | tuple:
         """Logits (B, num_labels), and the loss if ``labels`` are given.
@@ -114,20 +115,21 @@ class SentenceHeadMixin:
             output_attentions, output_hidden_states, return_dict: as in the encoder's forward.
             token_mask: as in the encoder's forward. For pairs, N counts both sentences, as in ``input_ids``; entries
                 between tokens of different sentences are ignored.
+            backbone_hidden_states: as in the encoder's forward, of each sentence by itself.
 
         Raises:
             ValueError: the model compares pairs and token_type_ids are missing or mark none, or they mark pairs and it
                 takes one sentence a row.
         """
         options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask)
+        inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, backbone_hidden_states)
         sentences, encoded = self._encode(*inputs, **options)
         loss, logits = self.compute_loss_and_logits(sentences, labels)
         states = encoded.hidden_states, encoded.attentions, encoded.gates, encoded.pooler_attentions
         output = SentenceClassifierOutput(loss, logits, *states)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
-    def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, **options):
+    def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, states, **options):
         """The sentence vectors, (B, H) each, and the encoder's output."""
         options["return_dict"] = True
         marked = token_type_ids is not None and can_look_at(token_type_ids) and bool(token_type_ids.any())
@@ -138,9 +140,10 @@ class SentenceHeadMixin:
                     "a row of its own, or use a model with num_sentences=2"
                 )
             sentences = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-            encoded = self.model(**sentences, token_mask=token_mask, **options)
+            encoded = self.model(**sentences, token_mask=token_mask, backbone_hidden_states=states, **options)
             return [encoded.pooler_output], encoded
-        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
+        vectors = inputs_embeds if states is None else states
+        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, self.config.pad_token_id)
         if token_type_ids is not None and can_look_at(mask_BN) and bool(mask_BN.any()) and not marked:
             raise ValueError(
                 "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
@@ -148,7 +151,7 @@ class SentenceHeadMixin:
             )
         B = inputs.shape[0]
         inputs, mask, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
-        name = "input_ids" if inputs_embeds is None else "inputs_embeds"
+        name = "input_ids" if vectors is None else "inputs_embeds" if states is None else "backbone_hidden_states"
         encoded = self.model(**{name: inputs}, attention_mask=mask, token_mask=token_mask, **options)
         return list(encoded.pooler_output.unflatten(0, (2, B))), encoded
 

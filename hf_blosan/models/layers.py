@@ -164,7 +164,21 @@ class AdditivePooling(Pooler):
         super().__init__(size, nn.Linear(size, 1, bias=False), **options)
 
 
-POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}
+class MeanPooling(nn.Module):
+    """The mean of the tokens, or the first token, [CLS] in models such as BERT; a row without tokens gives 0."""
+
+    def __init__(self, size, *, first=False, **options):
+        super().__init__()
+        self.first = first
+
+    def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
+        chosen_BN = mask_BN.bool() & (mask_BN.cumsum(1) == 1) if self.first else mask_BN.bool()
+        weights_BN1 = (chosen_BN / chosen_BN.sum(1, keepdim=True).clamp(min=1))[..., None].to(tokens_BND.dtype)
+        return weighted_sum(weights_BN1, tokens_BND), weights_BN1 if output_attentions else None
+
+
+FIXED = {"mean": MeanPooling, "cls": partial(MeanPooling, first=True)}
+POOLERS = {"source2token": Source2Token, "additive": AdditivePooling, **FIXED}
 
 
 class FusionGate(Layer):

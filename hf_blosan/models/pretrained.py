@@ -205,19 +205,20 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        if model.get_input_embeddings().is_int8 != (model.config.embedding_dtype == "int8"):
+        if getattr(model.get_input_embeddings(), "is_int8", False) != (model.config.embedding_dtype == "int8"):
             model.set_embedding_dtype(model.config.embedding_dtype)
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
-        model.get_input_embeddings().freeze()  # loading makes every parameter trainable
+        if model.config.embedding_trainable == "none":  # loading makes every parameter trainable
+            model.base_model.embeddings.source.requires_grad_(False)
         return loaded
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
         """As in transformers; also from checkpoints of earlier versions."""
         stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
-        if model.get_input_embeddings().is_int8 != stored_as_int8:
+        if getattr(model.get_input_embeddings(), "is_int8", False) != stored_as_int8:
             # Read as it is stored; from_pretrained converts it.
             config = copy.deepcopy(model.config)
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
@@ -245,10 +246,13 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         They compute the same function at different speeds and memory; see ``hf_blosan.functional``. With ``"eager"``,
         dense layers and gates also use only torch's operators, as ``torch.func`` and higher derivatives require.
 
+        A backbone keeps its own, which ``model.embeddings.backbone.set_attn_implementation`` changes.
+
         Raises:
             ValueError: the name is unknown.
         """
-        super().set_attn_implementation(attn_implementation, allow_all_kernels)
+        own = attn_implementation.get("") if isinstance(attn_implementation, dict) else attn_implementation
+        self.config._attn_implementation = self.get_correct_attn_implementation(own)
         self.spread_attn_implementation()
 
     def spread_attn_implementation(self) -> None:
@@ -264,14 +268,21 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     def load_word_vectors(self, matrix) -> None:
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
-        self.get_input_embeddings().load_vectors(matrix)
+        self.own_word_table().load_vectors(matrix)
+
+    def own_word_table(self) -> WordEmbeddings:
+        if self.config.backbone_config is not None:
+            raise ValueError(
+                "the model has no word table of its own, but a backbone; choose a dtype for the whole model"
+            )
+        return self.get_input_embeddings()
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
         table = self.get_input_embeddings()
         layers = (x.dtype for x in self.parameters() if x is not table.weight and x.is_floating_point())
-        return next(layers, (table.scale if table.is_int8 else table.weight).dtype)
+        return next(layers, (table.scale if getattr(table, "is_int8", False) else table.weight).dtype)
 
     def set_embedding_dtype(self, embedding_dtype: str) -> None:
         """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.
@@ -281,7 +292,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """
         if embedding_dtype not in EMBEDDING_DTYPES:
             raise ValueError(f"embedding_dtype is {embedding_dtype!r}; choose one of {', '.join(EMBEDDING_DTYPES)}")
-        table, dtype = self.get_input_embeddings(), self.dtype
+        table, dtype = self.own_word_table(), self.dtype
         self.config.embedding_dtype = embedding_dtype
         converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
         if embedding_dtype in ("float32", "int8"):
@@ -303,7 +314,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             return super().save_pretrained(save_directory, *args, **kwargs)
         if kwargs.get("state_dict") is not None:
             raise ValueError("embedding_dtype converts the model's own word table; leave out state_dict")
-        table, own_dtype = self.get_input_embeddings(), self.config.embedding_dtype
+        table, own_dtype = self.own_word_table(), self.config.embedding_dtype
         try:
             self.set_embedding_dtype(embedding_dtype)
             return super().save_pretrained(save_directory, *args, **kwargs)
@@ -319,4 +330,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
                 f"the last {self.config.num_fixed_embeddings} rows of the vocabulary hold fixed word vectors, so no "
                 'rows can be added after them; train with embedding_trainable="all" to resize the vocabulary'
             )
-        return super().resize_token_embeddings(*args, **kwargs)
+        resized = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.backbone_config is not None:
+            self.config.backbone_config.vocab_size = self.config.vocab_size
+        return resized

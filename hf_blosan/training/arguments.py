@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
 """Learning rate of an optimiser other than the one in the task's recipe."""
 
+BACKBONE_LEARNING_RATE = 5e-5
+"""Learning rate of a backbone, as transformers has it for fine-tuning."""
+
 SECRETS = ("hub_token",)
 """Options that never appear in a log, a record or a card."""
 
@@ -23,6 +26,7 @@ CRITICAL_FOR_RESUMING = (
     "optimizer",
     "learning_rate",
     "embedding_learning_rate",
+    "embedding_warmup_steps",
     "weight_decay",
     "l2",
     "per_device_train_batch_size",
@@ -41,6 +45,7 @@ CRITICAL_FOR_RESUMING = (
     "num_folds",
     "validation_fraction",
     "watch_test",
+    "cache_backbone",
 )
 """Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
 
@@ -52,7 +57,7 @@ IGNORED_WHEN_RESUMING = (
 """Options without influence on the figures: locations, and how a run is monitored."""
 
 MAY_BE_ZERO = (
-    *("early_stopping_patience", "num_warmup_steps", "fold", "num_folds", "seed"),
+    *("early_stopping_patience", "num_warmup_steps", "embedding_warmup_steps", "fold", "num_folds", "seed"),
     *("weight_decay", "l2", "max_grad_norm", "label_smoothing", "ema_decay"),
 )
 """Numbers that are 0 or more; all others are more than 0."""
@@ -101,6 +106,13 @@ class RunArguments:
     encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.", group="model")
     model_name_or_path: str | None = option("Saved model to continue from, with its tokenizer and configuration.")
     tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")
+    backbone: str | None = option(
+        "Pretrained transformer, whose hidden states the encoder gets in place of word vectors; with its tokenizer."
+    )
+    cache_backbone: Literal["float16", "float32"] | None = option(
+        "Compute the states of a frozen backbone once, and keep them on disk in this precision, for all epochs and "
+        "runs."
+    )
     config_overrides: str | None = option('Configuration fields to change: "dropout=0.3,hidden_size=480".')
     word_vectors: str | None = option("Word vectors (GloVe text format, plain or .gz) to start the embedding from.")
     vocabulary: Literal["train", "vectors"] | None = option(
@@ -109,7 +121,8 @@ class RunArguments:
     )
     embedding_trainable: Literal["all", "train_words", "none"] | None = option(
         "Which embedding rows are trained. Default: train_words (padding and the unknown word stay zero, words "
-        "outside the training data keep their vectors); all with --tokenizer_name."
+        "outside the training data keep their vectors); all with --tokenizer_name; none with --backbone, which all "
+        "trains."
     )
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)
@@ -122,8 +135,8 @@ class RunArguments:
     optimizer: Literal["adadelta", "adam", "adamw"] | None = option("Optimiser. Default: the recipe's.")
     learning_rate: float | None = option("Learning rate. Default: the recipe's; 0.5 or 1e-3 for another optimiser.")
     embedding_learning_rate: float | None = option(
-        "Learning rate of the word vectors. Default: that of the layers; without --learning_rate, the recipe's for "
-        "vectors that start from --word_vectors or a saved model."
+        "Learning rate of the word vectors or the backbone. Default: that of the layers; without --learning_rate, the "
+        "recipe's for vectors that start from --word_vectors or a saved model; 5e-5 with --backbone."
     )
     weight_decay: float | None = option("Weight decay of the matrices inside the optimiser. Default: the recipe's.")
     l2: float | None = option("Factor of the L2 term in the loss, over the matrices that the papers regularise.")
@@ -144,6 +157,9 @@ class RunArguments:
     num_warmup_steps: float | None = option(
         "Updates over which the learning rate warms up from zero; below 1: the fraction of all updates. Default: the "
         "recipe's."
+    )
+    embedding_warmup_steps: float | None = option(
+        "The same for the learning rate of the word vectors or the backbone. Default: --num_warmup_steps."
     )
     bucketing: bool = option("Batch rows of similar length together.", True)
     eval_every: int | None = option("Updates between evaluations on the validation data. Default: one epoch.")
@@ -199,6 +215,14 @@ class RunArguments:
             (self.encoder and model, "--encoder and --model_name_or_path exclude each other; leave one of them out."),
             (model and tokenizer, "--model_name_or_path has its own tokenizer; leave out --tokenizer_name."),
             (model and vectors, "--model_name_or_path has its own embedding; leave out --word_vectors."),
+            *(
+                (self.backbone and other, f"--backbone has its own {what}; leave out --{name}.")
+                for name, other, what in (
+                    ("model_name_or_path", model, "weights"),
+                    ("tokenizer_name", tokenizer, "tokenizer"),
+                    ("word_vectors", vectors, "vectors"),
+                )
+            ),
             (tokenizer and vectors, "--word_vectors needs the word-level tokenizer; leave out --tokenizer_name."),
             (self.vocabulary == "vectors" and not vectors, "--vocabulary vectors needs --word_vectors; give both."),
             (not self.output_dir, "No --output_dir: give the folder for the model."),
@@ -211,6 +235,9 @@ class RunArguments:
 
         The number of epochs stays None, since it may depend on that of training rows (:meth:`Recipe.epochs`).
         """
+        from ..overrides import parse_config_overrides
+
+        backbone = self.backbone or parse_config_overrides(self.config_overrides).get("backbone")
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         optimizer = self.optimizer or recipe.optimizer
         learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate
@@ -219,10 +246,13 @@ class RunArguments:
             learning_rate = recipe.learning_rate if same else DEFAULT_LEARNING_RATES[optimizer]
             if same and (self.word_vectors or self.model_name_or_path):
                 embedding_learning_rate = embedding_learning_rate or recipe.embedding_learning_rate
+        if backbone:
+            embedding_learning_rate = embedding_learning_rate or BACKBONE_LEARNING_RATE
         given = {name: getattr(self, name) for name in FROM_RECIPE}
         return replace(
             self,
             **{name: getattr(recipe, name) if value is None else value for name, value in given.items()},
+            backbone=backbone,
             optimizer=optimizer,
             learning_rate=learning_rate,
             embedding_learning_rate=embedding_learning_rate or learning_rate,

@@ -16,13 +16,12 @@ from accelerate.utils import set_seed
 from safetensors.torch import load_model as load_weights
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import get_scheduler
 
 from ..errors import InputError
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
-from .optim import build_optimizer, l2_penalty, moving_average
+from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average
 from .reporting import own_fields
 
 if TYPE_CHECKING:
@@ -85,9 +84,12 @@ class TrainingLoop:
         self.loader = accelerator.prepare(loader)
         self.updates_per_epoch = math.ceil(len(self.loader) / arguments.gradient_accumulation_steps)
         self.total_steps = arguments.max_train_steps or arguments.num_train_epochs * self.updates_per_epoch
-        warmup = arguments.num_warmup_steps
-        warmup = round(warmup * self.total_steps) if warmup < 1 else int(warmup)
-        scheduler = get_scheduler(arguments.lr_scheduler_type, optimizer, warmup, num_training_steps=self.total_steps)
+        warmup, embedding_warmup = arguments.num_warmup_steps, arguments.embedding_warmup_steps
+        warmups = [
+            round(steps * self.total_steps) if steps < 1 else int(steps)
+            for steps in (warmup, warmup if embedding_warmup is None else embedding_warmup)
+        ]
+        scheduler = make_scheduler(optimizer, arguments.lr_scheduler_type, self.total_steps, *warmups)
         self.model, self.optimizer, self.scheduler = accelerator.prepare(preparation.model, optimizer, scheduler)
         self.average = moving_average(self.unwrapped_model, arguments.ema_decay) if arguments.ema_decay else None
         self.settings = resume_settings(arguments, preparation, self.total_steps)

@@ -5,7 +5,9 @@ from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
+from transformers import get_scheduler
 
 from ..errors import InputError
 from ..models.layers import AdditivePooling, FeatureAttention
@@ -38,6 +40,8 @@ OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.999), "eps": 1e-8, "fused": True}),
 }
 
+MATRICES = (nn.Linear, nn.Conv1d)
+
 
 def build_optimizer(
     model: nn.Module,
@@ -46,7 +50,8 @@ def build_optimizer(
     weight_decay: float = 0.0,
     embedding_learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
-    """An optimiser over the trainable parameters; weight decay applies to matrices, not to word vectors or biases.
+    """An optimiser over the trainable parameters; weight decay applies to matrices, also those inside a backbone, not
+    to word vectors or biases.
 
     Args:
         model: the model whose trainable parameters are optimised.
@@ -55,30 +60,45 @@ def build_optimizer(
         learning_rate: step size.
         weight_decay: the optimiser's own decay, decoupled for ``"adamw"``; for the papers' L2 term see
             :func:`l2_penalty`.
-        embedding_learning_rate: step size of the word vectors; ``learning_rate`` by default.
+        embedding_learning_rate: step size of the word vectors or the backbone; ``learning_rate`` by default. Their
+            groups have ``of_embeddings`` set.
 
     Raises:
         InputError: unknown optimiser.
     """
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
-    matrices = {id(module.weight) for module, _ in matrix_layers(model)}
-    words = {id(parameter) for parameter in model.get_input_embeddings().parameters()}
+    matrices = {id(module.weight) for module in model.modules() if isinstance(module, MATRICES)}
+    words = {id(parameter) for parameter in model.base_model.embeddings.source.parameters()}
     groups = [
-        {"params": [], "weight_decay": weight_decay},
-        {"params": [], "weight_decay": 0.0},
-        {"params": [], "weight_decay": 0.0, "lr": embedding_learning_rate or learning_rate},
+        {"params": [], "weight_decay": decay, "lr": rate, "of_embeddings": of_embeddings}
+        for of_embeddings, rate in ((False, learning_rate), (True, embedding_learning_rate or learning_rate))
+        for decay in (weight_decay, 0.0)
     ]
-    decayed, others, embeddings = (group["params"] for group in groups)
     for parameter in filter(attrgetter("requires_grad"), model.parameters()):
-        group = decayed if id(parameter) in matrices else embeddings if id(parameter) in words else others
-        group.append(parameter)
+        groups[2 * (id(parameter) in words) + (id(parameter) not in matrices)]["params"].append(parameter)
     optimizer_class, settings = OPTIMIZERS[name]
     return optimizer_class([group for group in groups if group["params"]], lr=learning_rate, **settings)
 
 
+def make_scheduler(
+    optimizer: torch.optim.Optimizer, name: str, total_steps: int, num_warmup_steps: int, embedding_warmup_steps: int
+) -> LambdaLR:
+    """A learning-rate schedule of transformers, with a warm-up of their own for word vectors or a backbone."""
+
+    def make(warmup: int) -> LambdaLR:
+        return get_scheduler(name, optimizer, warmup, num_training_steps=total_steps)
+
+    scheduler = make(num_warmup_steps)
+    if embedding_warmup_steps == num_warmup_steps:
+        return scheduler
+    factors = scheduler.lr_lambdas[0], make(embedding_warmup_steps).lr_lambdas[0]
+    return LambdaLR(optimizer, [factors[group["of_embeddings"]] for group in optimizer.param_groups])
+
+
 def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Module, int]]:
-    """Dense layers and convolutions, each with the number of times the released L2 term counts its weight."""
+    """Dense layers and convolutions above the embeddings, each with the number of times the released L2 term counts
+    its weight."""
     counts = {}
     for module in model.modules():
         if isinstance(module, FeatureAttention) and not module.joint:
@@ -89,7 +109,8 @@ def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Mod
             counts |= dict.fromkeys(module.modules(), num_sentences)
         elif isinstance(module, MultiHeadLayer) and module.variant == "relu":
             counts |= dict.fromkeys(module.modules(), 0)
-    dense = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.Conv1d))]
+    below = set(model.base_model.embeddings.source.modules())
+    dense = [module for module in model.modules() if isinstance(module, MATRICES) and module not in below]
     return [(module, counts.get(module, 1)) for module in dense]
 
 
@@ -116,10 +137,14 @@ def moving_average(model: nn.Module, decay: float) -> AveragedModel:
     def approach(averages: list[Tensor], weights: list[Tensor], num_averaged: Tensor) -> None:
         t = int(num_averaged)
         if weights[0].is_floating_point():
-            torch._foreach_lerp_(averages, weights, 1 - min(decay, (1 + t) / (10 + t)))
+            pairs = [(a, w) for a, w in zip(averages, weights, strict=True) if a.data_ptr() != w.data_ptr()]
+            torch._foreach_lerp_(*map(list, zip(*pairs, strict=True)), 1 - min(decay, (1 + t) / (10 + t)))
 
     average = AveragedModel(model, multi_avg_fn=approach)
-    # They follow the model's anyway; no need to copy all fixed word vectors at every update.
+    # They follow the model's anyway; no need to copy all fixed word vectors, or a frozen backbone, at every update.
     for copied, original in zip(average.module.modules(), model.modules(), strict=True):
         copied._buffers.update(original._buffers)
+        copied._parameters.update(
+            {k: x for k, x in original._parameters.items() if x is not None and not x.requires_grad}
+        )
     return average

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoTokenizer, PreTrainedConfig
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
 
 from ..data import LengthBucketBatchSampler, custom_task, length_statistics, load_task
 from ..errors import InputError, first_line, loading
@@ -28,6 +28,7 @@ from ..tokenization import (
 )
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
+from .backbone_states import cached_states
 from .problems import CONFIG_CLASSES, Problem, find_problem
 
 if TYPE_CHECKING:
@@ -116,10 +117,14 @@ def prepare(
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
-    pretrained = arguments.tokenizer_name or arguments.model_name_or_path
+    overrides.pop("backbone", None)  # the options have it
+    backbone = find_backbone(arguments)
+    pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
     vectors = None
     if pretrained:
-        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code, saved_config)
+        config = saved_config or backbone
+        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code, config, for_backbone=bool(backbone))
+        check_max_length(arguments, tokenizer, getattr(config, "backbone_config", backbone))
     else:
         tokenizer, vectors = make_vocabulary(arguments, problem, dataset["train"], overrides.get("embedding_size"))
     data = problem.encode(dataset, tokenizer, arguments.max_length)
@@ -130,6 +135,10 @@ def prepare(
         proposed = propose_config(arguments, problem, encoder, tokenizer, data["train"], formulation)
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
+        if backbone is not None:
+            proposed |= {"backbone": arguments.backbone, "backbone_config": backbone}
+            if encoder == "wordbag" and not overrides.get("dense_map"):
+                proposed["hidden_size"] = backbone.hidden_size
         model = make_model(problem, encoder, proposed | overrides)
     else:
         model = load_model(arguments, problem, saved_config, overrides)
@@ -148,7 +157,26 @@ def prepare(
         report = {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
     padding = {"padding": "max_length", "max_length": arguments.max_length} if arguments.pad_to_max_length else {}
     collate = problem.collator(tokenizer, **padding)
+    if arguments.cache_backbone:
+        collate = cached_states(model, data, collate, arguments.cache_backbone)
     return Preparation(problem, encoder, tokenizer, model, data, collate, report)
+
+
+def find_backbone(arguments: RunArguments) -> PreTrainedConfig | None:
+    """The configuration of the backbone named in the options, if any; raises InputError if it is not there."""
+    if arguments.backbone is None:
+        return None
+    with loading(arguments.backbone, "backbone"):
+        return AutoConfig.from_pretrained(arguments.backbone)
+
+
+def check_max_length(
+    arguments: RunArguments, tokenizer: PreTrainedTokenizerBase, backbone: PreTrainedConfig | None
+) -> None:
+    """Raise InputError if rows may be longer than the backbone can read."""
+    limit = min(tokenizer.model_max_length, getattr(backbone, "max_position_embeddings", None) or arguments.max_length)
+    if backbone is not None and arguments.max_length > limit:
+        raise InputError(f"--max_length is {arguments.max_length}, but the backbone reads {limit} tokens; give that.")
 
 
 def make_vocabulary(
@@ -177,7 +205,11 @@ def make_vocabulary(
 
 
 def load_tokenizer(
-    name: str, trust_remote_code: bool = False, config: PreTrainedConfig | None = None
+    name: str,
+    trust_remote_code: bool = False,
+    config: PreTrainedConfig | None = None,
+    *,
+    for_backbone: bool = False,
 ) -> PreTrainedTokenizerBase:
     """A pretrained tokenizer that marks the two sentences of a pair by type ids, for a saved model or a new one.
 
@@ -188,7 +220,7 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     if config is not None:
         check_vocabulary(tokenizer, config.vocab_size, name)
-    return prepare_pretrained_tokenizer(tokenizer)
+    return prepare_pretrained_tokenizer(tokenizer, for_backbone=for_backbone)
 
 
 def propose_config(
@@ -203,7 +235,8 @@ def propose_config(
     task = problem.task
     known, recipe = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}, task.recipe(encoder, arguments.recipe)
     proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
-    trainable = arguments.embedding_trainable or ("all" if arguments.tokenizer_name else "train_words")
+    default = "none" if arguments.backbone else "all" if arguments.tokenizer_name else "train_words"
+    trainable = arguments.embedding_trainable or default
     proposed |= {
         "vocab_size": vocabulary_size(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
@@ -227,7 +260,7 @@ def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: s
 
 def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
     """Raise InputError for fields that the encoder lacks or that the data determine."""
-    check_field_names(overrides, CONFIG_CLASSES[encoder], decided=DECIDED_BY_DATA)
+    check_field_names(overrides, CONFIG_CLASSES[encoder], decided=(*DECIDED_BY_DATA, "backbone_config"))
 
 
 def make_model(problem: Problem, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:

@@ -74,9 +74,10 @@ def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
-    """Number of parameters: total, trained, and without the word table (as the papers count)."""
-    word_table = sum(tensor.numel() for tensor in model.get_input_embeddings().state_dict().values())
-    others = model.num_parameters() - model.base_model.embeddings.word_embeddings.weight.numel()
+    """Number of parameters: total, trained, and without the word table (as the papers count) or the backbone."""
+    embeddings = model.base_model.embeddings.source
+    word_table = sum(tensor.numel() for tensor in embeddings.state_dict().values())
+    others = model.num_parameters() - sum(parameter.numel() for parameter in embeddings.parameters())
     return {
         "total": others + word_table,
         "trained": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
@@ -215,7 +216,8 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": saved_name(arguments.tokenizer_name) or "word level",
+            "tokenizer": saved_name(arguments.tokenizer_name or arguments.backbone) or "word level",
+            "backbone": saved_name(arguments.backbone),
             "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,
             "parameters": count_parameters(preparation.model),

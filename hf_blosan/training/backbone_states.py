@@ -1,0 +1,145 @@
+"""The hidden states of a frozen backbone: computed once for every sentence of a task, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import numpy as np
+import torch
+from accelerate import PartialState
+from datasets import Dataset, Features, List, Value
+from torch.nn.utils.rnn import pad_sequence
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ROWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class StatesCollator:
+    """A collator whose batches have ``backbone_hidden_states`` (B, N, width) in place of ``input_ids``.
+
+    Attributes:
+        collate: pads a list of encoded rows into a batch.
+        states: a row for each sentence, memory-mapped: the states of its tokens, one after another.
+        places: a sentence, as in :func:`sentences_of` -> its row.
+        width: features of a state.
+    """
+
+    collate: Callable[[list[dict]], Any]
+    states: Dataset
+    places: dict[bytes, int]
+    width: int
+
+    def __call__(self, rows: list[dict]) -> Any:
+        batch = self.collate(rows)
+        is_token_BN = batch["attention_mask"].bool()
+        sentences = [self.places[sentence] for row in rows for sentence in sentences_of(**_inputs(row))]
+        found = self.states[sentences]["states"] if sentences else []
+        tokens = torch.from_numpy(np.concatenate([*found, np.zeros(0, np.float16)])).view(-1, self.width)
+        batch["backbone_hidden_states"] = tokens.new_zeros(*is_token_BN.shape, self.width)
+        batch["backbone_hidden_states"][is_token_BN] = tokens
+        del batch["input_ids"]
+        return batch
+
+
+def sentences_of(input_ids: Iterable[int], token_type_ids: Iterable[int]) -> Iterator[bytes]:
+    """The sentences of an encoded row that have tokens: their ids, as bytes."""
+    ids, types = np.asarray(input_ids, np.int32), np.asarray(token_type_ids)
+    for sentence in (0, 1):
+        if (types == sentence).any():
+            yield ids[types == sentence].tobytes()
+
+
+def _inputs(row: dict) -> dict:
+    return {name: row[name] for name in ("input_ids", "token_type_ids")}
+
+
+def cached_states(
+    model: PreTrainedModel, data: dict[str, Dataset], collate: Callable[[list[dict]], Any], dtype: str
+) -> StatesCollator:
+    """A collator with the states of all splits; they are computed where the disk does not have them yet.
+
+    The file is below the cache folder of ``datasets`` (``HF_DATASETS_CACHE``). Its name is a hash of the backbone and
+    of the sentences, so runs of other encoders, seeds and folds share it.
+
+    Args:
+        model: a model with a frozen backbone.
+        data: encoded splits.
+        collate: pads a list of encoded rows into a batch.
+        dtype: in which the states are kept, ``"float16"`` or ``"float32"``.
+
+    Raises:
+        InputError: the model has no backbone, or one that is trained; or the disk takes no file.
+    """
+    config, backbone = model.config, model.base_model.embeddings.backbone
+    if config.backbone_config is None or config.embedding_trainable != "none":
+        kind = "trains its backbone" if config.backbone_config is not None else "has none"
+        raise InputError(
+            f"--cache_backbone keeps the states of a frozen backbone, but this model {kind}; leave it out."
+        )
+    found = set()
+    for rows in data.values():
+        columns = rows.select_columns(["input_ids", "token_type_ids"])[:]
+        for ids, types in zip(columns["input_ids"], columns["token_type_ids"], strict=True):
+            found.update(sentences_of(ids, types))
+    sentences = sorted(found, key=lambda sentence: (len(sentence), sentence))
+    name = fingerprint(backbone, sentences, dtype)
+    file = Path(datasets.config.HF_DATASETS_CACHE, "hf_blosan", f"backbone-{name}.arrow")
+    backbone = backbone.to(PartialState().device).eval()
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        states = Dataset.from_dict({"sentence": sentences}).map(
+            lambda rows: sentence_states(backbone, rows, dtype),
+            batched=True,
+            batch_size=ROWS_AT_ONCE,
+            remove_columns="sentence",
+            features=Features({"states": List(Value(dtype))}),
+            cache_file_name=str(file),
+            new_fingerprint=name,
+            desc="states of the backbone",
+        )
+    except OSError as error:
+        raise InputError(
+            f"--cache_backbone: {file} cannot be written ({error.strerror or error}); set HF_DATASETS_CACHE to a "
+            "folder with room, or leave the option out."
+        ) from error
+    model.to("cpu")
+    places = {sentence: row for row, sentence in enumerate(sentences)}
+    return StatesCollator(
+        collate, states.with_format("numpy", dtype=getattr(np, dtype)), places, config.embedding_size
+    )
+
+
+@torch.no_grad()
+def sentence_states(
+    backbone: PreTrainedModel, rows: dict[str, list[bytes]], dtype: str
+) -> dict[str, list[np.ndarray]]:
+    """The states of some sentences, those of a sentence in one array of tokens * width numbers."""
+    ids = [torch.from_numpy(np.frombuffer(sentence, np.int32).astype(np.int64)) for sentence in rows["sentence"]]
+    mask_BN = pad_sequence([torch.ones_like(sentence) for sentence in ids], batch_first=True).to(backbone.device)
+    ids_BN = pad_sequence(ids, batch_first=True).to(backbone.device)
+    states_BNE = backbone(input_ids=ids_BN, attention_mask=mask_BN).last_hidden_state
+    states_BNE = states_BNE.to("cpu", getattr(torch, dtype))
+    return {"states": [states[: len(row)].flatten().numpy() for states, row in zip(states_BNE, ids, strict=True)]}
+
+
+def fingerprint(backbone: PreTrainedModel, sentences: list[bytes], dtype: str) -> str:
+    """Hash of everything that determines the states."""
+    settings = {name: value for name, value in backbone.config.to_dict().items() if name != "_name_or_path"}
+    digest = hashlib.sha256(json.dumps([dtype, settings], sort_keys=True, default=str).encode())
+    for name, tensor in sorted(backbone.state_dict().items()):
+        digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    for sentence in sentences:
+        digest.update(hashlib.sha256(sentence).digest())
+    return digest.hexdigest()[:16]
