@@ -23,7 +23,7 @@ class Source:
     Attributes:
         location: folder below the data directory, or dataset id on the Hub.
         text_columns: one column for single sentences, two for pairs.
-        label_column: column of the label or score.
+        label_column: column of the label, score or translation.
         splits: split name -> the names it may have at the source, tried in order.
         phrases: further file of a local source, whose rows join the training rows.
         label_order: names of the integer labels 0, 1, ... if they differ from ``Task.labels``.
@@ -49,9 +49,9 @@ class Task:
     Attributes:
         name: key in :data:`TASKS`, value of ``--task_name``.
         title: title in reports and model cards.
-        problem: ``"classification"`` or ``"regression"``.
+        problem: ``"classification"``, ``"regression"`` or ``"translation"``.
         num_sentences: 1, or 2 for sentence pairs.
-        labels: class names in the order of the class ids; empty for regression.
+        labels: class names in the order of the class ids; empty if there are no classes.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
             the pair-regression head; ``None`` for classification.
         metrics: class names in :mod:`hf_blosan.metrics`.
@@ -74,7 +74,7 @@ class Task:
 
     name: str
     title: str
-    problem: Literal["classification", "regression"] = "classification"
+    problem: Literal["classification", "regression", "translation"] = "classification"
     num_sentences: Literal[1, 2] = 1
     labels: tuple[str, ...] = ()
     score_min: float | None = None
@@ -300,6 +300,19 @@ _GLUE = (
     ),
     _pair("wnli", "pronoun resolution (GLUE)", _ENTAILMENT[::-1], _glue("wnli", *_PAIR)),
 )
+_MULTI30K = Source(location="multi30k", text_columns=("en",), label_column="de", splits=_ALL_SPLITS)
+_TRANSLATIONS = (
+    Task(
+        name="multi30k_en_de",
+        title="Multi30k image descriptions, English to German",
+        problem="translation",
+        metrics=("SacreBLEU",),
+        best_metric="bleu",
+        settings="multi30k",
+        local=_MULTI30K,
+        hub=replace(_MULTI30K, location="bentrevett/multi30k"),
+    ),
+)
 _DEMO = Source(location="demo", text_columns=_PAIR, splits=_ALL_SPLITS)
 _GENERATED = {"settings": "demo", "generated": True}
 _DEMOS = (
@@ -315,5 +328,5 @@ _DEMOS = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_GLUE, *_DEMOS)}
+TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_GLUE, *_TRANSLATIONS, *_DEMOS)}
 """Every task by name. GLUE's SST-2 is ``glue_sst2``: its size and splits differ from the papers' ``sst2``."""

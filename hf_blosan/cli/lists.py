@@ -12,7 +12,7 @@ def task_list() -> str:
     lines = []
     for task in TASKS.values():
         rows = "pairs" if task.num_sentences == 2 else "texts"
-        kind = "scores" if task.problem == "regression" else f"{len(task.labels)} classes"
+        kind = {"regression": "scores", "translation": "translations"}.get(task.problem, f"{len(task.labels)} classes")
         lines.append(f"  {task.name:<18}{task.title} ({rows}, {kind})")
     return "\n".join(lines)
 

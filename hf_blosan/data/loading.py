@@ -29,10 +29,15 @@ from .folds import stored_folds
 from .rows import TABLE_SUFFIXES
 from .sentences import normalise_sentences
 from .tables import read_table
+from .translation import normalise_translations
 
 logger = logging.getLogger(__name__)
 
-NORMALISERS = {"classification": normalise_sentences, "regression": normalise_sentences}
+NORMALISERS = {
+    "classification": normalise_sentences,
+    "regression": normalise_sentences,
+    "translation": normalise_translations,
+}
 """Brings the rows of each ``Task.problem`` into its columns."""
 
 
@@ -208,8 +213,9 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
 
 
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
-    labels, splitter, what, count = rows["label"][:], KFold, f"the training split of {task.name}", len(rows)
+    labels, splitter, what, count = None, KFold, f"the training split of {task.name}", len(rows)
     if task.problem == "classification":
+        labels = rows["label"][:]
         splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
     if count < num_folds:
         raise InputError(f"{what} has {count} rows, too few for {num_folds} folds; use fewer folds")

@@ -25,7 +25,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
             (DiSAN and MTSA; MTSA also accepts one per head).
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
-        pooling: ``"source2token"`` (a weight per feature) or ``"additive"`` (one weight per token).
+        pooling: ``"source2token"`` (a weight per feature), ``"additive"`` (one weight per token), or ``"none"``: no
+            sentence vector, as in the encoder of an encoder-decoder.
         num_hidden_layers: context-fusion layers; one in the papers' classification models. A stack has residual
             connections, see ``encoder.StackableLayer``.
         embedding_trainable: ``"all"`` rows except [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are
@@ -62,7 +63,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     directions: list[Direction] = field(default_factory=lambda: ["forward", "backward"])
     windows: list[int | None] | None = None
     formulation: Literal["released", "paper"] = "released"
-    pooling: Literal["source2token", "additive"] = "source2token"
+    pooling: Literal["source2token", "additive", "none"] = "source2token"
     num_hidden_layers: int = 1
     embedding_trainable: Literal["all", "train_words", "none"] = "all"
     num_fixed_embeddings: int = 0

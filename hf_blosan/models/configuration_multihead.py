@@ -15,7 +15,8 @@ class MultiHeadConfig(SentenceEncoderConfig):
     Fields in addition to the common ones, or different from them:
 
     Args:
-        num_heads: heads over ``hidden_size`` features; the paper's 8 have 75 each. There is no output projection.
+        num_heads: heads over ``hidden_size`` features; the paper's 8 have 75 each.
+        output_layer: a linear map of the concatenated heads (W^O of Vaswani et al.), which the paper's baseline lacks.
         variant: ``"sinusoidal"`` is the paper's baseline: sinusoidal positions are added to the word vectors, queries,
             keys and values are linear maps without bias. ``"relu"`` is the other variant in the authors' code: no
             positions, relu(W x + b) for queries, keys and values.
@@ -26,9 +27,11 @@ class MultiHeadConfig(SentenceEncoderConfig):
     """
 
     model_type = "multihead"
+    stackable = True
     attribute_map = {**SentenceEncoderConfig.attribute_map, "num_attention_heads": "num_heads"}
 
     num_heads: int = 8
+    output_layer: bool = False
     variant: Literal["sinusoidal", "relu"] = "sinusoidal"
     directions: list[Direction] = field(default_factory=list)
 

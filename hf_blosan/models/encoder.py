@@ -21,7 +21,7 @@ class SentenceEncoderOutput(ModelOutput):
 
     Args:
         last_hidden_state: tokens in context, (B, N, hidden_size); values at padded positions are not meaningful.
-        pooler_output: sentence vectors, (B, hidden_size).
+        pooler_output: sentence vectors, (B, hidden_size); ``None`` without a pooler.
         hidden_states: word vectors (B, N, embedding_size) and the tokens after each layer.
         attentions: attention weights of each layer, level by level; shapes as documented in the layers, with the
             directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
@@ -187,7 +187,9 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         )
 
     @staticmethod
-    def make_pooler(config: SentenceEncoderConfig) -> nn.Module:
+    def make_pooler(config: SentenceEncoderConfig) -> nn.Module | None:
+        if config.pooling == "none":
+            return None
         return POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
 
     def get_input_embeddings(self):
@@ -234,7 +236,9 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
         tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
-        pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
+        pooled_BH, pooler_attentions = None, None
+        if self.pooler is not None:
+            pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         output = SentenceEncoderOutput(
             last_hidden_state=tokens_BNH,
             pooler_output=pooled_BH,

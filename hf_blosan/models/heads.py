@@ -78,6 +78,8 @@ class SentenceHeadMixin:
     classifier_class: type
 
     def __init__(self, config: SentenceEncoderConfig):
+        if config.pooling == "none":
+            raise ValueError('pooling="none" gives no sentence vector; choose "source2token" or "additive"')
         super().__init__(config)
         self.model = self.encoder_class(config)
         self.classifier = self.classifier_class(config)

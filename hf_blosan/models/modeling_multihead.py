@@ -3,15 +3,20 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_multihead import MultiHeadConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .encoder import (
+    ContextFusion,
+    SentenceEncoderModel,
+    SentenceEncoderPreTrainedModel,
+    StackableLayer,
+    stack_layers,
+)
 from .heads import PairRegressionMixin, SequenceClassificationMixin
-from .layers import AttentionMaps, Layer
+from .layers import AttentionMaps
 from .layers_heads import HeadLinear
 
 
@@ -26,33 +31,45 @@ def sinusoidal_positions(length: int, size: int, *, formulation="released", devi
     return torch.where(features_E % 2 == 0, angles_NE.sin(), angles_NE.cos())
 
 
-class MultiHeadLayer(GradientCheckpointingLayer, Layer):
+class MultiHeadLayer(StackableLayer):
     """softmax(Q K' / sqrt(D)) V for each head, concatenated (Vaswani et al. Eq. 1), (B, N, E) -> (B, N, hidden_size).
 
-    Padded positions are 0 in the output. Attention weights, if requested: (B, H, N, N).
+    Padded positions are 0 in the output. Attention weights, if requested: (B, H, N, N). In a stack, only the first
+    layer adds positions.
     """
 
     def __init__(self, config: MultiHeadConfig):
-        relu = config.variant == "relu"
-        super().__init__(activation="relu" if relu else "linear", dropout=0.0 if relu else config.dropout)
+        super().__init__(config)
         self.variant, self.formulation = config.variant, config.formulation
+        self.adds_positions = config.variant == "sinusoidal"
+        relu = config.variant == "relu"
         self.attention_dropout = config.dropout
-        sizes = (config.num_heads, config.embedding_size, config.hidden_size // config.num_heads)
+        self.dropout = 0.0 if relu else config.dropout
+        sizes = (config.num_heads, self.in_features, config.hidden_size // config.num_heads)
         self.query_map = HeadLinear(*sizes, bias=relu)
         self.key_map = HeadLinear(*sizes, bias=relu)
         self.value_map = HeadLinear(*sizes, bias=relu)
+        self.output_layer = nn.Linear(config.hidden_size, config.hidden_size) if config.output_layer else None
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        if self.variant == "sinusoidal":
+        if self.adds_positions:
             options = {"formulation": self.formulation, "device": hidden_BNE.device}
             table_NE = sinusoidal_positions(*hidden_BNE.shape[1:], **options).to(hidden_BNE.dtype)
             # Counted from the first real token, wherever padding is.
             positions_BN = (mask_BN.cumsum(1) - 1).clamp(min=0)
             hidden_BNE = (hidden_BNE + table_NE[positions_BN]) * mask_BN[..., None]
+        return super().forward(hidden_BNE, mask_BN, output_attentions)
+
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         maps = (self.query_map, self.key_map, self.value_map)
-        q_BHND, k_BHND, v_BHND = (self.dense(map_, hidden_BNE) for map_ in maps)
+        q_BHND, k_BHND, v_BHND = (self.linear(map_, hidden_BNE) for map_ in maps)
+        if self.variant == "relu":
+            q_BHND, k_BHND, v_BHND = q_BHND.relu(), k_BHND.relu(), v_BHND.relu()
         attended_BHND, weights_BHNN = self.attend(q_BHND, k_BHND, v_BHND, mask_BN, output_attentions)
-        tokens_BNH = attended_BHND.transpose(1, 2).flatten(2) * mask_BN[..., None]
+        tokens_BNH = attended_BHND.transpose(1, 2).flatten(2)
+        if self.output_layer is not None:
+            tokens_BNH = self.linear(self.output_layer, tokens_BNH)
+        tokens_BNH = tokens_BNH * mask_BN[..., None]
         return tokens_BNH, AttentionMaps((weights_BHNN,), ()) if output_attentions else None
 
     def attend(self, q_BHND, k_BHND, v_BHND, mask_BN, output_attentions):
@@ -89,11 +106,14 @@ class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
 
 
 class MultiHeadModel(MultiHeadPreTrainedModel, SentenceEncoderModel):
-    """Multi-head attention as an encoder: ``attentions`` holds one tensor (B, H, N, N); there are no ``gates``."""
+    """Multi-head attention as an encoder: ``attentions`` holds (B, H, N, N) for each layer; there are no ``gates``."""
 
     @staticmethod
     def make_context(config: MultiHeadConfig) -> ContextFusion:
-        return ContextFusion([MultiHeadLayer(config)])
+        context = stack_layers(MultiHeadLayer, config)
+        for layer in context.layers[1:]:
+            layer.adds_positions = False
+        return context
 
 
 class MultiHeadForSequenceClassification(SequenceClassificationMixin, MultiHeadPreTrainedModel):

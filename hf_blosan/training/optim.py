@@ -63,7 +63,7 @@ def build_optimizer(
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
     matrices = {id(module.weight) for module, _ in matrix_layers(model)}
-    words = {id(parameter) for parameter in model.base_model.embeddings.parameters()}
+    words = {id(parameter) for parameter in model.get_input_embeddings().parameters()}
     groups = [
         {"params": [], "weight_decay": weight_decay},
         {"params": [], "weight_decay": 0.0},
@@ -100,7 +100,7 @@ def l2_penalty(model: nn.Module, factor: float) -> Tensor:
     multi-head attention of the variant ``"relu"``. The matrices of MTSA's layers count once per sentence of a pair.
     """
     total = torch.zeros((), device=next(model.parameters()).device)
-    for module, count in matrix_layers(model, model.config.num_sentences):
+    for module, count in matrix_layers(model, getattr(model.config, "num_sentences", 1)):
         if count:
             total = total + count * module.weight.float().square().sum()
     return factor / 2 * total

@@ -68,15 +68,20 @@ def write_predictions(path: str | Path, predictions: Iterable[str]) -> None:
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """Configuration fields that are specific to this package."""
+    """Configuration fields that are specific to this package; of an encoder-decoder also those of its decoder."""
+    if config.is_encoder_decoder:
+        parts = {part: own_fields(getattr(config, part)) for part in ("encoder", "decoder")}
+        decoder = {f"decoder_{name.removeprefix('decoder_')}": value for name, value in parts["decoder"].items()}
+        return parts["encoder"] | {name: value for name, value in decoder.items() if "encoder_" not in name[8:]}
     names = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
     return {name: value for name, value in config.to_dict().items() if name in names}
 
 
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
     """Number of parameters: total, trained, and without the word table (as the papers count)."""
-    word_table = sum(tensor.numel() for tensor in model.base_model.embeddings.state_dict().values())
-    others = model.num_parameters() - model.base_model.embeddings.word_embeddings.weight.numel()
+    table = model.get_input_embeddings()
+    word_table = sum(tensor.numel() for tensor in table.state_dict().values())
+    others = model.num_parameters() - table.weight.numel()
     return {
         "total": others + word_table,
         "trained": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
@@ -215,7 +220,7 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": saved_name(arguments.tokenizer_name) or "word level",
+            "tokenizer": saved_name(arguments.tokenizer_name) or preparation.problem.vocabulary,
             "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,
             "parameters": count_parameters(preparation.model),
