@@ -93,7 +93,7 @@ class MeanSquaredError(_OfflineMetric):
 
 
 class SacreBLEU(_OfflineMetric):
-    """``bleu``: BLEU of the whole corpus, 0 to 100, by sacreBLEU's defaults (tokenizer 13a, case counts; Post 2018)."""
+    """``bleu``: BLEU of the corpus, 0 to 100, by sacreBLEU's defaults (tokenizer 13a, case counts; Post 2018)."""
 
     key, value_type, what = "bleu", "string", "translations, as plain text"
 

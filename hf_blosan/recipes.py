@@ -166,16 +166,12 @@ _BIBLOSAN = {
     "trec": replace(_SST, origin="Bi-BloSAN TREC", batch_size=32, eval_batch_size=100, dropout=0.35, l2=5e-5),
     **dict.fromkeys(("cr", "mpqa", "subj"), _FOLDS),
     "demo": _DEMO,
-    "multi30k": _TRANSLATION,
+    "multi30k": _stack(),
 }
 
 # DiSAN's own repository has only SNLI and SST; the Bi-BloSAN repository also trains DiSAN, with its own settings.
 _DISAN_SNLI = Recipe(origin="DiSAN SNLI", batch_size=64, eval_batch_size=100, dropout=0.25, l2=5e-5, activation="elu")
-_DISAN = _BIBLOSAN | {
-    "snli": _DISAN_SNLI,
-    "sst": replace(_SST, origin="DiSAN SST-5"),
-    "multi30k": _stack(),
-}
+_DISAN = _BIBLOSAN | {"snli": _DISAN_SNLI, "sst": replace(_SST, origin="DiSAN SST-5")}
 
 _MTSA_SST = replace(_SST, origin="MTSA SST-5", batch_size=128)
 _MTSA_FOLDS = replace(_MTSA_SST, batch_size=64, **_ADAM)
@@ -201,7 +197,7 @@ _MTSA = _BIBLOSAN | {
 # The Bi-BloSAN repository trains every encoder with Bi-BloSAN's settings, but with ReLU on SNLI. The published
 # parameter counts of the baselines on SNLI are those of a head without a highway layer.
 _BASELINE_SNLI = {"activation": "relu", "hidden_size": 600, "classifier_size": 300, "classifier_highway": False}
-_BASELINE = _BIBLOSAN | {"snli": replace(_BIBLOSAN["snli"], **_BASELINE_SNLI)}
+_BASELINE = _BIBLOSAN | {"snli": replace(_BIBLOSAN["snli"], **_BASELINE_SNLI), "multi30k": _TRANSLATION}
 
 _ROWS = {
     "disan": _DISAN,

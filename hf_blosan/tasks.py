@@ -51,6 +51,7 @@ class Task:
         title: title in reports and model cards.
         problem: ``"classification"``, ``"regression"`` or ``"translation"``.
         num_sentences: 1, or 2 for sentence pairs.
+        languages: of the texts; for translations from and to which.
         labels: class names in the order of the class ids; empty if there are no classes.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
             the pair-regression head; ``None`` for classification.
@@ -76,6 +77,7 @@ class Task:
     title: str
     problem: Literal["classification", "regression", "translation"] = "classification"
     num_sentences: Literal[1, 2] = 1
+    languages: tuple[str, ...] = ("en",)
     labels: tuple[str, ...] = ()
     score_min: float | None = None
     score_max: float | None = None
@@ -306,6 +308,7 @@ _TRANSLATIONS = (
         name="multi30k_en_de",
         title="Multi30k image descriptions, English to German",
         problem="translation",
+        languages=("en", "de"),
         metrics=("SacreBLEU",),
         best_metric="bleu",
         settings="multi30k",

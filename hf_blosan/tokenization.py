@@ -124,8 +124,8 @@ def build_subword_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Build a subword tokenizer for an encoder-decoder from the texts of both languages.
 
-    Byte-pair encoding of the UTF-8 bytes, case included: no text has an unknown token, and decoding gives back what was
-    encoded. Ids 0 to 3 are [PAD], [UNK], [BOS] and [EOS]; every text ends with [EOS].
+    Byte-pair encoding of the UTF-8 bytes, case included: no text has an unknown token, and decoding gives back what
+    was encoded. Ids 0 to 3 are [PAD], [UNK], [BOS] and [EOS]; every text ends with [EOS].
 
     Args:
         texts: training sentences in both languages.

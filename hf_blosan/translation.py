@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import EncoderDecoderConfig, EncoderDecoderModel, MarianConfig, PreTrainedTokenizerBase
 
 from .errors import InputError
 from .models.configuration_base import SentenceEncoderConfig
 from .tokenization import check_vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def make_encoder_decoder(
@@ -61,3 +64,17 @@ def make_encoder_decoder(
     model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, **common))
     model.generation_config.update(num_beams=4, max_length=length)
     return model
+
+
+def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: Any) -> Tensor:
+    """Token ids of the translations of a batch, (B, N), with [EOS], then padding.
+
+    A translation has at most 10 tokens more than twice those of the longest sentence of the batch.
+
+    Args:
+        model: an encoder-decoder.
+        batch: `input_ids` and `attention_mask`, (B, N).
+        **search: options of ``generate``, in place of the model's own: ``num_beams=1`` is greedy search.
+    """
+    limit = min(model.generation_config.max_length, 2 * batch["input_ids"].shape[1] + 10)
+    return model.generate(**batch, max_length=limit, **search)[:, 1:]

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import numpy as np
 from datasets import (
-    ClassLabel,
     Dataset,
     DatasetDict,
-    Features,
-    Value,
     concatenate_datasets,
     load_dataset,
     load_from_disk,
@@ -21,9 +18,8 @@ from datasets import (
 from datasets.exceptions import DatasetsError
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from ..errors import InputError, listed
+from ..errors import InputError
 from ..tasks import Source, Task, get_task
-from .columns import as_text, is_integer
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
 from .rows import TABLE_SUFFIXES

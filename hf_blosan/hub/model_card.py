@@ -45,8 +45,13 @@ RECORD_ENTRIES = frozenset(
 EXAMPLES = {
     1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
     2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
+    "translation": [{"text": "Two dogs are playing in the snow."}],
 }
-"""What the page of the model and its snippet try it with, by the number of sentences."""
+"""What the page of the model and its snippet try it with, by the number of sentences or the problem."""
+
+SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
+PIPELINE_TAGS = {"translation": "translation"}
+"""The Hub's name for a kind of task, if it is not text-classification."""
 
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
@@ -71,14 +76,16 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
     table, task, machine = figure_table(run), run["task"], run["hardware"]
     threads = machine["processes"] * machine["threads"]
     cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
-    unused = ("score_min", "score_max", "num_score_classes") if task["labels"] else ("classifier_highway",)
+    unused = SCORE_FIELDS if task["labels"] else ("classifier_highway",)
+    if task["problem"] == "translation":
+        unused = (*SCORE_FIELDS, "classifier_size", "classifier_highway", "classifier_bias")
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
         "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
-        "widget": EXAMPLES[task["num_sentences"]],
+        "widget": examples(task),
         "command": command_without_paths(run["command"]),
         "figures": table,
         "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
@@ -87,6 +94,10 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
         "settings": {name: value for name, value in settings.items() if value is not None},
     }
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
+
+
+def examples(task: dict[str, Any]) -> list[dict[str, str]]:
+    return EXAMPLES[task["problem"] if task["problem"] in EXAMPLES else task["num_sentences"]]
 
 
 def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:
@@ -118,9 +129,11 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     task, data = run["task"], run["data"]
     files = data.get("files", {})
     from_hub = data["source"] == HUB and data["hub_id"]
+    pipeline_tag = PIPELINE_TAGS.get(task["problem"], "text-classification")
+    own_code = [] if task["problem"] == "translation" else ["sentence-encoder", "custom_code"]
     results = [
         EvalResult(
-            task_type="text-classification",
+            task_type=pipeline_tag,
             task_name=task["title"],
             dataset_type=data["hub_id"] if from_hub and read_from not in files else task["name"],
             dataset_name=files.get(read_from, task["title"]),
@@ -135,12 +148,12 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         for metric, value in row.items()
     ]
     return ModelCardData(
-        language="en",
+        language=task.get("languages", "en"),
         license="apache-2.0",
         library_name="transformers",
-        pipeline_tag="text-classification",
-        tags=["hf_blosan", run["encoder"], "sentence-encoder", "custom_code"],
-        widget=EXAMPLES[task["num_sentences"]],
+        pipeline_tag=pipeline_tag,
+        tags=["hf_blosan", run["encoder"], *own_code],
+        widget=examples(task),
         datasets=data["hub_id"] if from_hub else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=run["name"],

@@ -19,7 +19,7 @@ from ..data.translation import encode_translations
 from ..metrics import task_metrics
 from ..tasks import Task
 from ..tokenization import build_subword_tokenizer, build_tokenizer, prepare_pretrained_tokenizer
-from ..translation import make_encoder_decoder
+from ..translation import make_encoder_decoder, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,9 +195,8 @@ class Translation(Problem):
         return cross_entropy(output.logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing)
 
     def predict(self, model, batch, **search):
-        """Token ids of the translations, at most 10 more than twice those of the longest sentence."""
-        limit = min(model.generation_config.max_length, 2 * batch["input_ids"].shape[1] + 10)
-        found = model.generate(**batch, max_length=limit, **search)[:, 1:]
+        """Token ids of the translations."""
+        found = translate(model, batch, **search)
         return found.masked_fill(found == self.tokenizer.pad_token_id, -100)
 
     def predict_quickly(self, model, batch):

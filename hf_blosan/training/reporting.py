@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from .preparation import Preparation
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
-TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "labels", "best_metric")
+TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "languages", "labels", "best_metric")
+DECODER_FIELDS = ("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
 SETTINGS = ("recipe", *CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
@@ -68,11 +69,9 @@ def write_predictions(path: str | Path, predictions: Iterable[str]) -> None:
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """Configuration fields that are specific to this package; of an encoder-decoder also those of its decoder."""
+    """Configuration fields that are specific to this package; of an encoder-decoder also the sizes of its decoder."""
     if config.is_encoder_decoder:
-        parts = {part: own_fields(getattr(config, part)) for part in ("encoder", "decoder")}
-        decoder = {f"decoder_{name.removeprefix('decoder_')}": value for name, value in parts["decoder"].items()}
-        return parts["encoder"] | {name: value for name, value in decoder.items() if "encoder_" not in name[8:]}
+        return own_fields(config.encoder) | {name: getattr(config.decoder, name) for name in DECODER_FIELDS}
     names = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
     return {name: value for name, value in config.to_dict().items() if name in names}
 
