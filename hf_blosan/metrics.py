@@ -117,7 +117,8 @@ def task_metrics(task: Task) -> evaluate.CombinedEvaluations:
     """The metrics of a task as one object.
 
     ``task_metrics(task).compute(predictions=..., references=...)`` returns a flat dict of floats. The inputs are class
-    ids for classification, scores for regression and texts for translation. Values are kept in memory, so that processes never share a file.
+    ids for classification, scores for regression and texts for translation. Values are kept in memory, so that
+    processes never share a file.
 
     Raises:
         InputError: the task names an unknown metric.

@@ -49,7 +49,7 @@ def make_encoder_decoder(
         "vocab_size": encoder.vocab_size,
         "d_model": size,
         "decoder_layers": encoder.num_hidden_layers,
-        "decoder_attention_heads": max(heads for heads in range(1, size // 32 + 2) if size % heads == 0),
+        "decoder_attention_heads": max(heads for heads in range(1, max(size // 32, 1) + 1) if size % heads == 0),
         "decoder_ffn_dim": 2 * size,
         "activation_function": "relu",
         "dropout": encoder.dropout,
