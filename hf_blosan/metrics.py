@@ -26,16 +26,15 @@ class _OfflineMetric(evaluate.Metric):
     """Common parts; subclasses define ``key``, ``value_type`` and ``score``; their docstrings describe them."""
 
     key: str
-    value_type = "int64"
+    value_type, what = "int64", "class ids"
     score: Callable[..., float]
 
     def _info(self) -> evaluate.MetricInfo:
         value = datasets.Value(self.value_type)
-        what = "class ids" if self.value_type == "int64" else "scores"
         return evaluate.MetricInfo(
             description=self.__doc__,
             citation="",
-            inputs_description=f"predictions, references: predicted and true {what}, one per row.",
+            inputs_description=f"predictions, references: predicted and true {self.what}, one per row.",
             features=datasets.Features({"predictions": value, "references": value}),
         )
 
@@ -71,7 +70,7 @@ class Pearson(_OfflineMetric):
     absence of correlation; NaN compares as worse than every number, so it never selects a checkpoint.
     """
 
-    key, value_type = "pearson", "float64"
+    key, value_type, what = "pearson", "float64", "scores"
     correlation = staticmethod(scipy.stats.pearsonr)
 
     def score(self, references, predictions) -> float:
@@ -90,7 +89,7 @@ class Spearman(Pearson):
 class MeanSquaredError(_OfflineMetric):
     """``mse``: mean squared difference, in squared score units; smaller is better."""
 
-    key, value_type = "mse", "float64"
+    key, value_type, what = "mse", "float64", "scores"
     score = staticmethod(sklearn.metrics.mean_squared_error)
 
 
@@ -151,11 +150,25 @@ class TagAccuracy(_TagMetric):
         return {"accuracy": sum(right) / len(right) if right else 0.0}
 
 
+class SacreBLEU(_OfflineMetric):
+    """``bleu``: BLEU of the corpus, 0 to 100, by sacreBLEU's defaults (tokenizer 13a, case counts; Post 2018)."""
+
+    key, value_type, what = "bleu", "string", "translations, as plain text"
+
+    @staticmethod
+    def score(references, predictions) -> float:
+        try:
+            from sacrebleu import corpus_bleu
+        except ImportError as error:
+            raise InputError("BLEU needs sacrebleu; pip install hf_blosan[translation]") from error
+        return corpus_bleu(predictions, [references]).score
+
+
 METRICS: dict[str, type[evaluate.Metric]] = {
     metric.__name__: metric
     for metric in (
         *(Accuracy, F1, MatthewsCorrelation, Pearson, Spearman, MeanSquaredError),
-        *(SpanScores, ArgumentScores, TagAccuracy),
+        *(SpanScores, ArgumentScores, TagAccuracy, SacreBLEU),
     )
 }
 """Every metric by class name, as in :attr:`Task.metrics`."""
@@ -165,8 +178,8 @@ def task_metrics(task: Task) -> evaluate.CombinedEvaluations:
     """The metrics of a task as one object.
 
     ``task_metrics(task).compute(predictions=..., references=...)`` returns a flat dict of floats. The inputs are class
-    ids for classification, scores for regression and lists of tags for tagging. Values are kept in memory, so that
-    processes never share a file.
+    ids for classification, scores for regression, lists of tags for tagging and texts for translation. Values are
+    kept in memory, so that processes never share a file.
 
     Raises:
         InputError: the task names an unknown metric.

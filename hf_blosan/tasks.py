@@ -23,7 +23,7 @@ class Source:
     Attributes:
         location: folder below the data directory, or dataset id on the Hub.
         text_columns: one column for single sentences, two for pairs.
-        label_column: column of the label or score, or of the list of tags.
+        label_column: column of the label, score or translation, or of the list of tags.
         predicate_column: column of the predicate's index among the words (semantic role labelling).
         splits: split name -> the names it may have at the source, tried in order.
         phrases: further file of a local source, whose rows join the training rows.
@@ -51,9 +51,10 @@ class Task:
     Attributes:
         name: key in :data:`TASKS`, value of ``--task_name``.
         title: title in reports and model cards.
-        problem: ``"classification"``, ``"regression"``, or ``"tagging"`` (a label for each word).
+        problem: ``"classification"``, ``"regression"``, ``"tagging"`` (a label for each word) or ``"translation"``.
         num_sentences: 1, or 2 for sentence pairs.
-        labels: class names in the order of the class ids; empty for regression.
+        languages: of the texts; for translations from and to which.
+        labels: class names in the order of the class ids; empty if there are no classes.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
             the pair-regression head; ``None`` for classification.
         metrics: class names in :mod:`hf_blosan.metrics`.
@@ -76,8 +77,9 @@ class Task:
 
     name: str
     title: str
-    problem: Literal["classification", "regression", "tagging"] = "classification"
+    problem: Literal["classification", "regression", "tagging", "translation"] = "classification"
     num_sentences: Literal[1, 2] = 1
+    languages: tuple[str, ...] = ("en",)
     labels: tuple[str, ...] = ()
     score_min: float | None = None
     score_max: float | None = None
@@ -329,6 +331,20 @@ _GLUE = (
     ),
     _pair("wnli", "pronoun resolution (GLUE)", _ENTAILMENT[::-1], _glue("wnli", *_PAIR)),
 )
+_MULTI30K = Source(location="multi30k", text_columns=("en",), label_column="de", splits=_ALL_SPLITS)
+_TRANSLATIONS = (
+    Task(
+        name="multi30k_en_de",
+        title="Multi30k image descriptions, English to German",
+        problem="translation",
+        languages=("en", "de"),
+        metrics=("SacreBLEU",),
+        best_metric="bleu",
+        settings="multi30k",
+        local=_MULTI30K,
+        hub=replace(_MULTI30K, location="bentrevett/multi30k"),
+    ),
+)
 _DEMO = Source(location="demo", text_columns=_PAIR, splits=_ALL_SPLITS)
 _GENERATED = {"settings": "demo", "generated": True}
 _DEMOS = (
@@ -344,5 +360,5 @@ _DEMOS = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_TAGGING, *_GLUE, *_DEMOS)}
+TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_TAGGING, *_TRANSLATIONS, *_GLUE, *_DEMOS)}
 """Every task by name. GLUE's SST-2 is ``glue_sst2``: its size and splits differ from the papers' ``sst2``."""

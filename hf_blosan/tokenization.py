@@ -11,7 +11,7 @@ import copy
 from collections import Counter
 from collections.abc import Iterable
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .errors import InputError
@@ -22,7 +22,7 @@ from .word_vectors import num_fixed_words as num_fixed_words
 from .word_vectors import num_training_words as num_training_words
 from .word_vectors import read_word_vectors as read_word_vectors
 
-PAD_TOKEN, UNK_TOKEN = "[PAD]", "[UNK]"
+PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 
 _WORD = r"[\p{L}\p{M}\p{N}_]"
@@ -116,6 +116,50 @@ def build_tokenizer(
         model_input_names=MODEL_INPUT_NAMES,
         model_max_length=model_max_length,
         num_training_words=num_training,
+    )
+
+
+def build_subword_tokenizer(
+    texts: Iterable[str], *, vocab_size: int = 8000, model_max_length: int = 512
+) -> PreTrainedTokenizerFast:
+    """Build a subword tokenizer for an encoder-decoder from the texts of both languages.
+
+    Byte-pair encoding of the UTF-8 bytes, case included: no text has an unknown token, and decoding gives back what
+    was encoded. Ids 0 to 3 are [PAD], [UNK], [BOS] and [EOS]; every text ends with [EOS].
+
+    Args:
+        texts: training sentences in both languages.
+        vocab_size: the most entries.
+        model_max_length: tokens per row when truncating.
+
+    Raises:
+        InputError: ``vocab_size`` has no room for the special tokens and the 256 bytes.
+    """
+    special_tokens, alphabet = [PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN], pre_tokenizers.ByteLevel.alphabet()
+    if vocab_size < (least := len(special_tokens) + len(alphabet)):
+        raise InputError(f"vocab_size is {vocab_size}; a tokenizer of bytes and pairs needs {least} or more")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=special_tokens,
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    end = (EOS_TOKEN, tokenizer.token_to_id(EOS_TOKEN))
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {EOS_TOKEN}", special_tokens=[end])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD_TOKEN,
+        unk_token=UNK_TOKEN,
+        bos_token=BOS_TOKEN,
+        eos_token=EOS_TOKEN,
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+        model_max_length=model_max_length,
     )
 
 

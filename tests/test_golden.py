@@ -130,7 +130,8 @@ def quantities(layer, name, seen, maps):
         return found
     if isinstance(layer, MultiHeadLayer):
         maps_BHND = {letter: out(f"{map_}_map") for letter, map_ in (("Q", "query"), ("K", "key"), ("V", "value"))}
-        maps_BHND = {letter: layers.ACTIVATIONS[layer.activation](map_) for letter, map_ in maps_BHND.items()}
+        if layer.variant == "relu":
+            maps_BHND = {letter: map_.relu() for letter, map_ in maps_BHND.items()}
         if layer.variant == "relu":
             return {letter: map_.transpose(1, 2).flatten(2) for letter, map_ in maps_BHND.items()}
         found = {f"{letter}_map": map_.transpose(0, 1) for letter, map_ in maps_BHND.items()}

@@ -48,7 +48,9 @@ COMMANDS = {
     ),
     "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.cli.adapters:evaluate"),
     "predict": Command(
-        "labels or scores for a file of any size", PredictArguments, "hf_blosan.inference.stream:predict"
+        "labels, scores or translations for a file of any size",
+        PredictArguments,
+        "hf_blosan.inference.stream:predict",
     ),
     "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
     "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),

@@ -12,7 +12,7 @@ def task_list() -> str:
     lines = []
     for task in TASKS.values():
         rows = "pairs" if task.num_sentences == 2 else "words" if task.problem == "tagging" else "texts"
-        kinds = {"regression": "scores", "tagging": f"{len(task.labels)} tags"}
+        kinds = {"regression": "scores", "tagging": f"{len(task.labels)} tags", "translation": "translations"}
         kind = kinds.get(task.problem, f"{len(task.labels)} classes")
         lines.append(f"  {task.name:<18}{task.title} ({rows}, {kind})")
     return "\n".join(lines)

@@ -140,7 +140,10 @@ def sentence_lengths(encoded: Dataset) -> np.ndarray:
     The models encode both sentences of a pair in one batch, so the cost of a row, and the length to pass to
     :class:`LengthBucketBatchSampler`, is ``sentence_lengths(encoded).max(axis=1)``.
     """
-    pairs = [(len(types) - sum(types), sum(types)) for types in encoded[:]["token_type_ids"]]
+    if "token_type_ids" not in encoded.column_names:
+        pairs = [(len(ids), 0) for ids in encoded[:]["input_ids"]]
+    else:
+        pairs = [(len(types) - sum(types), sum(types)) for types in encoded[:]["token_type_ids"]]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 

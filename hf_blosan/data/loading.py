@@ -26,6 +26,7 @@ from .rows import TABLE_SUFFIXES
 from .sentences import normalise_sentences
 from .tables import read_table
 from .tagging import normalise_tags
+from .translation import normalise_translations
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ NORMALISERS = {
     "classification": normalise_sentences,
     "regression": normalise_sentences,
     "tagging": normalise_tags,
+    "translation": normalise_translations,
 }
 """Brings the rows of each ``Task.problem`` into its columns."""
 

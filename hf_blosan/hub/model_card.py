@@ -42,20 +42,23 @@ RECORD_ENTRIES = frozenset(
 )
 """Entries of a record that a card shows."""
 
-PIPELINES = {"tagging": "token-classification"}
+PIPELINES = {"tagging": "token-classification", "translation": "translation"}
 """The pipeline of each kind of task that is not text classification."""
 
 AUTO_CLASSES = {
     "text-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
+    "translation": "AutoModelForSeq2SeqLM",
 }
 
 EXAMPLES = {
     1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
     2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
+    "translation": [{"text": "Two dogs are playing in the snow."}],
 }
-"""What the page of the model and its snippet try it with, by the number of sentences."""
+"""What the page of the model and its snippet try it with, by the number of sentences or the problem."""
 
+SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
 HUB_METRICS = {"pearson": "pearsonr"}
@@ -79,14 +82,16 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
     table, task, machine = figure_table(run), run["task"], run["hardware"]
     threads = machine["processes"] * machine["threads"]
     cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
-    unused = ("score_min", "score_max", "num_score_classes") if task["labels"] else ("classifier_highway",)
+    unused = SCORE_FIELDS if task["labels"] else ("classifier_highway",)
+    if task["problem"] == "translation":
+        unused = (*SCORE_FIELDS, "classifier_size", "classifier_highway", "classifier_bias")
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
         "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
-        "widget": EXAMPLES[task["num_sentences"]],
+        "widget": examples(task),
         "pipeline": pipeline_of(task),
         "auto_class": AUTO_CLASSES[pipeline_of(task)],
         "command": command_without_paths(run["command"]),
@@ -97,6 +102,10 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
         "settings": {name: value for name, value in settings.items() if value is not None},
     }
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
+
+
+def examples(task: dict[str, Any]) -> list[dict[str, str]]:
+    return EXAMPLES[task["problem"] if task["problem"] in EXAMPLES else task["num_sentences"]]
 
 
 def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:
@@ -128,6 +137,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     task, data = run["task"], run["data"]
     files = data.get("files", {})
     from_hub = data["source"] == HUB and data["hub_id"]
+    own_code = [] if task["problem"] == "translation" else ["sentence-encoder", "custom_code"]
     results = [
         EvalResult(
             task_type=pipeline_of(task),
@@ -145,12 +155,12 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         for metric, value in row.items()
     ]
     return ModelCardData(
-        language="en",
+        language=task.get("languages", "en"),
         license="apache-2.0",
         library_name="transformers",
         pipeline_tag=pipeline_of(task),
-        tags=["hf_blosan", run["encoder"], "sentence-encoder", "custom_code"],
-        widget=EXAMPLES[task["num_sentences"]],
+        tags=["hf_blosan", run["encoder"], *own_code],
+        widget=examples(task),
         datasets=data["hub_id"] if from_hub else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=run["name"],

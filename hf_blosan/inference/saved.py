@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import (
     AutoModel,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
@@ -33,7 +34,7 @@ def load(
         trust_remote_code: as in transformers.
 
     Raises:
-        InputError: there is none, or it has no weights for what the class adds to the encoder.
+        InputError: there is none, it has no weights for what the class adds to the encoder, or it translates.
     """
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -46,6 +47,10 @@ def load(
                 raise InputError(
                     f"the model at {name!r} tags words; use it by pipeline('token-classification'), and hf-blosan "
                     "evaluate for its figures"
+                )
+            if config.is_encoder_decoder and auto_class is not AutoModelForSeq2SeqLM:
+                raise InputError(
+                    f"the model at {name!r} translates, which only hf-blosan predict does; give another one"
                 )
             if auto_class is None:
                 saved = config.architectures or ()

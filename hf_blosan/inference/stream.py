@@ -15,12 +15,20 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from ..data.batching import PaddingCollator
 from ..data.columns import as_text, check_distinct, text_columns
 from ..data.rows import Rows
 from ..errors import InputError, listed
+from ..overrides import read_config
+from ..translation import translate
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
 from .saved import file_state, identity, load, probabilities_of
@@ -32,21 +40,25 @@ BUFFER_BATCHES = 64
 
 
 def predict(arguments: PredictArguments) -> int:
-    """Write the label and its probability, or the score, of every row; return the exit status.
+    """Write the label and its probability, the score, or the translation of every row; return the exit status.
 
     Raises:
         InputError: the model, the rows or the output cannot be used.
     """
     check_streams(arguments, PREDICTIONS)
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
-    model, tokenizer = load(arguments.model, AutoModelForSequenceClassification, **options)
-    batches = Batches(model, tokenizer, arguments, lambda output: output.logits)
+    translates = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code).is_encoder_decoder
+    auto_class = AutoModelForSeq2SeqLM if translates else AutoModelForSequenceClassification
+    model, tokenizer = load(arguments.model, auto_class, **options)
+    batches = (Translations if translates else Batches)(model, tokenizer, arguments, lambda output: output.logits)
     settings = {"--probabilities": arguments.probabilities}
 
     def compute(texts: list[tuple[str, ...]]) -> Columns:
+        if translates:
+            return {"translation": batches(texts).tolist()}
         return prediction_columns(model.config, batches(texts), arguments.probabilities)
 
-    num_texts = getattr(model.config, "num_sentences", None)
+    num_texts = 1 if translates else getattr(model.config, "num_sentences", None)
     stream(arguments, compute, PREDICTIONS, num_texts=num_texts, made_by=(identity(arguments.model, model), settings))
     batches.report()
     return 0
@@ -149,6 +161,14 @@ class Batches:
                 "%d texts have more than %d tokens (the longest %d) and were truncated; increase --max_length",
                 *(self.truncated, self.limit, self.longest),
             )
+
+
+class Translations(Batches):
+    """The same for an encoder-decoder: texts."""
+
+    def forward(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
+        found = translate(self.model, self.collate(rows).to(self.model.device))
+        return np.array(self.tokenizer.batch_decode(found, skip_special_tokens=True), dtype=object)
 
 
 def stream(

@@ -29,7 +29,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
             (DiSAN and MTSA; MTSA also accepts one per head).
         formulation: ``"released"`` computes what the authors' code computes, ``"paper"`` the equations as printed.
         pooling: ``"source2token"`` (a weight per feature), ``"additive"`` (one weight per token), ``"mean"`` of the
-            tokens or ``"cls"``, the first token.
+            tokens, ``"cls"``, the first token, or ``"none"``: no sentence vector, as in tagging and translation.
         num_hidden_layers: context-fusion layers; one in the papers' classification models. A stack has residual
             connections, see ``encoder.StackableLayer``.
         feed_forward_size: width between the two matrices of a stacked layer's feed-forward part; ``None``: one matrix.
@@ -72,7 +72,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     directions: list[Direction] = field(default_factory=lambda: ["forward", "backward"])
     windows: list[int | None] | None = None
     formulation: Literal["released", "paper"] = "released"
-    pooling: Literal["source2token", "additive", "mean", "cls"] = "source2token"
+    pooling: Literal["source2token", "additive", "mean", "cls", "none"] = "source2token"
     num_hidden_layers: int = 1
     feed_forward_size: int | None = None
     predicate_size: int = 0

@@ -39,7 +39,7 @@ class TextCNNConfig(SentenceEncoderConfig):
     architecture: Literal["multi", "hierarchical"] = "multi"
     filter_sizes: list[int] | None = None
     num_hidden_layers: int | None = None
-    pooling: Literal["source2token", "additive", "max"] = "source2token"
+    pooling: Literal["source2token", "additive", "max", "none"] = "source2token"
     mask_padding: bool = True
     directions: list[Direction] = field(default_factory=list)
 

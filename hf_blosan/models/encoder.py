@@ -175,18 +175,15 @@ def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attenti
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
-    """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``.
-
-    With ``add_pooling_layer=False``, for heads that read tokens, it has no pooler and ``pooler_output`` is ``None``.
-    """
+    """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
 
     takes_words = False  # whether the first layer of ``context`` can compute on distinct words
 
-    def __init__(self, config: SentenceEncoderConfig, add_pooling_layer: bool = True):
+    def __init__(self, config: SentenceEncoderConfig):
         super().__init__(config)
         self.embeddings = InputEmbeddings(config)
         self.context = self.make_context(config)
-        self.pooler = self.make_pooler(config) if add_pooling_layer else None
+        self.pooler = self.make_pooler(config)
         self.post_init()
 
     @staticmethod
@@ -196,7 +193,9 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         )
 
     @staticmethod
-    def make_pooler(config: SentenceEncoderConfig) -> nn.Module:
+    def make_pooler(config: SentenceEncoderConfig) -> nn.Module | None:
+        if config.pooling == "none":
+            return None
         return POOLERS[config.pooling](config.hidden_size, activation=config.activation, dropout=config.dropout)
 
     def get_input_embeddings(self):

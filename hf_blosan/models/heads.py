@@ -83,6 +83,8 @@ class SentenceHeadMixin:
             raise ValueError(
                 f"predicate_size={config.predicate_size}: heads on sentence vectors take no predicates; set it to 0"
             )
+        if config.pooling == "none":
+            raise ValueError('pooling="none" gives no sentence vector; choose "source2token" or "additive"')
         super().__init__(config)
         self.model = self.encoder_class(config)
         self.classifier = self.classifier_class(config)
@@ -233,8 +235,10 @@ class TokenClassificationMixin:
     def __init__(self, config: SentenceEncoderConfig):
         if config.num_sentences != 1:
             raise ValueError(f"num_sentences={config.num_sentences}: tagging takes one sentence a row; set it to 1")
+        config = copy.deepcopy(config)
+        config.pooling = "none"
         super().__init__(config)
-        self.model = self.encoder_class(config, add_pooling_layer=False)
+        self.model = self.encoder_class(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.loss_type = "ForTokenClassification"
         self.post_init()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from ..hub.model_card import figure_table
 from ..tasks import TASKS, Source, Task, get_task
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
-from .preparation import DATA_OPTIONS, Preparation, find_encoder, load_model, load_tokenizer
+from .preparation import DATA_OPTIONS, Preparation, encoder_config, find_encoder, load_model, load_tokenizer
 from .problems import SCORE_FIELDS, Problem, find_problem
 from .reporting import figure_lines, write_predictions
 
@@ -48,7 +49,9 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
         problem = find_problem(task)
         check_fits(arguments.model_name_or_path, config, problem)
-        tokenizer = load_tokenizer(arguments.model_name_or_path, arguments.trust_remote_code, config)
+        tokenizer = load_tokenizer(
+            arguments.model_name_or_path, problem, config, trust_remote_code=arguments.trust_remote_code
+        )
         encoded = problem.encode(data, tokenizer, arguments.max_length)
     model = load_model(arguments, problem, config, {})
     problem.check_config(model.config)
@@ -88,6 +91,8 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
         columns = tagging_columns(table, where, arguments.text_column_name, arguments.label_column_name)
         labels = [config.id2label[i] for i in range(config.num_labels)]
         return _rows_of(arguments, config, table, where, columns, tagging_fields(labels, bool(config.predicate_size)))
+    if config.is_encoder_decoder:
+        return find_translations(arguments, config, table, where)
     texts, label_column = choose_columns(
         table, where, arguments.text_column_name, arguments.text_pair_column_name, arguments.label_column_name
     )
@@ -114,6 +119,19 @@ def _rows_of(arguments, config, table: Dataset, where: str, columns: dict, head:
     return task, DatasetDict(test=normalise(table, source, task, where))
 
 
+def find_translations(
+    arguments: EvaluateArguments, config: PreTrainedConfig, table: Dataset, where: str
+) -> tuple[Task, DatasetDict]:
+    """The user's rows in the columns of the model's task, unless the options name others."""
+    task = get_task(arguments.task_name or getattr(config, "finetuning_task", None))
+    texts = (arguments.text_column_name,) if arguments.text_column_name else task.local.text_columns
+    label_column = arguments.label_column_name or task.local.label_column
+    source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
+    title = Path(where).name if arguments.test_file else where
+    task = replace(task, title=title, local=source, evaluation_splits=("test",))
+    return task, DatasetDict(test=normalise(table, source, task, where))
+
+
 def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
     """The rows of a file or of a split of a data set, and what to call them."""
     if arguments.test_file:
@@ -128,7 +146,7 @@ def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
 
 def check_fits(name: str, config: PreTrainedConfig, problem: Problem) -> None:
     """Raise InputError if the saved head does not predict what the task asks for."""
-    task, wanted = problem.task, problem.model_class(config.model_type).__name__
+    task, wanted = problem.task, problem.model_class(encoder_config(config).model_type).__name__
     if config.architectures and wanted not in config.architectures:
         raise InputError(
             f"the model at {name!r} is a {', '.join(config.architectures)}, {task.title} needs a {wanted}; choose "

@@ -67,7 +67,7 @@ class Evaluator:
         """Figures on the selecting split, and on the test split if it is watched."""
         figures = {}
         for split in self.watched:
-            figures |= self._figures(split, self.predict(model, split))
+            figures |= self._figures(split, self.predict(model, split, quick=True))
         return figures
 
     def measure(self, model: torch.nn.Module) -> tuple[dict[str, float], np.ndarray | None]:
@@ -81,11 +81,12 @@ class Evaluator:
         return figures, test_predictions
 
     @torch.no_grad()
-    def predict(self, model: torch.nn.Module, split: EvaluationSplit) -> np.ndarray:
+    def predict(self, model: torch.nn.Module, split: EvaluationSplit, *, quick: bool = False) -> np.ndarray:
         """Predictions of the rows, (rows,) or (rows, N), in data-set order; switches the model to eval mode."""
         model.eval()
+        predict = self.problem.predict_quickly if quick else self.problem.predict
         batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.accelerator.is_local_main_process)
-        by_length = [self._gathered(self.problem.predict(model, batch)) for batch in batches]
+        by_length = [self._gathered(predict(model, batch)) for batch in batches]
         width = max(part.shape[1] for part in by_length) if by_length[0].ndim == 2 else None
         shape = (len(split.order),) if width is None else (len(split.order), width)
         predictions, start = np.full(shape, -100, dtype=by_length[0].dtype), 0

@@ -214,7 +214,9 @@ class TrainingLoop:
         return self.accelerator.sync_gradients
 
     def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.problem.loss(self.model(**batch), batch["labels"], self.arguments.label_smoothing)
+        return self.problem.loss(
+            self.problem.outputs(self.model, batch), batch["labels"], self.arguments.label_smoothing
+        )
 
     def _after_update(self, bar: tqdm) -> None:
         """Log and evaluate if due."""

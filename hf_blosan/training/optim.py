@@ -69,7 +69,7 @@ def build_optimizer(
     if name not in OPTIMIZERS:
         raise InputError(f"optimizer {name!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
     matrices = {id(module.weight) for module in model.modules() if isinstance(module, MATRICES)}
-    words = {id(parameter) for parameter in model.base_model.embeddings.source.parameters()}
+    words = {id(parameter) for parameter in word_source(model).parameters()}
     groups = [
         {"params": [], "weight_decay": decay, "lr": rate, "of_embeddings": of_embeddings}
         for of_embeddings, rate in ((False, learning_rate), (True, embedding_learning_rate or learning_rate))
@@ -79,6 +79,12 @@ def build_optimizer(
         groups[2 * (id(parameter) in words) + (id(parameter) not in matrices)]["params"].append(parameter)
     optimizer_class, settings = OPTIMIZERS[name]
     return optimizer_class([group for group in groups if group["params"]], lr=learning_rate, **settings)
+
+
+def word_source(model: nn.Module) -> nn.Module:
+    """The word table or the backbone of a model's encoder."""
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+    return encoder.embeddings.source
 
 
 def make_scheduler(
@@ -109,7 +115,7 @@ def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Mod
             counts |= dict.fromkeys(module.modules(), num_sentences)
         elif isinstance(module, MultiHeadLayer) and module.variant == "relu":
             counts |= dict.fromkeys(module.modules(), 0)
-    below = set(model.base_model.embeddings.source.modules())
+    below = set(word_source(model).modules())
     dense = [module for module in model.modules() if isinstance(module, MATRICES) and module not in below]
     return [(module, counts.get(module, 1)) for module in dense]
 
@@ -121,7 +127,7 @@ def l2_penalty(model: nn.Module, factor: float) -> Tensor:
     multi-head attention of the variant ``"relu"``. The matrices of MTSA's layers count once per sentence of a pair.
     """
     total = torch.zeros((), device=next(model.parameters()).device)
-    for module, count in matrix_layers(model, model.config.num_sentences):
+    for module, count in matrix_layers(model, getattr(model.config, "num_sentences", 1)):
         if count:
             total = total + count * module.weight.float().square().sum()
     return factor / 2 * total

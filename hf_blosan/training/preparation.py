@@ -19,11 +19,9 @@ from ..functional import optimal_block_length
 from ..overrides import check_field_names, config_problem, parse_config_overrides, read_config
 from ..tasks import Task, get_task
 from ..tokenization import (
-    build_tokenizer,
     check_vocabulary,
     count_words,
     num_fixed_words,
-    prepare_pretrained_tokenizer,
     vocabulary_size,
 )
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
@@ -96,9 +94,15 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
         return arguments.encoder, None
     name = arguments.model_name_or_path
     config = read_config(name, trust_remote_code=arguments.trust_remote_code)
-    if config.model_type not in CONFIG_CLASSES:
-        raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {choices}")
-    return config.model_type, config
+    model_type = encoder_config(config).model_type
+    if model_type not in CONFIG_CLASSES:
+        raise InputError(f"the model at {name!r} is a {model_type}; choose one of {choices}")
+    return model_type, config
+
+
+def encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """The part of a model's configuration that is its encoder's: all of it, except in an encoder-decoder."""
+    return getattr(config, "encoder", config)
 
 
 def prepare(
@@ -123,12 +127,13 @@ def prepare(
     vectors = None
     if pretrained:
         config = saved_config or backbone
-        tokenizer = load_tokenizer(pretrained, arguments.trust_remote_code, config, for_backbone=bool(backbone))
+        options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(backbone)}
+        tokenizer = load_tokenizer(pretrained, problem, config, **options)
         check_max_length(arguments, tokenizer, getattr(config, "backbone_config", backbone))
     else:
         tokenizer, vectors = make_vocabulary(arguments, problem, dataset["train"], overrides.get("embedding_size"))
     data = problem.encode(dataset, tokenizer, arguments.max_length)
-    formulation = overrides.get("formulation", getattr(saved_config, "formulation", "released"))
+    formulation = overrides.get("formulation", getattr(encoder_config(saved_config), "formulation", "released"))
     if overrides.get("block_length") == "auto":
         overrides["block_length"] = fitting_block_length(arguments, data["train"], formulation)
     if saved_config is None:
@@ -143,7 +148,8 @@ def prepare(
     else:
         model = load_model(arguments, problem, saved_config, overrides)
     problem.check_config(model.config)
-    if model.config.embedding_dtype == "int8" and model.config.embedding_trainable != "none":
+    config = encoder_config(model.config)
+    if config.embedding_dtype == "int8" and config.embedding_trainable != "none":
         raise InputError(
             "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
             "embedding_dtype=float32, or embedding_trainable=none to train the layers alone"
@@ -182,36 +188,38 @@ def check_max_length(
 def make_vocabulary(
     arguments: RunArguments, problem: Problem, train: Dataset, width: int | None
 ) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
-    """A word-level tokenizer built from the training texts, and the word vectors named in the options.
+    """A tokenizer built from the training texts, and the word vectors named in the options.
 
     Args:
         width: required width of the word vectors; `None` accepts any.
 
     Raises:
-        InputError: the texts contain no words, or the word-vector file cannot be used.
+        InputError: the texts contain no words, or the word-vector file cannot be used, or not for this task.
     """
-    options = {
-        "split_compounds": problem.task.split_compounds,
-        "pretokenized": problem.task.pretokenized,
-        "model_max_length": arguments.max_length,
-    }
-    tokenizer = build_tokenizer(problem.texts(train), **options)
+    options = {"model_max_length": arguments.max_length}
+    tokenizer = problem.build_tokenizer(train, **options)
     if not arguments.word_vectors:
         return tokenizer, None
+    if problem.vocabulary != "word level":
+        raise InputError(
+            f"--word_vectors are vectors of words, but {problem.task.name} has a {problem.vocabulary} vocabulary; "
+            "leave them out"
+        )
     if arguments.vocabulary == "train":
         return tokenizer, read_word_vectors(arguments.word_vectors, words=tokenizer.get_vocab(), width=width)
     vectors = read_word_vectors(arguments.word_vectors, width=width)
-    return build_tokenizer(problem.texts(train), extra_words=vectors.words, **options), vectors
+    return problem.build_tokenizer(train, extra_words=vectors.words, **options), vectors
 
 
 def load_tokenizer(
     name: str,
-    trust_remote_code: bool = False,
+    problem: Problem,
     config: PreTrainedConfig | None = None,
     *,
+    trust_remote_code: bool = False,
     for_backbone: bool = False,
 ) -> PreTrainedTokenizerBase:
-    """A pretrained tokenizer that marks the two sentences of a pair by type ids, for a saved model or a new one.
+    """A pretrained tokenizer, for a saved model or a new one; for sentences it marks those of a pair by type ids.
 
     Raises:
         InputError: it does not exist, cannot mark pairs, or has more tokens than the saved model.
@@ -220,7 +228,7 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     if config is not None:
         check_vocabulary(tokenizer, config.vocab_size, name)
-    return prepare_pretrained_tokenizer(tokenizer, for_backbone=for_backbone)
+    return problem.prepare_tokenizer(tokenizer, for_backbone=for_backbone)
 
 
 def propose_config(
@@ -235,7 +243,8 @@ def propose_config(
     task = problem.task
     known, recipe = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}, task.recipe(encoder, arguments.recipe)
     proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
-    default = "none" if arguments.backbone else "all" if arguments.tokenizer_name else "train_words"
+    subwords = arguments.tokenizer_name or problem.vocabulary != "word level"
+    default = "none" if arguments.backbone else "all" if subwords else "train_words"
     trainable = arguments.embedding_trainable or default
     proposed |= {
         "vocab_size": vocabulary_size(tokenizer),
@@ -286,10 +295,10 @@ def load_model(
     Raises:
         InputError: its head has another type or size, or its labels have another order.
     """
-    name, task = arguments.model_name_or_path, problem.task
-    if config.num_sentences != task.num_sentences:
+    name, task, encoder = arguments.model_name_or_path, problem.task, encoder_config(config)
+    if encoder.num_sentences != task.num_sentences:
         raise InputError(
-            f"the model at {name!r} takes {config.num_sentences} sentence(s) a row, the task {task.name} has "
+            f"the model at {name!r} takes {encoder.num_sentences} sentence(s) a row, the task {task.name} has "
             f"{task.num_sentences}; choose another model or task"
         )
     saved = {label.lower(): i for label, i in config.label2id.items()}
@@ -299,25 +308,27 @@ def load_model(
             f"the model at {name!r} has the labels of {task.name} in another order "
             f"({', '.join(config.id2label.values())}); train a new model"
         )
-    wanted_class = problem.model_class(config.model_type)
+    wanted_class = problem.model_class(encoder.model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
-        if not arguments.ignore_mismatched_sizes:
+        can_change = isinstance(config, wanted_class.config_class)
+        if not (arguments.ignore_mismatched_sizes and can_change):
+            remedy = "--ignore_mismatched_sizes puts a new head on its encoder" if can_change else "train a new model"
             raise InputError(
                 f"the model at {name!r} is a {', '.join(config.architectures)}, the task {task.name} needs a "
-                f"{wanted_class.__name__}; --ignore_mismatched_sizes puts a new head on its encoder"
+                f"{wanted_class.__name__}; {remedy}"
             )
         overrides = {"architectures": [wanted_class.__name__]} | overrides
-    given = problem.config_fields() | overrides
     with loading(name):
         try:
-            for field_name, value in given.items():
-                setattr(config, field_name, value)
-            config.validate()
+            for target, given in ((config, problem.config_fields()), (encoder, overrides)):
+                for field_name, value in given.items():
+                    setattr(target, field_name, value)
+                target.validate()
             return wanted_class.from_pretrained(
                 name, config=config, ignore_mismatched_sizes=arguments.ignore_mismatched_sizes
             )
         except StrictDataclassError as error:
-            problem = config_problem(error, given, type(config))
+            problem = config_problem(error, given, type(target))
             raise InputError(f"the configuration of {name!r} is impossible: {problem}") from error
         except RuntimeError as error:
             raise InputError(

@@ -10,15 +10,20 @@ import evaluate
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
+from transformers import DataCollatorForSeq2Seq, EncoderDecoderModel
+from transformers.models.encoder_decoder.modeling_encoder_decoder import shift_tokens_right
 
 from ..auto import ENCODERS
 from ..data import PaddingCollator, encode_dataset, sentence_lengths
 from ..data.tagging import TaggingCollator, all_words, encode_tags
+from ..data.translation import encode_translations
 from ..errors import InputError
 from ..families import FAMILIES, load
 from ..metrics import task_metrics
 from ..tagging import decode_tags
 from ..tasks import Task
+from ..tokenization import build_subword_tokenizer, build_tokenizer, prepare_pretrained_tokenizer
+from ..translation import make_encoder_decoder, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +43,12 @@ class Problem:
 
     Args:
         task: the task.
+
+    Attributes:
+        vocabulary: how texts are divided into tokens unless a tokenizer is given.
     """
+
+    vocabulary = "word level"
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -46,6 +56,15 @@ class Problem:
     @cached_property
     def metrics(self) -> evaluate.CombinedEvaluations:
         return task_metrics(self.task)
+
+    def build_tokenizer(self, rows: Dataset, **options: Any) -> PreTrainedTokenizerBase:
+        """A tokenizer for the training rows; options as in `hf_blosan.tokenization.build_tokenizer`."""
+        own = {"split_compounds": self.task.split_compounds, "pretokenized": self.task.pretokenized}
+        return build_tokenizer(self.texts(rows), **own, **options)
+
+    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase, *, for_backbone: bool) -> PreTrainedTokenizerBase:
+        """A pretrained tokenizer in the form that the models need; `for_backbone`: it belongs to one."""
+        return prepare_pretrained_tokenizer(tokenizer, for_backbone=for_backbone)
 
     def texts(self, rows: Dataset) -> Iterator[str]:
         """All texts of a split, from which the vocabulary is built."""
@@ -65,6 +84,10 @@ class Problem:
     def collator(self, tokenizer: PreTrainedTokenizerBase, **padding: Any) -> Callable[[list[dict]], Any]:
         """The function that pads a list of encoded rows into a batch."""
         return PaddingCollator(tokenizer, num_sentences=self.task.num_sentences, **padding)
+
+    def outputs(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> ModelOutput:
+        """What the model computes of a training batch."""
+        return model(**batch)
 
     def config_fields(self) -> dict[str, Any]:
         """Configuration fields that depend only on the task."""
@@ -97,6 +120,10 @@ class Problem:
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """A prediction per row, (B,); or several, (B, N), filled up with -100."""
         return model(**batch).logits.argmax(dim=1)
+
+    def predict_quickly(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """As :meth:`predict`, for the figures in training that select the best model."""
+        return self.predict(model, batch)
 
     def figures(self, predictions: np.ndarray, references: list) -> dict[str, float]:
         """The task's metrics of the predictions, (rows,) or (rows, N), and the rows' labels."""
@@ -185,7 +212,80 @@ class Tagging(Problem):
         return [self.task.labels[i] for i in ids if i != -100]
 
 
-PROBLEMS: dict[str, type[Problem]] = {"classification": Problem, "regression": Regression, "tagging": Tagging}
+class Translation(Problem):
+    """A text per row, by an encoder-decoder: the encoder of this package, Marian's decoder, one subword vocabulary."""
+
+    vocabulary = "byte-pair"
+    tokenizer: PreTrainedTokenizerBase  # set by encode; predictions and labels are token ids
+
+    def build_tokenizer(self, rows, **options):
+        return build_subword_tokenizer(self.texts(rows), **options)
+
+    def prepare_tokenizer(self, tokenizer, *, for_backbone):
+        return tokenizer
+
+    def texts(self, rows):
+        yield from super().texts(rows)
+        yield from rows["translation"]
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        self.tokenizer = tokenizer
+        return encode_translations(dataset, tokenizer, max_length=max_length)
+
+    def lengths(self, encoded):
+        return super().lengths(encoded) + [len(ids) for ids in encoded[:]["labels"]]
+
+    def collator(self, tokenizer, **padding):
+        return DataCollatorForSeq2Seq(tokenizer, **padding)
+
+    def config_fields(self):
+        return {"finetuning_task": self.task.name}
+
+    def model_class(self, encoder):
+        return EncoderDecoderModel
+
+    def make_model(self, encoder, config_fields):
+        own = {name: config_fields[name] for name in self.config_fields()}
+        fields = {name: value for name, value in config_fields.items() if name not in own}
+        return make_encoder_decoder(CONFIG_CLASSES[encoder](**fields), self.tokenizer, **own)
+
+    def outputs(self, model, batch):
+        """Without labels, of which the model would compute a loss of its own."""
+        inputs = {name: value for name, value in batch.items() if name != "labels"}
+        ids = self.tokenizer.pad_token_id, self.tokenizer.bos_token_id
+        return model(**inputs, decoder_input_ids=shift_tokens_right(batch["labels"], *ids))
+
+    def loss(self, output, labels, label_smoothing):
+        """Mean cross entropy of the batch's tokens."""
+        return cross_entropy(output.logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing)
+
+    def predict(self, model, batch, **search):
+        """Token ids of the translations."""
+        found = translate(model, batch, **search)
+        return found.masked_fill(found == self.tokenizer.pad_token_id, -100)
+
+    def predict_quickly(self, model, batch):
+        """By greedy search, a fifth of the time."""
+        return self.predict(model, batch, num_beams=1)
+
+    def figures(self, predictions, references):
+        return self.metrics.compute(predictions=self.decode(predictions.tolist()), references=self.decode(references))
+
+    def lines(self, predictions):
+        return (" ".join(text.split()) for text in self.decode(predictions.tolist()))
+
+    def decode(self, rows: list[list[int]]) -> list[str]:
+        """Token ids, filled up with -100, as text."""
+        kept = [[token for token in row if token != -100] for row in rows]
+        return self.tokenizer.batch_decode(kept, skip_special_tokens=True)
+
+
+PROBLEMS: dict[str, type[Problem]] = {
+    "classification": Problem,
+    "regression": Regression,
+    "tagging": Tagging,
+    "translation": Translation,
+}
 """The class for each `Task.problem`."""
 
 

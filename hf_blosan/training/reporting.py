@@ -21,6 +21,7 @@ from transformers import PreTrainedConfig
 from ..files import plain, write_text
 from ..hub.model_card import figure_table
 from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
+from .optim import word_source
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from .preparation import Preparation
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
-TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "labels", "best_metric")
+TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "languages", "labels", "best_metric")
+DECODER_FIELDS = ("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
 SETTINGS = ("recipe", *CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
 
 
@@ -68,14 +70,16 @@ def write_predictions(path: str | Path, predictions: Iterable[str]) -> None:
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """Configuration fields that are specific to this package."""
+    """Configuration fields that are specific to this package; of an encoder-decoder also the sizes of its decoder."""
+    if config.is_encoder_decoder:
+        return own_fields(config.encoder) | {name: getattr(config.decoder, name) for name in DECODER_FIELDS}
     names = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
     return {name: value for name, value in config.to_dict().items() if name in names}
 
 
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
     """Number of parameters: total, trained, and without the word table (as the papers count) or the backbone."""
-    embeddings = model.base_model.embeddings.source
+    embeddings = word_source(model)
     word_table = sum(tensor.numel() for tensor in embeddings.state_dict().values())
     others = model.num_parameters() - sum(parameter.numel() for parameter in embeddings.parameters())
     return {
@@ -216,7 +220,7 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": saved_name(arguments.tokenizer_name or arguments.backbone) or "word level",
+            "tokenizer": saved_name(arguments.tokenizer_name or arguments.backbone) or preparation.problem.vocabulary,
             "backbone": saved_name(arguments.backbone),
             "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,

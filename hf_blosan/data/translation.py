@@ -1,0 +1,72 @@
+"""Rows of sentences and their translations."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from datasets import Dataset, DatasetDict, Features, Value
+
+from ..errors import InputError, listed
+from ..tasks import Source, Task
+from .columns import as_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+
+def normalise_translations(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
+    """Rows with the columns ``sentence1`` and ``translation``, both text.
+
+    Args:
+        raw, source, where: as for sentences; ``source.label_column`` holds the translations.
+
+    Raises:
+        InputError: a column is missing, or a text is missing, empty or not text.
+    """
+    names = {"sentence1": source.text_columns[0], "translation": source.label_column}
+    for column in names.values():
+        if column not in raw.column_names:
+            raise InputError(f"{where} has no column {column!r}; it has {listed(raw.column_names)}")
+    rows = {}
+    for name, column in names.items():
+        rows[name] = [as_text(cell, where, row, column).strip() for row, cell in enumerate(raw[column], 1)]
+        if "" in rows[name]:
+            row = rows[name].index("") + 1
+            raise InputError(f"{where}, row {row}: {column} is empty; write the sentence or remove the row")
+    if not len(raw):
+        raise InputError(f"{where} has no rows; give another file or leave this split out")
+    return Dataset.from_dict(rows, features=Features(dict.fromkeys(names, Value("string"))))
+
+
+def encode_translations(
+    dataset: DatasetDict, tokenizer: PreTrainedTokenizerBase, *, max_length: int | None = None
+) -> DatasetDict:
+    """Splits with the columns ``input_ids``, ``attention_mask`` and ``labels``, the token ids of the translation.
+
+    Sentences, and translations to train on, are truncated to ``max_length`` tokens each; a warning gives their number.
+
+    Raises:
+        InputError: ``max_length`` is below 2.
+    """
+    limit = tokenizer.model_max_length if max_length is None else max_length
+    if limit < 2:
+        raise InputError(f"max_length is {limit}; use 2 or more tokens")
+
+    def encode(rows: dict[str, list], split: str) -> dict[str, list]:
+        shorten = {"truncation": True, "max_length": limit}
+        encoded = tokenizer(rows["sentence1"], **shorten)
+        labels = tokenizer(text_target=rows["translation"], **(shorten if split == "train" else {}))
+        return {**{name: encoded[name] for name in ("input_ids", "attention_mask")}, "labels": labels["input_ids"]}
+
+    options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False}
+    splits = {}
+    for split, rows in dataset.items():
+        told = {"remove_columns": rows.column_names, "fn_kwargs": {"split": split}, "desc": f"{split}: tokens"}
+        splits[split] = rows.map(encode, **options, **told)
+        full = sum(limit in map(len, pair) for pair in zip(*splits[split][:].values(), strict=True))
+        if full:
+            logger.warning("%s: %d of %d rows reach %d tokens and may be truncated", split, full, len(rows), limit)
+    return DatasetDict(splits)
