@@ -3,7 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTextEncoding
+from transformers import (
+    AutoModel,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+)
 from transformers.models import auto as auto_classes
 from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -40,11 +45,9 @@ class LazyClasses(Sequence, tuple):
         return tuple, (self[:],)
 
 
-ENCODERS = tuple(
-    LazyClasses(f"{stem}Config", f"{stem}Model", f"{stem}ForSequenceClassification", f"{stem}ForPairRegression")
-    for stem in FAMILIES.values()
-)
-"""Config, encoder, classification head and pair regression head of each family."""
+SUFFIXES = ("Config", "Model", "ForSequenceClassification", "ForPairRegression", "ForSentenceSelection")
+ENCODERS = tuple(LazyClasses(*(stem + suffix for suffix in SUFFIXES)) for stem in FAMILIES.values())
+"""Config, encoder, and the heads for classification, pair regression and sentence selection, of each family."""
 
 
 class AutoModelForPairRegression(_BaseAutoModelClass):
@@ -70,6 +73,7 @@ def register() -> None:
         # AutoModelForSequenceClassification also load a saved pair regression.
         AutoModelForSequenceClassification.register(config, LazyClasses(classifier, regressor), exist_ok=True)
         AutoModelForPairRegression.register(config, LazyClasses(regressor), exist_ok=True)
+        AutoModelForMultipleChoice.register(config, LazyClasses(f"{stem}ForSentenceSelection"), exist_ok=True)
 
 
 def register_pipeline() -> None:

@@ -31,6 +31,7 @@ MODULES = {
         ("Model", "modeling"),
         ("ForSequenceClassification", "modeling"),
         ("ForPairRegression", "modeling"),
+        ("ForSentenceSelection", "modeling"),
     )
 }
 """Where each class is defined."""

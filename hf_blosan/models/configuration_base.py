@@ -1,5 +1,6 @@
 """The configuration common to all encoders, and its checks."""
 
+import copy
 from dataclasses import field
 from typing import Literal, get_args
 
@@ -82,6 +83,12 @@ class SentenceEncoderConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
+
+    def for_passages(self) -> "SentenceEncoderConfig":
+        """The configuration of the context fusion over the sentences of a passage, in sentence selection."""
+        config = copy.deepcopy(self)
+        config.embedding_size, config.windows = 4 * self.classifier_size, None
+        return config
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property

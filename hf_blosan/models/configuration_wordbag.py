@@ -29,6 +29,11 @@ class WordBagConfig(SentenceEncoderConfig):
     hidden_size: int = 300
     directions: list[Direction] = field(default_factory=list)
 
+    def for_passages(self):
+        config = super().for_passages()
+        config.dense_map = True
+        return config
+
     def validate_directions(self):
         if self.directions:
             raise ValueError(

@@ -14,7 +14,7 @@ from .encoder import (
     stack_layers,
     with_left_aligned_tokens,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SentenceSelectionMixin, SequenceClassificationMixin
 from .layers_blocks import MaskedBlockSelfAttention
 
 
@@ -81,8 +81,13 @@ class BiBloSANForPairRegression(PairRegressionMixin, BiBloSANPreTrainedModel):
     encoder_class = BiBloSANModel
 
 
+class BiBloSANForSentenceSelection(SentenceSelectionMixin, BiBloSANPreTrainedModel):
+    encoder_class = BiBloSANModel
+
+
 __all__ = [
     "BiBloSANForPairRegression",
+    "BiBloSANForSentenceSelection",
     "BiBloSANForSequenceClassification",
     "BiBloSANModel",
     "BiBloSANPreTrainedModel",

@@ -13,7 +13,7 @@ from .encoder import (
     real_tokens_first,
     reorder,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SentenceSelectionMixin, SequenceClassificationMixin
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
@@ -96,4 +96,14 @@ class BiRNNForPairRegression(PairRegressionMixin, BiRNNPreTrainedModel):
     encoder_class = BiRNNModel
 
 
-__all__ = ["BiRNNForPairRegression", "BiRNNForSequenceClassification", "BiRNNModel", "BiRNNPreTrainedModel"]
+class BiRNNForSentenceSelection(SentenceSelectionMixin, BiRNNPreTrainedModel):
+    encoder_class = BiRNNModel
+
+
+__all__ = [
+    "BiRNNForPairRegression",
+    "BiRNNForSentenceSelection",
+    "BiRNNForSequenceClassification",
+    "BiRNNModel",
+    "BiRNNPreTrainedModel",
+]

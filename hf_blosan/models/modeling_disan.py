@@ -11,7 +11,7 @@ from .encoder import (
     fuse_directions,
     stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SentenceSelectionMixin, SequenceClassificationMixin
 from .layers import DirectionalSelfAttention
 
 
@@ -66,4 +66,14 @@ class DiSANForPairRegression(PairRegressionMixin, DiSANPreTrainedModel):
     encoder_class = DiSANModel
 
 
-__all__ = ["DiSANForPairRegression", "DiSANForSequenceClassification", "DiSANModel", "DiSANPreTrainedModel"]
+class DiSANForSentenceSelection(SentenceSelectionMixin, DiSANPreTrainedModel):
+    encoder_class = DiSANModel
+
+
+__all__ = [
+    "DiSANForPairRegression",
+    "DiSANForSentenceSelection",
+    "DiSANForSequenceClassification",
+    "DiSANModel",
+    "DiSANPreTrainedModel",
+]

@@ -8,7 +8,7 @@ from .encoder import (
     StackableLayer,
     stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SentenceSelectionMixin, SequenceClassificationMixin
 from .layers_mtsa import TensorizedSelfAttention
 
 
@@ -73,4 +73,14 @@ class MTSAForPairRegression(PairRegressionMixin, MTSAPreTrainedModel):
     encoder_class = MTSAModel
 
 
-__all__ = ["MTSAForPairRegression", "MTSAForSequenceClassification", "MTSAModel", "MTSAPreTrainedModel"]
+class MTSAForSentenceSelection(SentenceSelectionMixin, MTSAPreTrainedModel):
+    encoder_class = MTSAModel
+
+
+__all__ = [
+    "MTSAForPairRegression",
+    "MTSAForSentenceSelection",
+    "MTSAForSequenceClassification",
+    "MTSAModel",
+    "MTSAPreTrainedModel",
+]

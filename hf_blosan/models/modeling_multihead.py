@@ -10,7 +10,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_multihead import MultiHeadConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SentenceSelectionMixin, SequenceClassificationMixin
 from .layers import AttentionMaps, Layer
 from .layers_heads import HeadLinear
 
@@ -104,8 +104,13 @@ class MultiHeadForPairRegression(PairRegressionMixin, MultiHeadPreTrainedModel):
     encoder_class = MultiHeadModel
 
 
+class MultiHeadForSentenceSelection(SentenceSelectionMixin, MultiHeadPreTrainedModel):
+    encoder_class = MultiHeadModel
+
+
 __all__ = [
     "MultiHeadForPairRegression",
+    "MultiHeadForSentenceSelection",
     "MultiHeadForSequenceClassification",
     "MultiHeadModel",
     "MultiHeadPreTrainedModel",

@@ -8,7 +8,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SentenceSelectionMixin, SequenceClassificationMixin
 from .layers import ACTIVATIONS, AttentionMaps, dropout
 
 
@@ -158,4 +158,14 @@ class TextCNNForPairRegression(PairRegressionMixin, TextCNNPreTrainedModel):
     encoder_class = TextCNNModel
 
 
-__all__ = ["TextCNNForPairRegression", "TextCNNForSequenceClassification", "TextCNNModel", "TextCNNPreTrainedModel"]
+class TextCNNForSentenceSelection(SentenceSelectionMixin, TextCNNPreTrainedModel):
+    encoder_class = TextCNNModel
+
+
+__all__ = [
+    "TextCNNForPairRegression",
+    "TextCNNForSentenceSelection",
+    "TextCNNForSequenceClassification",
+    "TextCNNModel",
+    "TextCNNPreTrainedModel",
+]

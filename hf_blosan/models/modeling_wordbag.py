@@ -5,7 +5,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_wordbag import WordBagConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import PairRegressionMixin, SentenceSelectionMixin, SequenceClassificationMixin
 from .layers import Layer
 
 
@@ -43,4 +43,14 @@ class WordBagForPairRegression(PairRegressionMixin, WordBagPreTrainedModel):
     encoder_class = WordBagModel
 
 
-__all__ = ["WordBagForPairRegression", "WordBagForSequenceClassification", "WordBagModel", "WordBagPreTrainedModel"]
+class WordBagForSentenceSelection(SentenceSelectionMixin, WordBagPreTrainedModel):
+    encoder_class = WordBagModel
+
+
+__all__ = [
+    "WordBagForPairRegression",
+    "WordBagForSentenceSelection",
+    "WordBagForSequenceClassification",
+    "WordBagModel",
+    "WordBagPreTrainedModel",
+]

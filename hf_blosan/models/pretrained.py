@@ -27,6 +27,7 @@ AUTO_CLASSES = {
     "AutoModelForTextEncoding": "Model",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
     "AutoModelForPairRegression": "ForPairRegression",
+    "AutoModelForMultipleChoice": "ForSentenceSelection",
 }
 
 # What sentence-transformers reads: its vectors are the model's pooler_output.
