@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from transformers import (
     AutoModel,
+    AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
     AutoModelForTextEncoding,
     AutoModelForTokenClassification,
@@ -45,11 +46,9 @@ class LazyClasses(Sequence, tuple):
         return tuple, (self[:],)
 
 
-ENCODERS = tuple(
-    LazyClasses(f"{stem}Config", f"{stem}Model", f"{stem}ForSequenceClassification", f"{stem}ForPairRegression")
-    for stem in FAMILIES.values()
-)
-"""Config, encoder, classification head and pair regression head of each family."""
+SUFFIXES = ("Config", "Model", "ForSequenceClassification", "ForPairRegression", "ForSentenceSelection")
+ENCODERS = tuple(LazyClasses(*(stem + suffix for suffix in SUFFIXES)) for stem in FAMILIES.values())
+"""Config, encoder, and the heads for classification, pair regression and sentence selection, of each family."""
 
 
 class AutoModelForPairRegression(_BaseAutoModelClass):
@@ -76,6 +75,7 @@ def register() -> None:
         AutoModelForSequenceClassification.register(config, LazyClasses(classifier, regressor), exist_ok=True)
         AutoModelForPairRegression.register(config, LazyClasses(regressor), exist_ok=True)
         AutoModelForTokenClassification.register(config, LazyClasses(f"{stem}ForTokenClassification"), exist_ok=True)
+        AutoModelForMultipleChoice.register(config, LazyClasses(f"{stem}ForSentenceSelection"), exist_ok=True)
 
 
 def register_pipeline() -> None:

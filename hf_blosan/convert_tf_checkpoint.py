@@ -24,7 +24,13 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, HfArgumentParser
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    HfArgumentParser,
+)
 
 from .auto import AutoModelForPairRegression
 from .errors import InputError, first_line
@@ -297,6 +303,8 @@ def _head(shapes: dict[str, list[torch.Size]], size: Callable[[str, int], int], 
         classes, width = size("classifier.output.weight", 1), size("classifier.product.weight", 1)
         fields = {"num_sentences": 2, "num_score_classes": classes, "classifier_size": width}
         return fields, AutoModelForPairRegression
+    if "classifier.question_map.weight" in shapes:
+        return {"classifier_size": size("classifier.question_map.weight", 1)}, AutoModelForMultipleChoice
     if "classifier.output.weight" not in shapes:
         return {}, AutoModel
     return {

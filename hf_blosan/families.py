@@ -32,6 +32,7 @@ MODULES = {
         ("ForSequenceClassification", "modeling"),
         ("ForPairRegression", "modeling"),
         ("ForTokenClassification", "modeling"),
+        ("ForSentenceSelection", "modeling"),
     )
 }
 """Where each class is defined."""

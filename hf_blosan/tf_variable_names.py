@@ -56,7 +56,7 @@ RECURRENT = {
 SOURCE2TOKEN = {"bn_dense_map1(?:/linear_map)?": "hidden", "bn_dense_map2(?:/linear_map)?": "scores"}
 ADDITIVE = {"bn_dense_map/linear_map": "hidden", "self_attn_logits/first": "scores"}
 CLASSIFIER = {
-    "output/pre_output": "hidden",
+    "output/pre_output(?:/linear_map)?": "hidden",
     "output/pre_output1/map/linear_map": "highway.map",
     "output/pre_output1/gate/linear_map": "highway.gate",
     "output/pre_logits_linear": "hidden",
@@ -64,6 +64,7 @@ CLASSIFIER = {
     "output/linear_h1": "product",
     "output/linear_h2": "difference",
 }
+SELECTOR = {"q_rep_map": "question_map", "sent_enc_map": "sentence_map", "logits/first": "output"}
 
 
 def _within(scope: str, prefix: str, component: dict[str, str]) -> dict[str, str]:
@@ -102,8 +103,11 @@ POOLER = {**_within(ANY_SCOPE, "pooler", SOURCE2TOKEN), **_within("(?:.*/)?[^/]*
 
 def model_rules(model_type: str) -> dict[str, str]:
     """Pattern of a variable's scope -> module name in a model with a head."""
-    encoder = {**CONTEXTS[model_type], **POOLER}
+    context, encoder = CONTEXTS[model_type], {**CONTEXTS[model_type], **POOLER}
     return {
+        **{f"(?:.*/)?out_cf/{scope}": f"classifier.{name}" for scope, name in context.items()},
+        **_within("(?:.*/)?q2coding", "classifier.question_pooler", SOURCE2TOKEN),
+        **{f"{ANY_SCOPE}/{tail}(?:/linear_map)?": f"classifier.{name}" for tail, name in SELECTOR.items()},
         **{scope: f"model.{name}" for scope, name in encoder.items()},
         "(?:.*/)?emb_mat": "model.embeddings.word_embeddings.weight",
         "(?:constant/)?glove_only_embedding": "model.embeddings.word_embeddings.fixed_weight",

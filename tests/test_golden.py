@@ -33,11 +33,6 @@ from hf_blosan.training.optim import build_optimizer, l2_penalty
 GOLDEN = Path(os.environ.get("HF_BLOSAN_GOLDEN_DIR", Path(__file__).parent / "golden"))
 FIXTURES = sorted(path.stem for path in GOLDEN.glob("*.json"))
 
-# Families of fixtures (by the start of their names) for which the package has no model yet, and why.
-UNSUPPORTED = {
-    "task_squad": "sentence selection needs a head of its own",
-}
-
 
 def close(actual, expected, what, scale=None):
     actual, expected = actual.detach().double(), expected.double()
@@ -219,12 +214,8 @@ def check_intermediates(module, run, tensors):
 # --- The tests ----------------------------------------------------------------------------------------------------
 
 
-def why_unsupported(name):
-    return next((reason for family, reason in UNSUPPORTED.items() if name.startswith(family)), None)
-
-
-LAYER_FIXTURES = [name for name in FIXTURES if not name.startswith("task_") and why_unsupported(name) is None]
-TASK_FIXTURES = [name for name in FIXTURES if name.startswith("task_") and why_unsupported(name) is None]
+LAYER_FIXTURES = [name for name in FIXTURES if not name.startswith("task_")]
+TASK_FIXTURES = [name for name in FIXTURES if name.startswith("task_")]
 
 
 def test_there_are_fixtures():
@@ -279,16 +270,16 @@ def test_layer(name, monkeypatch):
     check_gradients(module, tf.convert_variables(under(tensors, "grad/weight/"), rules, targets))
 
 
-def check_gradients(module, expected):
+def check_gradients(module, expected, floor=1e-3):
     """Compare gradients, each on the scale of its layer.
 
     What is added to all scores of a softmax has gradient 0, or nearly 0 where tanh bends the scores: biases of scores,
     and the query side of feature-wise attention. What is recorded of them is the rounding of a sum of larger terms
     that cancel, so the scale is the layer's largest gradient (of an attention: both maps and the bias).
-    Where a whole layer has gradient 0 the scale is a thousandth of the largest gradient of all layers.
+    Where a whole layer has gradient 0 the scale is a thousandth (``floor``) of the largest gradient of all layers.
     """
     parameters = dict(module.named_parameters())
-    floor = 1e-3 * max(gradient.abs().max() for gradient in expected.values())
+    floor = floor * max(gradient.abs().max() for gradient in expected.values())
     for name, gradient in expected.items():
         layer = name.rpartition(".")[0]
         outer = layer.rpartition(".")[0]
@@ -298,6 +289,10 @@ def check_gradients(module, expected):
         close(parameters[name].grad, gradient, f"gradient of {name}", scale)
 
 
+# In the fusion over sentences the gradients of scores are 1e-5 of the largest of all. Against float64 those recorded
+# are off by 1.1e-9, ours by 4e-10 to 2e-9, which is 2e-8 of the largest gradient and less than float32 resolves.
+FLOORS = {"task_squad_biblosa": 4e-3}
+
 TASK_MODELS = {
     "task_snli_disan": ("disan", {}),
     "task_sst_disan": ("disan", {"activation": "relu"}),
@@ -305,6 +300,7 @@ TASK_MODELS = {
     "task_snli_biblosa": ("biblosan", {"block_length": 3, "mask_padding_blocks": False}),
     "task_sick_biblosa": ("biblosan", {"block_length": 3, "mask_padding_blocks": False, "activation": "relu"}),
     "task_sc_biblosa_adam": ("biblosan", {"block_length": 4, "mask_padding_blocks": False, "activation": "relu"}),
+    "task_squad_biblosa": ("biblosan", {"block_length": 3, "mask_padding_blocks": False, "activation": "relu"}),
     "task_snli_mtsa": ("mtsa", {}),
     "task_trec_mtsa": ("mtsa", {"activation": "relu"}),
 }
@@ -313,6 +309,11 @@ TASK_MODELS = {
 def task_inputs(tensors):
     labels = tensors.get("input/score", tensors.get("input/label"))
     labels = labels if labels.is_floating_point() else labels.long()
+    if "input/context_token" in tensors:  # padded as recorded: see encode_apart
+        sentences, questions = tensors["input/context_token"].long(), tensors["input/question_token"].long()
+        lengths = torch.full([len(sentences)], sentences.shape[1])
+        packed = {"input_ids": sentences.flatten(0, 1), "passage_lengths": lengths}
+        return {**packed, "question_input_ids": questions, "labels": labels}
     if "input/token" in tensors:
         return {"input_ids": tensors["input/token"].long(), "labels": labels}
     first, second = tensors["input/sent1_token"].long(), tensors["input/sent2_token"].long()
@@ -355,7 +356,10 @@ def test_task(name):
     if "output/predicted_score" in tensors:
         close(output.logits[:, 0], tensors["output/predicted_score"], "predicted score")
     else:
-        close(output.logits, tensors["output/logits"], "logits")
+        recorded = tensors["output/logits"]
+        there = recorded > -1e29  # where a passage has no sentence both have a number far below
+        assert torch.equal(there, output.logits > -1e29)
+        close(torch.where(there, output.logits, 0.0), torch.where(there, recorded, 0.0), "logits")
     close(output.loss[None], tensors["output/data_loss"], "data loss")
     close(l2[None], tensors["output/l2_loss"], "L2 loss")
     (output.loss + l2).backward()
@@ -363,7 +367,7 @@ def test_task(name):
     rules = tf.model_rules(model_type)
     targets = {key: value for key, value in model.state_dict().items() if not key.endswith("fixed_weight")}
     gradients = tf.convert_variables(under(tensors, "grad/weight/"), rules, targets)
-    check_gradients(model, gradients)
+    check_gradients(model, gradients, FLOORS.get(name, 1e-3))
 
     optimizer = build_optimizer(model, options["optimizer"], options["learning_rate"])
     losses = []

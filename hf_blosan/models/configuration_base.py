@@ -1,5 +1,6 @@
 """The configuration common to all encoders, and its checks."""
 
+import copy
 from dataclasses import field
 from typing import Literal, get_args
 
@@ -113,6 +114,13 @@ class SentenceEncoderConfig(PreTrainedConfig):
         fields = super().to_dict()
         (fields["backbone_config"] or {}).pop("_name_or_path", None)
         return {name: value for name, value in fields.items() if name != "backbone"}
+
+    def for_passages(self) -> "SentenceEncoderConfig":
+        """The configuration of the context fusion over the sentences of a passage, in sentence selection."""
+        config = copy.deepcopy(self)
+        config.embedding_size, config.windows = 4 * self.classifier_size, None
+        config.backbone_config, config.embedding_trainable = None, "none"
+        return config
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
     @property

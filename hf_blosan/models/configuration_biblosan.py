@@ -23,6 +23,7 @@ class BiBloSANConfig(SentenceEncoderConfig):
             "without local": attention inside blocks is used only to compute block vectors.
         fuse_global: include the attention between blocks in a token's fusion (E of Eq. 16-18). ``False`` is the
             ablation "without global": no block vectors and no attention between blocks.
+        passage_block_length: sentences per block of a passage, in sentence selection.
     """
 
     model_type = "biblosan"
@@ -32,10 +33,17 @@ class BiBloSANConfig(SentenceEncoderConfig):
     mask_padding_blocks: bool = True
     fuse_local: bool = True
     fuse_global: bool = True
+    passage_block_length: int = 4
+
+    def for_passages(self):
+        config = super().for_passages()
+        config.block_length = self.passage_block_length
+        return config
 
     def validate_block_length(self):
-        if self.block_length != "auto" and self.block_length < 1:
-            raise ValueError(f"block_length={self.block_length}: a block holds at least 1 token")
+        for name in ("block_length", "passage_block_length"):
+            if getattr(self, name) != "auto" and getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: a block holds at least 1 token or sentence")
 
     def validate_fusion(self):
         if not (self.fuse_local or self.fuse_global):

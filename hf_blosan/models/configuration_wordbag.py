@@ -34,6 +34,11 @@ class WordBagConfig(SentenceEncoderConfig):
         if self.hidden_size is None:
             self.hidden_size = self.embedding_size
 
+    def for_passages(self):
+        config = super().for_passages()
+        config.dense_map = True
+        return config
+
     def validate_directions(self):
         if self.directions:
             raise ValueError(

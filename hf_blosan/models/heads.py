@@ -87,8 +87,11 @@ class SentenceHeadMixin:
             raise ValueError('pooling="none" gives no sentence vector; choose "source2token" or "additive"')
         super().__init__(config)
         self.model = self.encoder_class(config)
-        self.classifier = self.classifier_class(config)
+        self.classifier = self.make_classifier(config)
         self.post_init()
+
+    def make_classifier(self, config: SentenceEncoderConfig) -> nn.Module:
+        return self.classifier_class(config)
 
     def compute_loss_and_logits(self, sentences: list[Tensor], labels: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """Loss (``None`` without labels) and logits (B, num_labels) of one or two sentence vectors (B, H) per row."""

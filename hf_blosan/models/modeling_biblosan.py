@@ -15,6 +15,7 @@ from .encoder import (
     with_left_aligned_tokens,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
+from .heads_selection import SentenceSelectionMixin
 from .layers_blocks import MaskedBlockSelfAttention
 
 
@@ -81,12 +82,17 @@ class BiBloSANForPairRegression(PairRegressionMixin, BiBloSANPreTrainedModel):
     encoder_class = BiBloSANModel
 
 
+class BiBloSANForSentenceSelection(SentenceSelectionMixin, BiBloSANPreTrainedModel):
+    encoder_class = BiBloSANModel
+
+
 class BiBloSANForTokenClassification(TokenClassificationMixin, BiBloSANPreTrainedModel):
     encoder_class = BiBloSANModel
 
 
 __all__ = [
     "BiBloSANForPairRegression",
+    "BiBloSANForSentenceSelection",
     "BiBloSANForSequenceClassification",
     "BiBloSANForTokenClassification",
     "BiBloSANModel",

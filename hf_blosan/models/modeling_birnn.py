@@ -15,6 +15,7 @@ from .encoder import (
     stack_layers,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
+from .heads_selection import SentenceSelectionMixin
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
@@ -97,12 +98,17 @@ class BiRNNForPairRegression(PairRegressionMixin, BiRNNPreTrainedModel):
     encoder_class = BiRNNModel
 
 
+class BiRNNForSentenceSelection(SentenceSelectionMixin, BiRNNPreTrainedModel):
+    encoder_class = BiRNNModel
+
+
 class BiRNNForTokenClassification(TokenClassificationMixin, BiRNNPreTrainedModel):
     encoder_class = BiRNNModel
 
 
 __all__ = [
     "BiRNNForPairRegression",
+    "BiRNNForSentenceSelection",
     "BiRNNForSequenceClassification",
     "BiRNNForTokenClassification",
     "BiRNNModel",

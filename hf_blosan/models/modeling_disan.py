@@ -12,6 +12,7 @@ from .encoder import (
     stack_layers,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
+from .heads_selection import SentenceSelectionMixin
 from .layers import DirectionalSelfAttention
 
 
@@ -66,12 +67,17 @@ class DiSANForPairRegression(PairRegressionMixin, DiSANPreTrainedModel):
     encoder_class = DiSANModel
 
 
+class DiSANForSentenceSelection(SentenceSelectionMixin, DiSANPreTrainedModel):
+    encoder_class = DiSANModel
+
+
 class DiSANForTokenClassification(TokenClassificationMixin, DiSANPreTrainedModel):
     encoder_class = DiSANModel
 
 
 __all__ = [
     "DiSANForPairRegression",
+    "DiSANForSentenceSelection",
     "DiSANForSequenceClassification",
     "DiSANForTokenClassification",
     "DiSANModel",

@@ -9,6 +9,7 @@ from .encoder import (
     stack_layers,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
+from .heads_selection import SentenceSelectionMixin
 from .layers_mtsa import TensorizedSelfAttention
 
 
@@ -73,12 +74,17 @@ class MTSAForPairRegression(PairRegressionMixin, MTSAPreTrainedModel):
     encoder_class = MTSAModel
 
 
+class MTSAForSentenceSelection(SentenceSelectionMixin, MTSAPreTrainedModel):
+    encoder_class = MTSAModel
+
+
 class MTSAForTokenClassification(TokenClassificationMixin, MTSAPreTrainedModel):
     encoder_class = MTSAModel
 
 
 __all__ = [
     "MTSAForPairRegression",
+    "MTSAForSentenceSelection",
     "MTSAForSequenceClassification",
     "MTSAForTokenClassification",
     "MTSAModel",

@@ -16,6 +16,7 @@ from .encoder import (
     stack_layers,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
+from .heads_selection import SentenceSelectionMixin
 from .layers import AttentionMaps
 from .layers_heads import HeadLinear
 
@@ -124,12 +125,17 @@ class MultiHeadForPairRegression(PairRegressionMixin, MultiHeadPreTrainedModel):
     encoder_class = MultiHeadModel
 
 
+class MultiHeadForSentenceSelection(SentenceSelectionMixin, MultiHeadPreTrainedModel):
+    encoder_class = MultiHeadModel
+
+
 class MultiHeadForTokenClassification(TokenClassificationMixin, MultiHeadPreTrainedModel):
     encoder_class = MultiHeadModel
 
 
 __all__ = [
     "MultiHeadForPairRegression",
+    "MultiHeadForSentenceSelection",
     "MultiHeadForSequenceClassification",
     "MultiHeadForTokenClassification",
     "MultiHeadModel",

@@ -9,6 +9,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
+from .heads_selection import SentenceSelectionMixin
 from .layers import ACTIVATIONS, AttentionMaps, dropout
 
 
@@ -158,12 +159,17 @@ class TextCNNForPairRegression(PairRegressionMixin, TextCNNPreTrainedModel):
     encoder_class = TextCNNModel
 
 
+class TextCNNForSentenceSelection(SentenceSelectionMixin, TextCNNPreTrainedModel):
+    encoder_class = TextCNNModel
+
+
 class TextCNNForTokenClassification(TokenClassificationMixin, TextCNNPreTrainedModel):
     encoder_class = TextCNNModel
 
 
 __all__ = [
     "TextCNNForPairRegression",
+    "TextCNNForSentenceSelection",
     "TextCNNForSequenceClassification",
     "TextCNNForTokenClassification",
     "TextCNNModel",

@@ -6,6 +6,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .configuration_wordbag import WordBagConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
+from .heads_selection import SentenceSelectionMixin
 from .layers import Layer
 
 
@@ -43,12 +44,17 @@ class WordBagForPairRegression(PairRegressionMixin, WordBagPreTrainedModel):
     encoder_class = WordBagModel
 
 
+class WordBagForSentenceSelection(SentenceSelectionMixin, WordBagPreTrainedModel):
+    encoder_class = WordBagModel
+
+
 class WordBagForTokenClassification(TokenClassificationMixin, WordBagPreTrainedModel):
     encoder_class = WordBagModel
 
 
 __all__ = [
     "WordBagForPairRegression",
+    "WordBagForSentenceSelection",
     "WordBagForSequenceClassification",
     "WordBagForTokenClassification",
     "WordBagModel",

@@ -28,6 +28,7 @@ AUTO_CLASSES = {
     "AutoModelForSequenceClassification": "ForSequenceClassification",
     "AutoModelForPairRegression": "ForPairRegression",
     "AutoModelForTokenClassification": "ForTokenClassification",
+    "AutoModelForMultipleChoice": "ForSentenceSelection",
 }
 
 # What sentence-transformers reads: its vectors are the model's pooler_output.
