@@ -119,7 +119,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         """The configuration of the context fusion over the sentences of a passage, in sentence selection."""
         config = copy.deepcopy(self)
         config.embedding_size, config.windows = 4 * self.classifier_size, None
-        config.backbone_config, config.embedding_trainable = None, "none"
+        config.backbone_config = None
         return config
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
