@@ -72,6 +72,7 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
     threads = machine["processes"] * machine["threads"]
     cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
     unused = ("score_min", "score_max", "num_score_classes") if task["labels"] else ("classifier_highway",)
+    unused = (*unused, "backbone_config")
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
         "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
@@ -139,6 +140,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         license="apache-2.0",
         library_name="transformers",
         pipeline_tag="text-classification",
+        base_model=backbone if "/" in (backbone := run.get("backbone") or "") else None,
         tags=["hf_blosan", run["encoder"], "sentence-encoder", "custom_code"],
         widget=EXAMPLES[task["num_sentences"]],
         datasets=data["hub_id"] if from_hub else None,
