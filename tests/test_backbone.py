@@ -237,6 +237,11 @@ class TestTraining:
         backbones = [backbone for backbone, *_ in calls]
         assert backbones[0] is not backbones[-1] and len(set(map(id, backbones))) == 2
 
+    def test_only_rows_of_sentences_are_cached(self, folder):
+        rows = datasets.Dataset.from_dict({"input_ids": [[[2, 5, 3], [2, 6, 3]]], "labels": [1]})
+        with pytest.raises(InputError, match="rows of one sentence or a pair"):
+            backbone_states.cached_states(make(folder), {"train": rows}, None, "float16")
+
     def test_what_was_trained_works_without_the_backbone(self, folder, tmp_path, capsys):
         data, backbone = write_splits(tmp_path, pair_rows), shutil.copytree(folder, tmp_path / "gone")
         run = train(self.options(tmp_path / "out", data, backbone, cache_backbone="float32", ema_decay=0.5))
