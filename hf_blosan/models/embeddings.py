@@ -8,7 +8,6 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModel
 
 from .configuration_base import SentenceEncoderConfig
 
@@ -109,6 +108,8 @@ def make_embeddings(config: SentenceEncoderConfig) -> nn.Module:
     """
     if config.backbone_config is None:
         return nn.Sequential(OrderedDict(word_embeddings=WordEmbeddings(config)))  # its name in checkpoints
+    from transformers import AutoModel  # late: its import registers these models
+
     if config.backbone and torch.empty(0).device.type != "meta":
         options = {"config": config.backbone_config, "dtype": torch.get_default_dtype()}
         backbone = AutoModel.from_pretrained(config.backbone, **options)
