@@ -46,11 +46,6 @@ class LazyClasses(Sequence, tuple):
         return tuple, (self[:],)
 
 
-SUFFIXES = ("Config", "Model", "ForSequenceClassification", "ForPairRegression", "ForSentenceSelection")
-ENCODERS = tuple(LazyClasses(*(stem + suffix for suffix in SUFFIXES)) for stem in FAMILIES.values())
-"""Config, encoder, and the heads for classification, pair regression and sentence selection, of each family."""
-
-
 class AutoModelForPairRegression(_BaseAutoModelClass):
     """Scores for pairs of sentences, (B, 1), as in SICK relatedness; used like any other Auto class."""
 

@@ -6,7 +6,10 @@ import json
 import random
 from pathlib import Path
 
+import torch
 from datasets import ClassLabel, Dataset, DatasetDict
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_blosan.training import RunArguments
 from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
@@ -101,6 +104,25 @@ def write_vectors(path: Path, words: list[str], width: int = 6, seed: int = 0) -
     lines = [" ".join([word, *(f"{rng.uniform(-1, 1):.4f}" for _ in range(width))]) for word in words]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def write_backbone(folder: Path, words: list[str]) -> Path:
+    """A BERT of two layers of 16 features, with the special tokens and type ids of BERT and one token per word."""
+    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words]))}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=300, **names)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    BertModel(BertConfig(vocab_size=len(vocabulary), max_position_embeddings=320, **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def options(output_dir: Path, data: dict[str, str], **changes) -> RunArguments:

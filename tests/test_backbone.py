@@ -8,16 +8,24 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from small_data import FILLER, WORDS, options, pair_rows, prepared, question_rows, read_log, write_splits
+from small_data import (
+    FILLER,
+    WORDS,
+    options,
+    pair_rows,
+    prepared,
+    question_rows,
+    read_log,
+    write_backbone,
+    write_splits,
+)
 from test_bundle import load_elsewhere
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
-    BertConfig,
+    AutoTokenizer,
     DistilBertConfig,
-    PreTrainedTokenizerFast,
     RobertaConfig,
     T5Config,
     ViTConfig,
@@ -32,33 +40,14 @@ from hf_blosan.training.optim import build_optimizer, l2_penalty, make_scheduler
 from hf_blosan.training.reporting import count_parameters
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-VOCABULARY = [*SPECIAL, *FILLER, *(word for words in WORDS.values() for word in words)]
+WORDS_OF_ROWS = [*FILLER, *(word for words in WORDS.values() for word in words)]
 TINY = "hidden_size=8,classifier_size=8,dropout=0"
-
-
-def bert_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer with the special tokens and type ids of BERT, and one token per word."""
-    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, VOCABULARY.index(token)) for token in ("[CLS]", "[SEP]")],
-    )
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=60, **names)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A saved BERT with its tokenizer."""
-    folder = tmp_path_factory.mktemp("backbones") / "tiny-bert"
-    torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **SIZES)
-    AutoModel.from_config(config).save_pretrained(folder)
-    bert_tokenizer().save_pretrained(folder)
-    return folder
+    return write_backbone(tmp_path_factory.mktemp("backbones") / "tiny-bert", WORDS_OF_ROWS)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +66,7 @@ def make(folder, encoder="disan", **fields):
 
 def sentences(*lengths):
     """Random ids with padding on the right."""
-    ids = torch.randint(4, len(VOCABULARY), (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(4, 24, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     return {"input_ids": ids * mask, "attention_mask": mask}
 
@@ -119,7 +108,7 @@ class TestModel:
         torch.testing.assert_close(model(padded).logits, model(ids).logits, rtol=1e-4, atol=1e-5)
 
     def test_sentences_of_a_pair_are_read_separately(self, folder):
-        tokenizer = prepare_pretrained_tokenizer(bert_tokenizer(), for_backbone=True)
+        tokenizer = prepare_pretrained_tokenizer(AutoTokenizer.from_pretrained(folder), for_backbone=True)
         model = make(folder, num_sentences=2)
         encoded = tokenizer("the cat", "a dog and some cow", return_tensors="pt")
         tokens = tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
@@ -217,7 +206,7 @@ class TestTraining:
 
     @staticmethod
     def options(output, data, folder, **changes):
-        changes = {"config_overrides": TINY, "max_length": 60} | changes
+        changes = {"config_overrides": TINY} | changes
         return options(output, data, backbone=str(folder), **changes)
 
     @pytest.mark.parametrize(
@@ -248,6 +237,11 @@ class TestTraining:
         backbones = [backbone for backbone, *_ in calls]
         assert backbones[0] is not backbones[-1] and len(set(map(id, backbones))) == 2
 
+    def test_only_rows_of_sentences_are_cached(self, folder):
+        rows = datasets.Dataset.from_dict({"input_ids": [[[2, 5, 3], [2, 6, 3]]], "labels": [1]})
+        with pytest.raises(InputError, match="rows of one sentence or a pair"):
+            backbone_states.cached_states(make(folder), {"train": rows}, None, "float16")
+
     def test_what_was_trained_works_without_the_backbone(self, folder, tmp_path, capsys):
         data, backbone = write_splits(tmp_path, pair_rows), shutil.copytree(folder, tmp_path / "gone")
         run = train(self.options(tmp_path / "out", data, backbone, cache_backbone="float32", ema_decay=0.5))
@@ -257,7 +251,7 @@ class TestTraining:
         found = evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=data["test_file"], cpu=True))
         assert found["test_pearson"] == pytest.approx(run["figures"]["test_pearson"], abs=1e-3)
         saved = {"encoder": None, "model_name_or_path": str(tmp_path / "out"), "cache_backbone": "float32"}
-        further = options(tmp_path / "further", data, config_overrides=TINY, max_length=60, **saved)
+        further = options(tmp_path / "further", data, config_overrides=TINY, **saved)
         assert train(further)["figures"].keys() == run["figures"].keys()
 
     @pytest.mark.slow
@@ -317,7 +311,7 @@ class TestTraining:
             ({"tokenizer_name": "x"}, "--backbone has its own tokenizer; leave out --tokenizer_name"),
             ({"word_vectors": "x"}, "--backbone has its own vectors"),
             ({"encoder": None, "model_name_or_path": "x"}, "--backbone has its own weights"),
-            ({"max_length": 100}, "--max_length is 100, but the backbone reads 60 tokens"),
+            ({"max_length": 400}, "--max_length is 400, but the backbone reads 300 tokens"),
             (
                 {"cache_backbone": "float16", "embedding_trainable": "all"},
                 "this model trains its backbone; leave it out",
@@ -327,14 +321,14 @@ class TestTraining:
         ],
     )
     def test_what_is_refused(self, changes, problem, questions, folder, tmp_path):
-        settings = {"backbone": str(folder), "config_overrides": TINY, "max_length": 60} | changes
+        settings = {"backbone": str(folder), "config_overrides": TINY} | changes
         with pytest.raises(InputError, match=problem) as caught:
             prepared(options(tmp_path, questions, **settings))
         assert "\n" not in str(caught.value)
 
     def test_on_the_command_line(self, questions, folder, tmp_path):
         argv = ["--encoder", "disan", "--train_file", questions["train_file"], "--output_dir", str(tmp_path), "--cpu"]
-        argv += ["--validation_file", questions["validation_file"], "--max_length", "60"]
+        argv += ["--validation_file", questions["validation_file"]]
         _, preparation = prepared(parse_arguments([*argv, "--config_overrides", f"backbone={folder},{TINY}"]))
         assert preparation.model.config.backbone_config.hidden_size == 16
-        assert preparation.tokenizer("cat")["input_ids"][0] == VOCABULARY.index("[CLS]")
+        assert preparation.tokenizer("cat")["input_ids"][0] == 2

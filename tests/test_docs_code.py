@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from pages import GUIDES, PAGES, ROOT, Block, blocks, inline_code
-from small_data import pair_rows, question_rows, write_rows, write_trec, write_vectors
+from small_data import pair_rows, question_rows, write_backbone, write_rows, write_trec, write_vectors
 
 import hf_blosan
 from hf_blosan.analysis.arguments import CompareArguments
@@ -111,6 +111,7 @@ def enter(folder: Path, monkeypatch) -> Path:
     questions += ["Who wrote Hamlet ?", "What is the capital of France ?", "Who is the capital named after ?"]
     save("out/trec", questions, hf_blosan.DiSANForSequenceClassification, num_labels=6)
     save("out/distilled/model", questions, hf_blosan.DiSANModel, hidden_size=384)
+    write_backbone(folder / "minilm", questions)
     save("out/sick", questions, hf_blosan.DiSANForPairRegression, num_sentences=2)
     return folder
 

@@ -7,7 +7,13 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 import hf_blosan
 from hf_blosan import AutoModelForPairRegression, auto
@@ -99,14 +105,22 @@ def test_public_names():
 
 def test_every_family_is_registered_once_or_twice():
     for _ in range(2):
-        for (model_type, _), (config, model, classifier, regressor) in zip(
-            auto.FAMILIES.items(), auto.ENCODERS, strict=True
-        ):
+        for model_type, stem in auto.FAMILIES.items():
+            heads = (
+                "ForSequenceClassification",
+                "ForPairRegression",
+                "ForTokenClassification",
+                "ForSentenceSelection",
+            )
+            names = (f"{stem}{suffix}" for suffix in ("Config", "Model", *heads))
+            config, model, classifier, regressor, tagger, selector = map(auto.load, names)
             assert config.model_type == model_type and type(AutoConfig.for_model(model_type)) is config
             for auto_class, classes in (
                 (AutoModel, (model,)),
                 (AutoModelForSequenceClassification, (classifier, regressor)),
                 (AutoModelForPairRegression, (regressor,)),
+                (AutoModelForTokenClassification, (tagger,)),
+                (AutoModelForMultipleChoice, (selector,)),
             ):
                 mapping = auto_class._model_mapping
                 assert config in mapping and config in mapping.keys()

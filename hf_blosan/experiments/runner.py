@@ -59,7 +59,7 @@ class Run:
         settings = {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
         for name, value in self.arguments.changed().items():
             if name not in IGNORED_WHEN_RESUMING:
-                settings[name] = Path(value).name if name == "word_vectors" else value
+                settings[name] = Path(value).name if name in ("word_vectors", "backbone") else value
         return settings
 
     def load_record(self) -> None:

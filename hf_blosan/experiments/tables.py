@@ -298,6 +298,21 @@ TABLES = {
         columns=_SUMMARY,
         rows=_with_published((_BI_LSTM, _MULTI_HEAD, _MULTI_CNN, _DISAN, _BIBLOSAN, _MTSA), _SUMMARY),
     ),
+    "backbone": Table(
+        title="Encoders on top of a frozen pretrained transformer",
+        columns=(
+            *(_SENTENCES[3], Column(name="SST-2", task="sst2"), _SENTENCES[0]),
+            replace(_SICK[0], name="SICK r"),
+        ),
+        rows=(
+            Row(name="Mean pooling", encoder="wordbag", overrides={"pooling": "mean"}),
+            Row(name="[CLS]", encoder="wordbag", overrides={"pooling": "cls"}),
+            Row(name="Source2token", encoder="wordbag"),
+            *(_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA),
+        ),
+        options={"backbone": "sentence-transformers/all-MiniLM-L6-v2", "cache_backbone": "float16"},
+        published=False,
+    ),
     "all_systems": Table(
         title="Every system and ablation of the three papers",
         columns=(*_SENTENCES, _SST1, _SST2, *_SICK, *_SNLI),

@@ -85,6 +85,7 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
     unused = SCORE_FIELDS if task["labels"] else ("classifier_highway",)
     if task["problem"] == "translation":
         unused = (*SCORE_FIELDS, "classifier_size", "classifier_highway", "classifier_bias")
+    unused = (*unused, "backbone_config")
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
         "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
@@ -159,6 +160,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         license="apache-2.0",
         library_name="transformers",
         pipeline_tag=pipeline_of(task),
+        base_model=backbone if "/" in (backbone := run.get("backbone") or "") else None,
         tags=["hf_blosan", run["encoder"], *own_code],
         widget=examples(task),
         datasets=data["hub_id"] if from_hub else None,

@@ -5,7 +5,7 @@ from dataclasses import field
 from typing import Literal, get_args
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 Direction = Literal["forward", "backward", "diagonal", "full"]
 EmbeddingDtype = Literal["float32", "float16", "bfloat16", "int8"]
@@ -94,6 +94,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
     unk_token_id: int | None = 1
 
     def __post_init__(self, **kwargs):
+        from transformers import AutoConfig  # late: its import registers these configurations
+
         self.architectures = self.architectures or []
         if self.backbone and self.backbone_config is None:
             self.backbone_config = AutoConfig.from_pretrained(self.backbone)

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModel
 
 from .configuration_base import SentenceEncoderConfig
 from .masks import can_look_at
@@ -163,6 +162,8 @@ def scaled(codes_BNE: Tensor, ids_BN: Tensor, scale_V1: Tensor | None) -> Tensor
 
 def make_backbone(config: SentenceEncoderConfig) -> nn.Module:
     """The backbone without its pooler; with its weights, unless a checkpoint that has them is loaded (on "meta")."""
+    from transformers import AutoModel  # late: its import registers these models
+
     dtype = torch.get_default_dtype()
     if config.backbone and torch.empty(0).device.type != "meta":
         backbone = AutoModel.from_pretrained(config.backbone, config=config.backbone_config, dtype=dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from ..errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+INPUTS = ["input_ids", "token_type_ids"]
 ROWS_AT_ONCE = 64
 
 
@@ -43,7 +45,7 @@ class StatesCollator:
     def __call__(self, rows: list[dict]) -> Any:
         batch = self.collate(rows)
         is_token_BN = batch["attention_mask"].bool()
-        sentences = [self.places[sentence] for row in rows for sentence in sentences_of(**_inputs(row))]
+        sentences = [self.places[found] for row in rows for found in sentences_of(*(row[name] for name in INPUTS))]
         found = self.states[sentences]["states"] if sentences else []
         tokens = torch.from_numpy(np.concatenate([*found, np.zeros(0, np.float16)])).view(-1, self.width)
         batch["backbone_hidden_states"] = tokens.new_zeros(*is_token_BN.shape, self.width)
@@ -58,10 +60,6 @@ def sentences_of(input_ids: Iterable[int], token_type_ids: Iterable[int]) -> Ite
     for sentence in (0, 1):
         if (types == sentence).any():
             yield ids[types == sentence].tobytes()
-
-
-def _inputs(row: dict) -> dict:
-    return {name: row[name] for name in ("input_ids", "token_type_ids")}
 
 
 def cached_states(
@@ -79,7 +77,8 @@ def cached_states(
         dtype: in which the states are kept, ``"float16"`` or ``"float32"``.
 
     Raises:
-        InputError: the model has no backbone, or one that is trained; or the disk takes no file.
+        InputError: the model has no backbone, or one that is trained; the rows or the head are of a kind that cannot
+            use states; or the disk takes no file.
     """
     config, backbone = model.config, model.base_model.embeddings.backbone
     if config.backbone_config is None or config.embedding_trainable != "none":
@@ -87,9 +86,12 @@ def cached_states(
         raise InputError(
             f"--cache_backbone keeps the states of a frozen backbone, but this model {kind}; leave it out."
         )
+    takes_states = "backbone_hidden_states" in inspect.signature(model.forward).parameters
+    if not takes_states or any(not {*INPUTS} <= {*rows.column_names} for rows in data.values()):
+        raise InputError("--cache_backbone is for rows of one sentence or a pair, which these are not; leave it out.")
     found = set()
     for rows in data.values():
-        columns = rows.select_columns(["input_ids", "token_type_ids"])[:]
+        columns = rows.select_columns(INPUTS)[:]
         for ids, types in zip(columns["input_ids"], columns["token_type_ids"], strict=True):
             found.update(sentences_of(ids, types))
     sentences = sorted(found, key=lambda sentence: (len(sentence), sentence))

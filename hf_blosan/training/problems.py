@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 from transformers import DataCollatorForSeq2Seq, EncoderDecoderModel
 from transformers.models.encoder_decoder.modeling_encoder_decoder import shift_tokens_right
 
-from ..auto import ENCODERS
 from ..data import PaddingCollator, encode_dataset, sentence_lengths
 from ..data.tagging import TaggingCollator, all_words, encode_tags
 from ..data.translation import encode_translations
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 
 PREDICATE_SIZE = 100  # of a new model, if the recipe does not say
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-CLASSES = {classes[0].model_type: classes for classes in ENCODERS}
-CONFIG_CLASSES = {model_type: config for model_type, (config, *_) in CLASSES.items()}
+CONFIG_CLASSES = {model_type: load(f"{stem}Config") for model_type, stem in FAMILIES.items()}
 
 
 class Problem:
@@ -46,9 +44,11 @@ class Problem:
 
     Attributes:
         vocabulary: how texts are divided into tokens unless a tokenizer is given.
+        head: what the class of a model is called after its encoder.
     """
 
     vocabulary = "word level"
+    head = "ForSequenceClassification"
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -101,8 +101,7 @@ class Problem:
 
     def model_class(self, encoder: str) -> type[PreTrainedModel]:
         """The class with that encoder and the head of this kind of task."""
-        _, _, classifier, _ = CLASSES[encoder]
-        return classifier
+        return load(f"{FAMILIES[encoder]}{self.head}")
 
     def make_model(self, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
         """A new model with random weights."""
@@ -141,9 +140,9 @@ class Regression(Problem):
         scores = {name: getattr(self.task, name) for name in SCORE_FIELDS}
         return {"finetuning_task": self.task.name, **scores, "num_labels": 1, "problem_type": "regression"}
 
-    def model_class(self, encoder):
-        _, _, classifier, regressor = CLASSES[encoder]
-        return regressor if self.task.num_sentences == 2 else classifier
+    @property
+    def head(self) -> str:
+        return "ForPairRegression" if self.task.num_sentences == 2 else "ForSequenceClassification"
 
     def loss(self, output, labels, label_smoothing):
         return output.loss
@@ -157,6 +156,8 @@ class Regression(Problem):
 
 class Tagging(Problem):
     """A tag for each word; with a predicate in each row if the task has a column of them."""
+
+    head = "ForTokenClassification"
 
     @property
     def has_predicates(self) -> bool:
@@ -174,9 +175,6 @@ class Tagging(Problem):
 
     def collator(self, tokenizer, **padding):
         return TaggingCollator(tokenizer, **padding)
-
-    def model_class(self, encoder):
-        return load(f"{FAMILIES[encoder]}ForTokenClassification")
 
     def make_model(self, encoder, config_fields):
         predicates = {"predicate_size": PREDICATE_SIZE} if self.has_predicates else {}
