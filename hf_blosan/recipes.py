@@ -77,6 +77,8 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     """
     if encoder not in _ROWS:
         raise InputError(f"no settings are recorded for encoder {encoder!r}; choose one of {', '.join(sorted(_ROWS))}")
+    if settings == "translation":
+        return _translation(encoder)
     paper = _ROWS[encoder][settings]
     if name == "paper" or settings in _OWN:
         return paper
@@ -103,7 +105,7 @@ _MODERN = {
 }
 _PAIRS = ("snli", "sick")
 # Families without a released experiment, or whose optimiser was not released.
-_OWN = ("demo", "tagging", "srl", "multi30k")
+_OWN = ("demo", "tagging", "srl")
 
 _ADAM = {"optimizer": "adam", "learning_rate": 0.001}
 
@@ -139,13 +141,20 @@ _TRANSLATION = Recipe(
     dropout=0.2,
     l2=0.0,
     hidden_size=128,
-    config={"embedding_size": 128},
 )
+_STACKS = {
+    "disan": {},
+    "biblosan": {},
+    "mtsa": {"num_heads": 4, "attend_to_self": True},
+    "multihead": {"num_heads": 4, "output_layer": True},
+}
 
 
-def _stack(**fields: Any) -> Recipe:
-    """For translation: three layers of an encoder that can be stacked."""
-    return replace(_TRANSLATION, config={**_TRANSLATION.config, "num_hidden_layers": 3, **fields})
+def _translation(encoder: str) -> Recipe:
+    """Three layers of an encoder that can be stacked, one of another."""
+    layers = {"num_hidden_layers": 3, **_STACKS[encoder]} if encoder in _STACKS else {}
+    size = 126 if encoder == "textcnn" else _TRANSLATION.hidden_size  # divisible by three window sizes
+    return replace(_TRANSLATION, hidden_size=size, config={"embedding_size": _TRANSLATION.hidden_size, **layers})
 
 
 _SST = Recipe(origin="Bi-BloSAN SST", batch_size=64, eval_batch_size=128, dropout=0.3, l2=1e-4, classifier_bias=False)
@@ -168,7 +177,6 @@ _BIBLOSAN = {
     "trec": replace(_SST, origin="Bi-BloSAN TREC", batch_size=32, eval_batch_size=100, dropout=0.35, l2=5e-5),
     **dict.fromkeys(("cr", "mpqa", "subj"), _FOLDS),
     "demo": _DEMO,
-    "multi30k": _stack(),
 }
 
 # DiSAN's own repository has only SNLI and SST; the Bi-BloSAN repository also trains DiSAN, with its own settings.
@@ -193,13 +201,12 @@ _MTSA = _BIBLOSAN | {
     "cr": replace(_MTSA_FOLDS, origin="MTSA CR", dropout=0.525, attention_dropout=0.19),
     "mpqa": replace(_MTSA_FOLDS, origin="MTSA MPQA", dropout=0.45),
     "subj": replace(_MTSA_FOLDS, origin="MTSA SUBJ", dropout=0.45, attention_dropout=0.19),
-    "multi30k": _stack(num_heads=4, attend_to_self=True),
 }
 
 # The Bi-BloSAN repository trains every encoder with Bi-BloSAN's settings, but with ReLU on SNLI. The published
 # parameter counts of the baselines on SNLI are those of a head without a highway layer.
 _BASELINE_SNLI = {"activation": "relu", "hidden_size": 600, "classifier_size": 300, "classifier_highway": False}
-_BASELINE = _BIBLOSAN | {"snli": replace(_BIBLOSAN["snli"], **_BASELINE_SNLI), "multi30k": _TRANSLATION}
+_BASELINE = _BIBLOSAN | {"snli": replace(_BIBLOSAN["snli"], **_BASELINE_SNLI)}
 
 _TAGGING = Recipe(
     origin="this package", **_MODERN | {"num_train_epochs": 20}, dropout=0.2, activation="elu", hidden_size=300
@@ -242,11 +249,9 @@ _ROWS = {
     "biblosan": _BIBLOSAN,
     "mtsa": _MTSA,
     "birnn": _BASELINE,
-    "textcnn": _BASELINE
-    | {"demo": replace(_DEMO, hidden_size=126), "multi30k": replace(_TRANSLATION, hidden_size=126)},  # by 3 windows
-    "multihead": _BASELINE | {"multi30k": _stack(num_heads=4, output_layer=True)},
-    "wordbag": {name: replace(row, hidden_size=300) for name, row in _BASELINE.items()}  # the width of a word vector
-    | {"multi30k": _TRANSLATION},
+    "textcnn": _BASELINE | {"demo": replace(_DEMO, hidden_size=126)},  # divisible by three window sizes
+    "multihead": _BASELINE,
+    "wordbag": {name: replace(row, hidden_size=300) for name, row in _BASELINE.items()},  # the width of a word vector
 }
 for _encoder, _rows in list(_ROWS.items()):
     _ROWS[_encoder] = _rows | {

@@ -340,7 +340,7 @@ _TRANSLATIONS = (
         languages=("en", "de"),
         metrics=("SacreBLEU",),
         best_metric="bleu",
-        settings="multi30k",
+        settings="translation",
         local=_MULTI30K,
         hub=replace(_MULTI30K, location="bentrevett/multi30k"),
     ),

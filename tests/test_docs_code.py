@@ -93,6 +93,9 @@ def write_files(folder: Path) -> None:
     for seed, split in enumerate(("train", "validation", "test")):
         rows = [row | {"score": round(row["score"], 1)} for row in pair_rows(40, seed)]
         write_rows(folder / "data" / "sick" / f"{split}.jsonl", rows)
+    for split in ("train", "validation", "test"):
+        rows = [{"en": f"{i} dogs play.", "de": f"{i} Hunde spielen."} for i in range(40)]
+        write_rows(folder / "data" / "multi30k" / f"{split}.jsonl", rows)
     vectors = write_vectors(folder / "vectors.txt", "who where many the a of".split(), width=300)
     (folder / "vectors.txt.gz").write_bytes(gzip.compress(vectors.read_bytes()))
 

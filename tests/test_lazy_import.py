@@ -106,13 +106,8 @@ def test_public_names():
 def test_every_family_is_registered_once_or_twice():
     for _ in range(2):
         for model_type, stem in auto.FAMILIES.items():
-            heads = (
-                "ForSequenceClassification",
-                "ForPairRegression",
-                "ForTokenClassification",
-                "ForSentenceSelection",
-            )
-            names = (f"{stem}{suffix}" for suffix in ("Config", "Model", *heads))
+            heads = ("SequenceClassification", "PairRegression", "TokenClassification", "SentenceSelection")
+            names = (f"{stem}{suffix}" for suffix in ("Config", "Model", *(f"For{head}" for head in heads)))
             config, model, classifier, regressor, tagger, selector = map(auto.load, names)
             assert config.model_type == model_type and type(AutoConfig.for_model(model_type)) is config
             for auto_class, classes in (

@@ -80,15 +80,15 @@ def cached_states(
         InputError: the model has no backbone, or one that is trained; the rows or the head are of a kind that cannot
             use states; or the disk takes no file.
     """
+    takes_states = "backbone_hidden_states" in inspect.signature(model.forward).parameters
+    if not takes_states or any(not {*INPUTS} <= {*rows.column_names} for rows in data.values()):
+        raise InputError("--cache_backbone is for rows of one sentence or a pair, which these are not; leave it out.")
     config, backbone = model.config, model.base_model.embeddings.backbone
     if config.backbone_config is None or config.embedding_trainable != "none":
         kind = "trains its backbone" if config.backbone_config is not None else "has none"
         raise InputError(
             f"--cache_backbone keeps the states of a frozen backbone, but this model {kind}; leave it out."
         )
-    takes_states = "backbone_hidden_states" in inspect.signature(model.forward).parameters
-    if not takes_states or any(not {*INPUTS} <= {*rows.column_names} for rows in data.values()):
-        raise InputError("--cache_backbone is for rows of one sentence or a pair, which these are not; leave it out.")
     found = set()
     for rows in data.values():
         columns = rows.select_columns(INPUTS)[:]

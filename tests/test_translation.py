@@ -1,0 +1,307 @@
+"""Encoder-decoders: the encoders of the package with a decoder of transformers, and translation as a task."""
+
+import json
+import random
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file
+from small_data import read_lines, write_rows
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    EncoderDecoderModel,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from hf_blosan.cli import main
+from hf_blosan.data import load_task
+from hf_blosan.data.translation import encode_translations
+from hf_blosan.errors import InputError
+from hf_blosan.metrics import SacreBLEU
+from hf_blosan.tasks import TASKS
+from hf_blosan.tokenization import build_subword_tokenizer, build_tokenizer
+from hf_blosan.training import RunArguments, train
+from hf_blosan.training.preparation import find_encoder, load_model
+from hf_blosan.training.problems import CONFIG_CLASSES, find_problem
+from hf_blosan.translation import make_encoder_decoder
+
+GERMAN = {"dog": "Hund", "cat": "Katze", "man": "Mann", "runs": "läuft", "sleeps": "schläft", "here": "hier"}
+STACK = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2}
+STACKS = {
+    "mtsa": {"num_heads": 4, "attend_to_self": True},
+    "disan": {},
+    "multihead": {"num_heads": 4, "output_layer": True},
+}
+every_stack = pytest.mark.parametrize("encoder", STACKS)
+
+
+def rows(count, seed=0):
+    """Sentences word by word, in two languages."""
+    rng = random.Random(seed)
+    english = [rng.choices(list(GERMAN), k=rng.randint(1, 7)) for _ in range(count)]
+    return [{"en": " ".join(words), "de": " ".join(GERMAN[word] for word in words)} for words in english]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_subword_tokenizer(
+        (text for row in rows(50) for text in row.values()), vocab_size=300, model_max_length=40
+    )
+
+
+def make(encoder, tokenizer, seed=0, **fields):
+    torch.manual_seed(seed)
+    config = AutoConfig.for_model(encoder, vocab_size=len(tokenizer), **(STACK | STACKS[encoder] | fields))
+    return make_encoder_decoder(config, tokenizer).eval()
+
+
+def batch_of(tokenizer, texts=("the dog runs here", "cat", "a man sleeps")):
+    return tokenizer(list(texts), padding=True, return_tensors="pt")
+
+
+class TestTokenizer:
+    @pytest.mark.parametrize("text", ["Ein Hund läuft.", "TWO dogs, don't!", "日本 😀", "a  b", '"Zitat" (x/y)'])
+    def test_decoding_gives_back_the_text(self, tokenizer, text):
+        ids = tokenizer(text).input_ids
+        assert ids[-1] == tokenizer.eos_token_id and tokenizer.unk_token_id not in ids
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+    def test_pieces_are_longer_than_bytes_and_saved(self, tokenizer, tmp_path):
+        assert len(tokenizer("Hund Katze").input_ids) < 8 and len(tokenizer) == 300
+        tokenizer.save_pretrained(tmp_path)
+        loaded = AutoTokenizer.from_pretrained(tmp_path)
+        assert loaded("Hund läuft").data == tokenizer("Hund läuft").data
+        assert set(loaded("a").data) == {"input_ids", "attention_mask"} and loaded.model_max_length == 40
+
+    def test_too_small(self):
+        with pytest.raises(InputError, match="vocab_size is 100; a tokenizer of bytes and pairs needs 260 or more"):
+            build_subword_tokenizer(["a"], vocab_size=100)
+
+
+class TestModel:
+    @every_stack
+    def test_beam_search_and_its_cache(self, encoder, tokenizer):
+        """With and without cache, in a batch and alone, the same translations."""
+        model, batch = make(encoder, tokenizer), batch_of(tokenizer)
+        assert type(model) is EncoderDecoderModel and model.generation_config.num_beams == 4
+        options = {"max_new_tokens": 9, "num_return_sequences": 2, "output_scores": True}
+        found = model.generate(**batch, **options, return_dict_in_generate=True)
+        assert found.sequences.shape[0] == 6 and (found.sequences_scores[::2] >= found.sequences_scores[1::2]).all()
+        slow = model.generate(**batch, **options, use_cache=False)
+        assert torch.equal(found.sequences, slow)
+        alone = model.generate(**batch_of(tokenizer, ["cat"]), max_new_tokens=9)[0]
+        together = found.sequences[2, : len(alone)]
+        assert torch.equal(alone, together)
+
+    @every_stack
+    def test_source_order_and_padding(self, encoder, tokenizer):
+        """The decoder hears of the order of the source, and nothing of padding."""
+        model = make(encoder, tokenizer)
+        labels = tokenizer("Hund läuft hier", return_tensors="pt").input_ids
+
+        def logits(ids, **options):
+            return model(input_ids=ids, decoder_input_ids=labels, **options).logits
+
+        ids = tokenizer("dog runs here man", return_tensors="pt").input_ids
+        plain = logits(ids)
+        padded = torch.nn.functional.pad(ids, (0, 5))
+        torch.testing.assert_close(logits(padded, attention_mask=(padded != 0).long()), plain)
+        turned = torch.cat([ids[:, :-1].flip(1), ids[:, -1:]], 1)
+        assert (logits(turned) - plain).abs().max() > 1e-3
+
+    @every_stack
+    def test_saving(self, encoder, tokenizer, tmp_path):
+        model, batch = make(encoder, tokenizer), batch_of(tokenizer)
+        model.save_pretrained(tmp_path)
+        names = load_file(tmp_path / "model.safetensors").keys()
+        assert "decoder.lm_head.weight" not in names and not any("pooler" in name for name in names)
+        expected = model.generate(**batch, max_new_tokens=9)
+        for auto_class in (EncoderDecoderModel, AutoModelForSeq2SeqLM):
+            loaded = auto_class.from_pretrained(tmp_path)
+            assert type(loaded.encoder) is type(model.encoder) and loaded.generation_config.num_beams == 4
+            assert torch.equal(loaded.generate(**batch, max_new_tokens=9), expected)
+
+    def test_what_follows_from_the_encoder(self, tokenizer):
+        model = make("mtsa", tokenizer, dropout=0.3, hidden_size=96, num_hidden_layers=3)
+        decoder = model.decoder.config
+        assert (decoder.decoder_layers, decoder.decoder_ffn_dim, decoder.decoder_attention_heads) == (3, 192, 3)
+        assert decoder.dropout == 0.3 and model.encoder.pooler is None
+        assert model.decoder.lm_head.weight is model.decoder.model.decoder.embed_tokens.weight
+        # Initialised as on its own: Glorot uniform.
+        weight = model.encoder.context.layers[0].feed_forward.weight
+        assert 0.95 * (6 / 192) ** 0.5 < weight.abs().max() <= (6 / 192) ** 0.5
+        config = AutoConfig.for_model("birnn", vocab_size=300, hidden_size=24, embedding_size=8)
+        single = make_encoder_decoder(config, tokenizer, decoder_fields={"decoder_layers": 2})
+        assert single.decoder.config.decoder_layers == 2 and config.pooling == "source2token"
+
+    def test_bad_tokenizers_and_pooling(self, tokenizer):
+        config = AutoConfig.for_model("mtsa", vocab_size=40)
+        with pytest.raises(InputError, match="the tokenizer has no bos_token, which an encoder-decoder needs; set it"):
+            make_encoder_decoder(config, build_tokenizer(["a b"]))
+        with pytest.raises(InputError, match="has ids up to 299, but vocab_size is 40"):
+            make_encoder_decoder(config, tokenizer)
+        with pytest.raises(ValueError, match='pooling="none" gives no sentence vector; choose "source2token"'):
+            AutoModelForSequenceClassification.from_config(AutoConfig.for_model("mtsa", pooling="none"))
+        with pytest.raises(StrictDataclassError):
+            AutoConfig.for_model("mtsa", pooling="mean")
+        assert AutoModel.from_config(AutoConfig.for_model("wordbag", pooling="none")).pooler is None
+
+    def test_seq2seq_trainer(self, tokenizer, tmp_path):
+        data = rows(40)
+        columns = tokenizer([row["en"] for row in data], text_target=[row["de"] for row in data])
+        data = [{name: column[i] for name, column in columns.items()} for i in range(40)]
+        model = make("mtsa", tokenizer)
+        arguments = Seq2SeqTrainingArguments(
+            tmp_path,
+            max_steps=30,
+            learning_rate=1e-2,
+            label_smoothing_factor=0.1,
+            predict_with_generate=True,
+            generation_num_beams=2,
+            generation_max_length=12,
+            use_cpu=True,
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        collate = DataCollatorForSeq2Seq(tokenizer, model)
+        trainer = Seq2SeqTrainer(model, arguments, collate, data, data, processing_class=tokenizer)
+        before = trainer.evaluate()["eval_loss"]
+        trainer.train()
+        assert trainer.evaluate()["eval_loss"] < before - 1
+        assert trainer.predict(data[:3]).predictions.shape[0] == 3
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    for seed, (split, count) in enumerate({"train": 64, "validation": 12, "test": 12}.items()):
+        write_rows(tmp_path / "data" / "multi30k" / f"{split}.jsonl.gz", rows(count, seed))
+    return tmp_path / "data"
+
+
+def options(data_dir, output_dir, **changes):
+    fields = ",".join(f"{name}={value}" for name, value in (STACK | {"dropout": 0.1}).items())
+    common = {"task_name": "multi30k_en_de", "encoder": "mtsa", "data_dir": str(data_dir), "config_overrides": fields}
+    common |= {"num_train_epochs": 2, "cpu": True, "checkpointing_steps": "epoch", "num_warmup_steps": 0}
+    return RunArguments(**(common | {"output_dir": str(output_dir), "per_device_train_batch_size": 16} | changes))
+
+
+class TestTask:
+    def test_a_run_can_be_resumed_measured_and_used(self, data_dir, tmp_path, capsys):
+        folder, again = tmp_path / "run", tmp_path / "again"
+        run = train(options(data_dir, folder))
+        assert run["tokenizer"] == "byte-pair" and run["config"]["decoder_layers"] == 2
+        lines = (folder / "predict_results_multi30k_en_de.txt").read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 13 and lines[0] == "index\tprediction" and lines[-1].startswith("11\t")
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        assert "pipeline_tag: translation" in card and "- de\n" in card and "AutoModelForSeq2SeqLM" in card
+        resumed = train(options(data_dir, again, resume_from_checkpoint=str(folder / "epoch_0")))
+        assert resumed["figures"] == run["figures"]
+        first, second = (load_file(path / "model.safetensors") for path in (folder, again))
+        assert all(torch.equal(first[name], second[name]) for name in first)
+
+        (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(12, 2)), encoding="utf-8")
+        figures = []
+        for name, words in {"task": ["--data_dir", data_dir], "own": ["--test_file", tmp_path / "own.jsonl"]}.items():
+            words += ["--output_file", tmp_path / f"{name}.json", "--cpu"]
+            assert main(["evaluate", str(folder), *map(str, words)]) == 0
+            figures.append(json.loads((tmp_path / f"{name}.json").read_text())["test_bleu"])
+        assert figures == [run["figures"]["test_bleu"]] * 2
+        # With the same batches, the same translations as in the run.
+        texts = [str(tmp_path / "own.jsonl"), str(tmp_path / "out.jsonl"), "--text_column_name", "en", "--cpu"]
+        assert main(["predict", str(folder), *texts, "--batch_size", "128"]) == 0
+        found = [" ".join(row["translation"].split()) for row in read_lines(tmp_path / "out.jsonl")]
+        assert found == [line.partition("\t")[2] for line in lines[1:]]
+        capsys.readouterr()
+        assert main(["encode", str(folder), str(tmp_path / "own.jsonl"), "--text_column_name", "en"]) == 2
+        assert "translates, which only hf-blosan predict does" in capsys.readouterr().err
+        changes = {"encoder": None, "model_name_or_path": str(folder), "config_overrides": None}
+        config = find_encoder(options(data_dir, again, **changes))[1]
+        with pytest.raises(InputError, match="is a EncoderDecoderModel, the task trec needs a MTSAFor.*train a new"):
+            load_model(options(data_dir, again, **changes), find_problem(TASKS["trec"]), config, {})
+
+    def test_loss_and_predictions(self, tokenizer, data_dir):
+        """Padding counts in neither; the model's own loss is the one without smoothing."""
+        problem = find_problem(TASKS["multi30k_en_de"])
+        encoded = problem.encode(load_task(problem.task, data_dir=data_dir, seed=0), tokenizer)
+        model = make("disan", tokenizer)
+        batch = problem.collator(tokenizer)([encoded["train"][i] for i in range(5)])
+        output = problem.outputs(model, batch)
+        with pytest.warns(FutureWarning, match="computing the loss"):
+            expected = model(**batch).loss
+        torch.testing.assert_close(problem.loss(output, batch["labels"], 0.0), expected)
+        assert problem.loss(output, batch["labels"], 0.5) != expected
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        predicted = problem.predict_quickly(model, inputs)
+        assert len(problem.decode(predicted.tolist())) == 5 and not (predicted == tokenizer.pad_token_id).any()
+        references = encoded["test"][:]["labels"]
+        texts = load_task(problem.task, data_dir=data_dir, seed=0)["test"]["translation"]
+        assert problem.decode(references) == list(texts)
+        assert problem.figures(
+            torch.nn.utils.rnn.pad_sequence(
+                [torch.tensor(row) for row in references], batch_first=True, padding_value=-100
+            ).numpy(),
+            references,
+        ) == {"bleu": pytest.approx(100)}
+        assert (problem.lengths(encoded["test"]) > [len(row) for row in references]).all()
+
+    def test_long_texts(self, tokenizer, data_dir, caplog):
+        """Sentences are truncated; the translations that are compared with are not."""
+        dataset = load_task(TASKS["multi30k_en_de"], data_dir=data_dir, seed=0)
+        encoded = encode_translations(dataset, tokenizer, max_length=4)
+        assert max(map(len, encoded["train"][:]["labels"])) == 4 < max(map(len, encoded["test"][:]["labels"]))
+        assert max(map(len, encoded["test"][:]["input_ids"])) == 4
+        assert encoded["train"][0]["labels"][-1] == tokenizer.eos_token_id
+        assert "train: 46 of 64 rows reach 4 tokens" in caplog.text
+        with pytest.raises(InputError, match="max_length is 1; use 2 or more"):
+            encode_translations(dataset, tokenizer, max_length=1)
+
+    @pytest.mark.parametrize(
+        "row, message",
+        [
+            ({"en": "a", "de": " "}, "row 2: de is empty; write the sentence or remove the row"),
+            ({"en": None, "de": "b"}, "row 2: en is null; fill it in or remove the row"),
+            ({"en": "a"}, "has no column 'de'; it has en"),
+        ],
+    )
+    def test_bad_rows(self, tmp_path, row, message):
+        first = {"en": "a", "de": "b"} if "de" in row else {"en": "a"}
+        file = write_rows(tmp_path / "train.jsonl", [first, row])
+        with pytest.raises(InputError, match=message):
+            load_task(TASKS["multi30k_en_de"], train_file=file, validation_file=file, seed=0)
+
+    def test_word_vectors_are_refused(self, data_dir, tmp_path):
+        vectors = tmp_path / "vectors.txt"
+        vectors.write_text("dog 1 2\n")
+        with pytest.raises(
+            InputError, match="--word_vectors are vectors of words, but multi30k_en_de has a byte-pair"
+        ):
+            train(options(data_dir, tmp_path / "run", word_vectors=str(vectors)))
+
+    def test_every_encoder_has_a_recipe(self, tokenizer):
+        problem = find_problem(TASKS["multi30k_en_de"])
+        problem.tokenizer = tokenizer
+        sizes = {}
+        for encoder, config_class in CONFIG_CLASSES.items():
+            recipe = problem.task.recipe(encoder)
+            fields = {"hidden_size": recipe.hidden_size, **recipe.encoder_fields, "vocab_size": 8000}
+            sizes[encoder] = problem.make_model(encoder, fields | problem.config_fields()).num_parameters()
+            assert config_class.stackable == ("num_hidden_layers" in fields) or encoder == "textcnn"
+        assert 0.98 < sizes["multihead"] / sizes["mtsa"] < 1.02
+
+
+def test_bleu():
+    """sacreBLEU's corpus score with tokenizer 13a; case counts."""
+    metric = SacreBLEU(keep_in_memory=True)
+    references = ["Ein Hund läuft über die Wiese.", "Zwei Männer schlafen."]
+    assert metric.compute(predictions=references, references=references) == {"bleu": pytest.approx(100)}
+    found = ["ein Hund läuft über die Wiese.", references[1]]
+    # By hand: 10 of 11 words, 8 of 9 pairs, 6 of 7 triples, 4 of 5 quadruples.
+    expected = 100 * (10 / 11 * 8 / 9 * 6 / 7 * 4 / 5) ** 0.25
+    assert metric.compute(predictions=found, references=references)["bleu"] == pytest.approx(expected)
