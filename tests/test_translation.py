@@ -150,7 +150,7 @@ class TestModel:
         with pytest.raises(ValueError, match='pooling="none" gives no sentence vector; choose "source2token"'):
             AutoModelForSequenceClassification.from_config(AutoConfig.for_model("mtsa", pooling="none"))
         with pytest.raises(StrictDataclassError):
-            AutoConfig.for_model("mtsa", pooling="mean")
+            AutoConfig.for_model("mtsa", pooling="max")
         assert AutoModel.from_config(AutoConfig.for_model("wordbag", pooling="none")).pooler is None
 
     def test_seq2seq_trainer(self, tokenizer, tmp_path):
@@ -290,7 +290,7 @@ class TestTask:
         sizes = {}
         for encoder, config_class in CONFIG_CLASSES.items():
             recipe = problem.task.recipe(encoder)
-            fields = {"hidden_size": recipe.hidden_size, **recipe.encoder_fields, "vocab_size": 8000}
+            fields = {"hidden_size": recipe.hidden_size, **recipe.config, "vocab_size": 8000}
             sizes[encoder] = problem.make_model(encoder, fields | problem.config_fields()).num_parameters()
             assert config_class.stackable == ("num_hidden_layers" in fields) or encoder == "textcnn"
         assert 0.98 < sizes["multihead"] / sizes["mtsa"] < 1.02
