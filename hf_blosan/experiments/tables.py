@@ -153,6 +153,14 @@ _SNLI = (
     Column(name="SNLI", task="snli", train_rows=549_367),
 )
 
+_SRL = (
+    Column(name="|θ|", task="propbank_srl", figure="parameters", scale=1e-6, unit="m"),
+    *(
+        Column(name=name, task="propbank_srl", figure=f"test_{figure}")
+        for name, figure in (("P", "precision"), ("R", "recall"), ("F1", "f1"), ("complete", "complete"))
+    ),
+)
+
 _BI_LSTM = Row(name="Bi-LSTM", encoder="birnn", overrides={"cell": "lstm"})
 _BI_GRU = Row(name="Bi-GRU", encoder="birnn", overrides={"cell": "gru"})
 _BI_SRU = Row(name="Bi-SRU", encoder="birnn", overrides={"cell": "sru"})
@@ -292,6 +300,12 @@ TABLES = {
         title="MTSA (arXiv 1805.00912): sentence classification",
         columns=(*_SENTENCES, _SST5),
         rows=_with_published((_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA), (*_SENTENCES, _SST5)),
+    ),
+    "mtsa_srl": Table(
+        title="MTSA (arXiv 1805.00912): semantic role labelling, on PropBank roles in the English Web Treebank",
+        columns=_SRL,
+        rows=tuple(replace(row, overrides={}) for row in (_BI_LSTM, _MULTI_HEAD, _MTSA)),
+        published=False,  # on CoNLL-2005 and 2012
     ),
     "summary": Table(
         title="The encoders of the three papers and their baselines",
