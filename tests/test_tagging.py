@@ -302,7 +302,7 @@ def test_every_encoder_trains_and_resumes(encoder, tmp_path):
     settings = ROLES | {"encoder": encoder, "config_overrides": overrides, "learning_rate": 0.01}
     run = train(options(tmp_path / "out", data, **settings, checkpointing_steps="epoch"))
     losses = [entry["loss"] for entry in read_log(tmp_path / "out", "train")]
-    assert min(losses[-9:]) < 0.8 * losses[0]
+    assert min(losses[-9:]) < 0.9 * losses[0]
     resumed = settings | {"resume_from_checkpoint": str(tmp_path / "out" / "epoch_1")}
     assert train(options(tmp_path / "out", data, **resumed))["figures"] == run["figures"]
 

@@ -239,7 +239,7 @@ def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str
         raise InputError(
             f"{type(model).__name__} is not a model of this package; give one of {', '.join(DESCRIPTIONS)}"
         )
-    if model.base_model.pooler is None:
+    if getattr(model.base_model, "pooler", model) is None:
         raise InputError(
             f"{type(model).__name__} has no sentence vectors to explain; give a model of sentences or pairs"
         )
