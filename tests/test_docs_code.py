@@ -16,7 +16,16 @@ from pathlib import Path
 
 import pytest
 from pages import GUIDES, PAGES, ROOT, Block, blocks, inline_code
-from small_data import pair_rows, question_rows, write_backbone, write_rows, write_trec, write_vectors
+from small_data import (
+    pair_rows,
+    question_rows,
+    role_rows,
+    tagging_rows,
+    write_backbone,
+    write_rows,
+    write_trec,
+    write_vectors,
+)
 
 import hf_blosan
 from hf_blosan.analysis.arguments import CompareArguments
@@ -96,6 +105,9 @@ def write_files(folder: Path) -> None:
     for split in ("train", "validation", "test"):
         rows = [{"en": f"{i} dogs play.", "de": f"{i} Hunde spielen."} for i in range(40)]
         write_rows(folder / "data" / "multi30k" / f"{split}.jsonl", rows)
+    for seed, split in enumerate(("train", "validation", "test")):
+        write_rows(folder / f"{split}.jsonl", tagging_rows(40, seed))
+        write_rows(folder / "data" / "propbank_ewt" / f"{split}.jsonl", role_rows(40, seed))
     vectors = write_vectors(folder / "vectors.txt", "who where many the a of".split(), width=300)
     (folder / "vectors.txt.gz").write_bytes(gzip.compress(vectors.read_bytes()))
 
@@ -115,6 +127,7 @@ def enter(folder: Path, monkeypatch) -> Path:
     save("out/trec", questions, hf_blosan.DiSANForSequenceClassification, num_labels=6)
     save("out/distilled/model", questions, hf_blosan.DiSANModel, hidden_size=384)
     write_backbone(folder / "minilm", questions)
+    save("out/names", ["Ann Lee lives in Rome"], hf_blosan.BiRNNForTokenClassification, num_labels=5)
     save("out/sick", questions, hf_blosan.DiSANForPairRegression, num_sentences=2)
     return folder
 

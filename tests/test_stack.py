@@ -6,9 +6,10 @@ from test_models import ORDER_MASKED, make, sentences
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
+from hf_blosan.models.modeling_multihead import sinusoidal_positions
 from hf_blosan.training.optim import l2_penalty
 
-every_stack = pytest.mark.parametrize("model_type", ORDER_MASKED)
+every_stack = pytest.mark.parametrize("model_type", (*ORDER_MASKED, "birnn", "multihead"))
 every_formulation = pytest.mark.parametrize("formulation", ["released", "paper"])
 DEEP = {"num_hidden_layers": 3}
 
@@ -27,19 +28,25 @@ def test_padding_and_neighbours_change_nothing(model_type, formulation):
 
 
 @every_stack
-def test_a_layer_is_its_equation(model_type):
-    """x = LN(x + act(W x + b)); x = LN(x + fuse(x))"""
-    model = make(AutoModel, model_type, embedding_size=12, **DEEP)
+@pytest.mark.parametrize("width", [None, 20], ids=["one matrix", "two matrices"])
+def test_a_layer_is_its_equation(model_type, width):
+    """x = LN(x + act(W x + b)) or LN(x + V act(W x + b) + c); x = LN(x + fuse(x)); positions, if any, come first."""
+    model = make(AutoModel, model_type, embedding_size=12, feed_forward_size=width, **DEEP)
     assert model.context.input_layer is None
     batch = sentences(9, 4)
     mask = batch["attention_mask"].bool()
     x = model.embeddings(batch["input_ids"])
+    if model_type == "multihead":
+        x = (x + sinusoidal_positions(9, 12)) * mask[..., None]
     for layer in model.context.layers:
         with torch.no_grad():
             for norm in (layer.feed_forward_norm, layer.fusion_norm):
                 norm.weight.uniform_(0.5, 2.0)
                 norm.bias.uniform_(-1.0, 1.0)
         y = F.elu(x @ layer.feed_forward.weight.T + layer.feed_forward.bias)
+        if width:
+            assert y.shape[-1] == width
+            y = layer.feed_forward_output(y)
         x = layer_norm(x + y, layer.feed_forward_norm)
         x = layer_norm(x + layer.fuse(x, mask, False)[0], layer.fusion_norm)
     torch.testing.assert_close(model(**batch).last_hidden_state, x)
@@ -60,7 +67,7 @@ def test_word_vectors_of_another_width(model_type):
     output = model(**sentences(11, 5), output_attentions=True, output_hidden_states=True)
     assert [state.shape[-1] for state in output.hidden_states] == [10, 12, 12, 12]
     levels = 3 if model_type == "biblosan" else 1
-    assert len(output.attentions) == 3 * levels
+    assert len(output.attentions) == (0 if model_type == "birnn" else 3 * levels)
 
 
 @every_stack

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from torch.nn import functional as F
 from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, pipeline
 
+from hf_blosan.analysis import explain
 from hf_blosan.data import custom_task, load_task
 from hf_blosan.data.tagging import TaggingCollator, encode_tags
 from hf_blosan.errors import InputError
@@ -264,6 +265,8 @@ def test_a_run_on_spans(tmp_path, capsys):
     assert {entry["entity_group"] for entry in tag("the red cat of two")} == {"ANIMAL", "NUMBER"}
     sentence = refused(capsys, "predict", tmp_path / "out", data["test_file"], tmp_path / "labels.csv")
     assert "tags words; use it by pipeline('token-classification')" in sentence
+    with pytest.raises(InputError, match="BiRNNForTokenClassification has no sentence vectors to explain"):
+        explain(tag.model, tag.tokenizer, "the red cat")
     roles = write_rows(tmp_path / "roles.jsonl", role_rows(4))
     with pytest.raises(InputError, match="predicts O, B-ANIMAL|'B-ARG0' is not one of the tags"):
         evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=str(roles), cpu=True))
@@ -299,7 +302,7 @@ def test_every_encoder_trains_and_resumes(encoder, tmp_path):
     settings = ROLES | {"encoder": encoder, "config_overrides": overrides, "learning_rate": 0.01}
     run = train(options(tmp_path / "out", data, **settings, checkpointing_steps="epoch"))
     losses = [entry["loss"] for entry in read_log(tmp_path / "out", "train")]
-    assert min(losses[-9:]) < 0.8 * losses[0]
+    assert min(losses[-9:]) < 0.9 * losses[0]
     resumed = settings | {"resume_from_checkpoint": str(tmp_path / "out" / "epoch_1")}
     assert train(options(tmp_path / "out", data, **resumed))["figures"] == run["figures"]
 

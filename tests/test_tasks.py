@@ -15,7 +15,7 @@ from hf_blosan.tasks import TASKS, get_task
 ENCODERS = ("disan", "biblosan", "mtsa", "birnn", "textcnn", "multihead", "wordbag")
 EXPECTED = set(
     "trec trec_fine cr mpqa subj mr sst2 sst2_phrases sst5 sst5_phrases sick_relatedness sick_entailment snli "
-    "multinli cola mnli mrpc qnli qqp rte glue_sst2 stsb wnli multi30k_en_de demo demo_relatedness".split()
+    "multinli cola mnli mrpc qnli qqp rte glue_sst2 stsb wnli multi30k_en_de demo demo_relatedness propbank_srl".split()
 )
 
 
@@ -38,7 +38,7 @@ def test_tasks_are_consistent(task):
         assert "train" in source.splits
         assert source.label_order is None or set(source.label_order) == set(task.labels)
         assert set(task.evaluation_splits) - {"validation"} <= set(source.splits)
-    assert (task.hub is None) == (task.generated or bool(task.local.phrases))
+    assert (task.hub is None) == (task.generated or bool(task.local.phrases) or task.problem == "tagging")
     if task.problem == "regression":
         assert task.labels == ()
         assert task.score_min < task.score_max and task.num_score_classes >= 2
@@ -50,6 +50,8 @@ def test_tasks_are_consistent(task):
         assert len(task.labels) >= 2
         assert task.score_min is task.score_max is task.num_score_classes is None
         values = [0, 1, 1]
+    if task.problem == "tagging":
+        values = [["O", "B-V"], list(task.labels), ["O"]]
     results = task_metrics(task).compute(predictions=values, references=values)
     assert task.best_metric in results
     assert not any(math.isnan(value) for value in results.values())

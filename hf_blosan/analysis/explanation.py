@@ -239,6 +239,10 @@ def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str
         raise InputError(
             f"{type(model).__name__} is not a model of this package; give one of {', '.join(DESCRIPTIONS)}"
         )
+    if getattr(model.base_model, "pooler", model) is None:
+        raise InputError(
+            f"{type(model).__name__} has no sentence vectors to explain; give a model of sentences or pairs"
+        )
     texts, count = [text] if pair is None else [text, pair], num_sentences(model)
     for given in texts:
         if not isinstance(given, str):
