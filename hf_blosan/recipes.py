@@ -35,7 +35,7 @@ class Recipe:
         classifier_size: width of the head's hidden layer.
         classifier_highway: whether a highway layer precedes the last layer.
         classifier_bias: whether the last layer has a bias.
-        encoder_fields: further fields of the encoder's configuration.
+        config: further configuration fields of the encoder.
     """
 
     origin: str
@@ -61,7 +61,7 @@ class Recipe:
     classifier_size: int = 300
     classifier_highway: bool = False
     classifier_bias: bool = True
-    encoder_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def epochs(self, train_rows: int) -> int:
         """Epochs for that many training rows: fewer for many rows, but at least 3."""
@@ -144,7 +144,7 @@ _STACKS = {
     "disan": {},
     "biblosan": {},
     "mtsa": {"num_heads": 4, "attend_to_self": True},
-    "multihead": {"num_heads": 4, "output_layer": True},
+    "multihead": {"num_heads": 4, "output_layer": True, "formulation": "paper"},
 }
 
 
@@ -152,9 +152,7 @@ def _translation(encoder: str) -> Recipe:
     """Three layers of an encoder that can be stacked, one of another."""
     layers = {"num_hidden_layers": 3, **_STACKS[encoder]} if encoder in _STACKS else {}
     size = 126 if encoder == "textcnn" else _TRANSLATION.hidden_size  # divisible by three window sizes
-    return replace(
-        _TRANSLATION, hidden_size=size, encoder_fields={"embedding_size": _TRANSLATION.hidden_size, **layers}
-    )
+    return replace(_TRANSLATION, hidden_size=size, config={"embedding_size": _TRANSLATION.hidden_size, **layers})
 
 
 _SST = Recipe(origin="Bi-BloSAN SST", batch_size=64, eval_batch_size=128, dropout=0.3, l2=1e-4, classifier_bias=False)

@@ -37,7 +37,7 @@ STACK = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2}
 STACKS = {
     "mtsa": {"num_heads": 4, "attend_to_self": True},
     "disan": {},
-    "multihead": {"num_heads": 4, "output_layer": True},
+    "multihead": {"num_heads": 4, "output_layer": True, "formulation": "paper"},
 }
 every_stack = pytest.mark.parametrize("encoder", STACKS)
 
@@ -290,7 +290,7 @@ class TestTask:
         sizes = {}
         for encoder, config_class in CONFIG_CLASSES.items():
             recipe = problem.task.recipe(encoder)
-            fields = {"hidden_size": recipe.hidden_size, **recipe.encoder_fields, "vocab_size": 8000}
+            fields = {"hidden_size": recipe.hidden_size, **recipe.config, "vocab_size": 8000}
             sizes[encoder] = problem.make_model(encoder, fields | problem.config_fields()).num_parameters()
             assert config_class.stackable == ("num_hidden_layers" in fields) or encoder == "textcnn"
         assert 0.98 < sizes["multihead"] / sizes["mtsa"] < 1.02

@@ -12,7 +12,8 @@ def task_list() -> str:
     lines = []
     for task in TASKS.values():
         rows = "pairs" if task.num_sentences == 2 else "texts"
-        kind = {"regression": "scores", "translation": "translations"}.get(task.problem, f"{len(task.labels)} classes")
+        kinds = {"regression": "scores", "translation": "translations"}
+        kind = kinds.get(task.problem, f"{len(task.labels)} classes")
         lines.append(f"  {task.name:<18}{task.title} ({rows}, {kind})")
     return "\n".join(lines)
 

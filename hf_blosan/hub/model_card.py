@@ -50,8 +50,8 @@ EXAMPLES = {
 """What the page of the model and its snippet try it with, by the number of sentences or the problem."""
 
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-PIPELINE_TAGS = {"translation": "translation"}
-"""The Hub's name for a kind of task, if it is not text-classification."""
+PIPELINES = {"translation": "translation"}
+"""The Hub's name of each kind of task that is not text classification."""
 
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
@@ -129,11 +129,10 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     task, data = run["task"], run["data"]
     files = data.get("files", {})
     from_hub = data["source"] == HUB and data["hub_id"]
-    pipeline_tag = PIPELINE_TAGS.get(task["problem"], "text-classification")
     own_code = [] if task["problem"] == "translation" else ["sentence-encoder", "custom_code"]
     results = [
         EvalResult(
-            task_type=pipeline_tag,
+            task_type=pipeline_of(task),
             task_name=task["title"],
             dataset_type=data["hub_id"] if from_hub and read_from not in files else task["name"],
             dataset_name=files.get(read_from, task["title"]),
@@ -151,7 +150,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         language=task.get("languages", "en"),
         license="apache-2.0",
         library_name="transformers",
-        pipeline_tag=pipeline_tag,
+        pipeline_tag=pipeline_of(task),
         tags=["hf_blosan", run["encoder"], *own_code],
         widget=examples(task),
         datasets=data["hub_id"] if from_hub else None,
@@ -159,6 +158,11 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         model_name=run["name"],
         eval_results=results or None,
     )
+
+
+def pipeline_of(task: dict[str, Any]) -> str:
+    """The Hub's name of the kind of task."""
+    return PIPELINES.get(task["problem"], "text-classification")
 
 
 def rows_of(split: str) -> str:

@@ -41,10 +41,9 @@ class MultiHeadLayer(StackableLayer):
     def __init__(self, config: MultiHeadConfig):
         super().__init__(config)
         self.variant, self.formulation = config.variant, config.formulation
+        self.attention_dropout = config.dropout
         self.adds_positions = config.variant == "sinusoidal"
         relu = config.variant == "relu"
-        self.attention_dropout = config.dropout
-        self.dropout = 0.0 if relu else config.dropout
         sizes = (config.num_heads, self.in_features, config.hidden_size // config.num_heads)
         self.query_map = HeadLinear(*sizes, bias=relu)
         self.key_map = HeadLinear(*sizes, bias=relu)
@@ -62,9 +61,10 @@ class MultiHeadLayer(StackableLayer):
 
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         maps = (self.query_map, self.key_map, self.value_map)
-        q_BHND, k_BHND, v_BHND = (self.linear(map_, hidden_BNE) for map_ in maps)
         if self.variant == "relu":
-            q_BHND, k_BHND, v_BHND = q_BHND.relu(), k_BHND.relu(), v_BHND.relu()
+            q_BHND, k_BHND, v_BHND = (map_(hidden_BNE).relu() for map_ in maps)
+        else:
+            q_BHND, k_BHND, v_BHND = (self.linear(map_, hidden_BNE) for map_ in maps)
         attended_BHND, weights_BHNN = self.attend(q_BHND, k_BHND, v_BHND, mask_BN, output_attentions)
         tokens_BNH = attended_BHND.transpose(1, 2).flatten(2)
         if self.output_layer is not None:

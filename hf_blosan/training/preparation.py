@@ -208,7 +208,7 @@ def propose_config(
     task = problem.task
     known = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
     recipe = task.recipe(encoder, arguments.recipe)
-    proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.encoder_fields)
+    proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
     subwords = arguments.tokenizer_name or problem.vocabulary != "word level"
     trainable = arguments.embedding_trainable or ("all" if subwords else "train_words")
     proposed |= {
