@@ -146,7 +146,7 @@ _STACKS = {
     "disan": {},
     "biblosan": {},
     "mtsa": {"num_heads": 4, "attend_to_self": True},
-    "multihead": {"num_heads": 4, "output_layer": True},
+    "multihead": {"num_heads": 4, "output_layer": True, "formulation": "paper"},
 }
 
 

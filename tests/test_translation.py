@@ -37,7 +37,7 @@ STACK = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2}
 STACKS = {
     "mtsa": {"num_heads": 4, "attend_to_self": True},
     "disan": {},
-    "multihead": {"num_heads": 4, "output_layer": True},
+    "multihead": {"num_heads": 4, "output_layer": True, "formulation": "paper"},
 }
 every_stack = pytest.mark.parametrize("encoder", STACKS)
 
