@@ -49,7 +49,7 @@ class Task:
     Attributes:
         name: key in :data:`TASKS`, value of ``--task_name``.
         title: title in reports and model cards.
-        problem: ``"classification"`` or ``"regression"``.
+        problem: ``"classification"``, ``"regression"`` or, of the sentences of a passage, ``"selection"``.
         num_sentences: 1, or 2 for sentence pairs.
         labels: class names in the order of the class ids; empty for regression.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
@@ -74,7 +74,7 @@ class Task:
 
     name: str
     title: str
-    problem: Literal["classification", "regression"] = "classification"
+    problem: Literal["classification", "regression", "selection"] = "classification"
     num_sentences: Literal[1, 2] = 1
     labels: tuple[str, ...] = ()
     score_min: float | None = None
@@ -259,6 +259,26 @@ _PAPERS = (
         **_NLI_OPTIONS,
     ),
 )
+_SQUAD = Source(
+    location="squad",
+    text_columns=("question", "context"),
+    label_column="answers",
+    splits={"train": ("train",), "test": ("validation",)},
+)
+_PASSAGES = (
+    # The published figures are those on SQuAD's development set; its test set is not public.
+    Task(
+        name="squad_sentences",
+        title="SQuAD, the sentence with the answer",
+        problem="selection",
+        num_sentences=2,
+        validation_fraction=0.05,
+        settings="squad",
+        local=_SQUAD,
+        hub=replace(_SQUAD, location="rajpurkar/squad"),
+        **_COMPOUNDS,
+    ),
+)
 _GLUE = (
     _single(
         "cola",
@@ -315,5 +335,5 @@ _DEMOS = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_GLUE, *_DEMOS)}
+TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_PASSAGES, *_GLUE, *_DEMOS)}
 """Every task by name. GLUE's SST-2 is ``glue_sst2``: its size and splits differ from the papers' ``sst2``."""

@@ -288,8 +288,8 @@ def check_gradients(module, expected, floor=1e-3):
         close(parameters[name].grad, gradient, f"gradient of {name}", scale)
 
 
-# In the fusion over sentences the gradients of scores are 1e-5 of the largest of all. Against float64 those recorded are
-# off by 1.1e-9, ours by 4e-10 to 2e-9, which is 2e-8 of the largest gradient and less than float32 resolves.
+# In the fusion over sentences the gradients of scores are 1e-5 of the largest of all. Against float64 those recorded
+# are off by 1.1e-9, ours by 4e-10 to 2e-9, which is 2e-8 of the largest gradient and less than float32 resolves.
 FLOORS = {"task_squad_biblosa": 4e-3}
 
 TASK_MODELS = {

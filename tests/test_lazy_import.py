@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 import hf_blosan
 from hf_blosan import AutoModelForPairRegression, auto
@@ -99,7 +99,7 @@ def test_public_names():
 
 def test_every_family_is_registered_once_or_twice():
     for _ in range(2):
-        for (model_type, _), (config, model, classifier, regressor) in zip(
+        for (model_type, _), (config, model, classifier, regressor, selector) in zip(
             auto.FAMILIES.items(), auto.ENCODERS, strict=True
         ):
             assert config.model_type == model_type and type(AutoConfig.for_model(model_type)) is config
@@ -107,6 +107,7 @@ def test_every_family_is_registered_once_or_twice():
                 (AutoModel, (model,)),
                 (AutoModelForSequenceClassification, (classifier, regressor)),
                 (AutoModelForPairRegression, (regressor,)),
+                (AutoModelForMultipleChoice, (selector,)),
             ):
                 mapping = auto_class._model_mapping
                 assert config in mapping and config in mapping.keys()

@@ -13,7 +13,8 @@ def task_list() -> str:
     for task in TASKS.values():
         rows = "pairs" if task.num_sentences == 2 else "texts"
         kind = "scores" if task.problem == "regression" else f"{len(task.labels)} classes"
-        lines.append(f"  {task.name:<18}{task.title} ({rows}, {kind})")
+        what = "passages, one sentence" if task.problem == "selection" else f"{rows}, {kind}"
+        lines.append(f"  {task.name:<18}{task.title} ({what})")
     return "\n".join(lines)
 
 

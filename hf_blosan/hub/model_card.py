@@ -78,7 +78,7 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
-        "widget": EXAMPLES[task["num_sentences"]],
+        "widget": EXAMPLES[task["num_sentences"]] if task["problem"] != "selection" else None,
         "command": command_without_paths(run["command"]),
         "figures": table,
         "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
@@ -116,11 +116,12 @@ def command_without_paths(command: str) -> str:
 def card_metadata(run: dict[str, Any]) -> ModelCardData:
     """The YAML metadata of a card, with the figures as `model-index`."""
     task, data = run["task"], run["data"]
+    pipeline = "multiple-choice" if task["problem"] == "selection" else "text-classification"
     files = data.get("files", {})
     from_hub = data["source"] == HUB and data["hub_id"]
     results = [
         EvalResult(
-            task_type="text-classification",
+            task_type=pipeline,
             task_name=task["title"],
             dataset_type=data["hub_id"] if from_hub and read_from not in files else task["name"],
             dataset_name=files.get(read_from, task["title"]),
@@ -138,9 +139,9 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         language="en",
         license="apache-2.0",
         library_name="transformers",
-        pipeline_tag="text-classification",
+        pipeline_tag=pipeline,
         tags=["hf_blosan", run["encoder"], "sentence-encoder", "custom_code"],
-        widget=EXAMPLES[task["num_sentences"]],
+        widget=EXAMPLES[task["num_sentences"]] if task["problem"] != "selection" else None,
         datasets=data["hub_id"] if from_hub else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=run["name"],

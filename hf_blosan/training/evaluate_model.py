@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,10 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
 def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """The user's rows, and the task that the model was trained on in terms of their columns."""
     table, where = read_rows(arguments)
+    if any(name.endswith("ForSentenceSelection") for name in config.architectures or ()):
+        title = Path(where).name if arguments.test_file else where
+        task = replace(get_task("squad_sentences"), title=title, hub=None, evaluation_splits=("test",))
+        return task, DatasetDict(test=normalise(table, task.local, task, where))
     texts, label_column = choose_columns(
         table, where, arguments.text_column_name, arguments.text_pair_column_name, arguments.label_column_name
     )

@@ -12,7 +12,15 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ..auto import ENCODERS
-from ..data import PaddingCollator, encode_dataset, sentence_lengths
+from ..data import PaddingCollator, encode_dataset, length_statistics, sentence_lengths
+from ..data.selection import (
+    PassageCollator,
+    distinct_passages,
+    encode_passages,
+    longest_sentences,
+    passage_statistics,
+    passages_of,
+)
 from ..metrics import task_metrics
 from ..tasks import Task
 
@@ -57,6 +65,14 @@ class Problem:
         """Cost of each row in tokens, (rows,); the sentences of a pair are padded to the longer."""
         return sentence_lengths(encoded).max(axis=1)
 
+    def groups(self, encoded: Dataset) -> np.ndarray | None:
+        """Number of each row's group, (rows,), whose rows cost less in one batch; `None`: there are no groups."""
+        return None
+
+    def length_statistics(self, encoded: Dataset) -> tuple[float, float]:
+        """Mean and standard deviation of the tokens per sentence."""
+        return length_statistics(encoded)
+
     def collator(self, tokenizer: PreTrainedTokenizerBase, **padding: Any) -> Callable[[list[dict]], Any]:
         """The function that pads a list of encoded rows into a batch."""
         return PaddingCollator(tokenizer, num_sentences=self.task.num_sentences, **padding)
@@ -73,7 +89,7 @@ class Problem:
 
     def model_class(self, encoder: str) -> type[PreTrainedModel]:
         """The class with that encoder and the head of this kind of task."""
-        _, _, classifier, _ = CLASSES[encoder]
+        _, _, classifier, *_ = CLASSES[encoder]
         return classifier
 
     def make_model(self, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
@@ -107,7 +123,7 @@ class Regression(Problem):
         return {"finetuning_task": self.task.name, **scores, "num_labels": 1, "problem_type": "regression"}
 
     def model_class(self, encoder):
-        _, _, classifier, regressor = CLASSES[encoder]
+        _, _, classifier, regressor, _ = CLASSES[encoder]
         return regressor if self.task.num_sentences == 2 else classifier
 
     def loss(self, output, labels, label_smoothing):
@@ -120,7 +136,50 @@ class Regression(Problem):
         return (f"{prediction:.4f}" for prediction in predictions)
 
 
-PROBLEMS: dict[str, type[Problem]] = {"classification": Problem, "regression": Regression}
+class Selection(Problem):
+    """The sentence of a passage that answers a question; batches are packed."""
+
+    def texts(self, rows):
+        yield from rows["question"]
+        for sentences in distinct_passages(rows)["sentences"]:
+            yield from sentences
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        return encode_passages(dataset, tokenizer, max_length=max_length)
+
+    def lengths(self, encoded):
+        return longest_sentences(encoded)
+
+    def groups(self, encoded):
+        return passages_of(encoded)
+
+    def length_statistics(self, encoded):
+        return passage_statistics(encoded)
+
+    def collator(self, tokenizer, **padding):
+        return PassageCollator(tokenizer, padding)
+
+    def config_fields(self):
+        return {"finetuning_task": self.task.name, "num_labels": 1}
+
+    def model_class(self, encoder):
+        *_, selector = CLASSES[encoder]
+        return selector
+
+    def loss(self, output, labels, label_smoothing):
+        """Label smoothing is over the sentences of the passage, not over the padding of a batch of passages."""
+        if not label_smoothing:
+            return output.loss
+        there = output.logits > torch.finfo(output.logits.dtype).min
+        log_probs = torch.where(there, output.logits.float().log_softmax(dim=1), 0.0)
+        smooth = -(log_probs.sum(dim=1) / there.sum(dim=1).clamp(min=1)).mean()
+        return (1 - label_smoothing) * output.loss + label_smoothing * smooth
+
+    def lines(self, predictions):
+        return map(str, predictions)
+
+
+PROBLEMS: dict[str, type[Problem]] = {"classification": Problem, "regression": Regression, "selection": Selection}
 """The class for each `Task.problem`."""
 
 
