@@ -82,7 +82,8 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     paper = _ROWS[encoder][settings]
     if name == "paper" or settings in _OWN:
         return paper
-    return replace(paper, **_MODERN, dropout=0.1 if settings in _PAIRS else 0.2)
+    dropout = 0.1 if settings in _PAIRS else 0.2
+    return replace(paper, **{**_MODERN, "dropout": dropout, **_MODERN_FOR.get(settings, {})})
 
 
 # Chosen on validation data alone; what was tried, with figures, is in results/NOTES.md.
@@ -106,6 +107,8 @@ _MODERN = {
 _PAIRS = ("snli", "sick")
 # Families without a released experiment, or whose optimiser was not released.
 _OWN = ("demo", "tagging", "srl")
+# Questions about one passage share its encoding, so a batch of 64 has some 15 passages.
+_MODERN_FOR = {"squad": {"batch_size": 64, "train_rows_seen": 400_000}}
 
 _ADAM = {"optimizer": "adam", "learning_rate": 0.001}
 
@@ -176,6 +179,15 @@ _BIBLOSAN = {
     "sst": _SST,
     "trec": replace(_SST, origin="Bi-BloSAN TREC", batch_size=32, eval_batch_size=100, dropout=0.35, l2=5e-5),
     **dict.fromkeys(("cr", "mpqa", "subj"), _FOLDS),
+    "squad": Recipe(
+        origin="Bi-BloSAN SQuAD",
+        batch_size=32,
+        eval_batch_size=39,
+        dropout=0.25,
+        l2=5e-5,
+        hidden_size=200,
+        classifier_size=100,
+    ),
     "demo": _DEMO,
 }
 
@@ -250,7 +262,9 @@ _ROWS = {
     "biblosan": _BIBLOSAN,
     "mtsa": _MTSA,
     "birnn": _BASELINE,
-    "textcnn": _BASELINE | {"demo": replace(_DEMO, hidden_size=126)},  # divisible by three window sizes
+    # Widths that three window sizes divide.
+    "textcnn": _BASELINE
+    | {"demo": replace(_DEMO, hidden_size=126), "squad": replace(_BASELINE["squad"], hidden_size=201)},
     "multihead": _BASELINE,
     "wordbag": {name: replace(row, hidden_size=300) for name, row in _BASELINE.items()},  # the width of a word vector
 }

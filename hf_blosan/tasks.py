@@ -51,7 +51,8 @@ class Task:
     Attributes:
         name: key in :data:`TASKS`, value of ``--task_name``.
         title: title in reports and model cards.
-        problem: ``"classification"``, ``"regression"``, ``"tagging"`` (a label for each word) or ``"translation"``.
+        problem: ``"classification"``, ``"regression"``, ``"tagging"`` (a label for each word), ``"selection"`` (of a
+            sentence of a passage) or ``"translation"``.
         num_sentences: 1, or 2 for sentence pairs.
         languages: of the texts; for translations from and to which.
         labels: class names in the order of the class ids; empty if there are no classes.
@@ -77,7 +78,7 @@ class Task:
 
     name: str
     title: str
-    problem: Literal["classification", "regression", "tagging", "translation"] = "classification"
+    problem: Literal["classification", "regression", "tagging", "selection", "translation"] = "classification"
     num_sentences: Literal[1, 2] = 1
     languages: tuple[str, ...] = ("en",)
     labels: tuple[str, ...] = ()
@@ -272,6 +273,26 @@ _PAPERS = (
         **_NLI_OPTIONS,
     ),
 )
+_SQUAD = Source(
+    location="squad",
+    text_columns=("question", "context"),
+    label_column="answers",
+    splits={"train": ("train",), "test": ("validation",)},
+)
+_PASSAGES = (
+    # The published figures are those on SQuAD's development set; its test set is not public.
+    Task(
+        name="squad_sentences",
+        title="SQuAD, the sentence with the answer",
+        problem="selection",
+        num_sentences=2,
+        validation_fraction=0.05,
+        settings="squad",
+        local=_SQUAD,
+        hub=replace(_SQUAD, location="rajpurkar/squad"),
+        **_COMPOUNDS,
+    ),
+)
 _TAGGING = (
     Task(
         name="propbank_srl",
@@ -360,5 +381,7 @@ _DEMOS = (
     ),
 )
 
-TASKS: dict[str, Task] = {task.name: task for task in (*_PAPERS, *_TAGGING, *_TRANSLATIONS, *_GLUE, *_DEMOS)}
+TASKS: dict[str, Task] = {
+    task.name: task for task in (*_PAPERS, *_TAGGING, *_PASSAGES, *_TRANSLATIONS, *_GLUE, *_DEMOS)
+}
 """Every task by name. GLUE's SST-2 is ``glue_sst2``: its size and splits differ from the papers' ``sst2``."""

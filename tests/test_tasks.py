@@ -15,7 +15,7 @@ from hf_blosan.tasks import TASKS, get_task
 ENCODERS = ("disan", "biblosan", "mtsa", "birnn", "textcnn", "multihead", "wordbag")
 EXPECTED = set(
     "trec trec_fine cr mpqa subj mr sst2 sst2_phrases sst5 sst5_phrases sick_relatedness sick_entailment snli "
-    "multinli cola mnli mrpc qnli qqp rte glue_sst2 stsb wnli demo demo_relatedness propbank_srl "
+    "multinli cola mnli mrpc qnli qqp rte glue_sst2 stsb wnli demo demo_relatedness propbank_srl squad_sentences "
     "multi30k_en_de".split()
 )
 
@@ -47,6 +47,9 @@ def test_tasks_are_consistent(task):
     elif task.problem == "translation":
         assert task.labels == ()
         values = ["Ein Hund rennt auf der Wiese."] * 3
+    elif task.problem == "selection":
+        assert task.labels == ()
+        values = [0, 1, 7]
     else:
         assert len(task.labels) >= 2
         assert task.score_min is task.score_max is task.num_score_classes is None

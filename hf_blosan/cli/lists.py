@@ -14,7 +14,8 @@ def task_list() -> str:
         rows = "pairs" if task.num_sentences == 2 else "words" if task.problem == "tagging" else "texts"
         kinds = {"regression": "scores", "tagging": f"{len(task.labels)} tags", "translation": "translations"}
         kind = kinds.get(task.problem, f"{len(task.labels)} classes")
-        lines.append(f"  {task.name:<18}{task.title} ({rows}, {kind})")
+        what = "passages, one sentence" if task.problem == "selection" else f"{rows}, {kind}"
+        lines.append(f"  {task.name:<18}{task.title} ({what})")
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
 
     Args:
         lengths: length of each row, any unit.
+        groups: number of each row's group; rows of a group, which have one length, are kept together.
         batch_size: rows per batch.
         shuffle: whether the order differs from epoch to epoch.
         seed: seed of the shuffling.
@@ -43,11 +44,19 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
     pool_batches = 50
 
     def __init__(
-        self, lengths: Sequence[int], batch_size: int, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        *,
+        groups: Sequence[int] | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
     ):
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}; use 1 or more")
         self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.groups = None if groups is None else np.asarray(groups, dtype=np.int64)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
@@ -70,6 +79,9 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
         else:
             rng = np.random.default_rng((self.seed, self.epoch))
             order = rng.permutation(len(self.lengths))
+            if self.groups is not None:
+                _, first, number = np.unique(self.groups[order], return_index=True, return_inverse=True)
+                order = order[np.argsort(first[number], kind="stable")]
             full, pool_size = len(order) // size * size, size * self.pool_batches
             pools = [order[start : min(start + pool_size, full)] for start in range(0, full, pool_size)]
             pools = [pool[np.argsort(self.lengths[pool], kind="stable")] for pool in pools]

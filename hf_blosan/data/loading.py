@@ -23,6 +23,7 @@ from ..tasks import Source, Task, get_task
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
 from .rows import TABLE_SUFFIXES
+from .selection import normalise_passages, passages_of
 from .sentences import normalise_sentences
 from .tables import read_table
 from .tagging import normalise_tags
@@ -35,6 +36,7 @@ NORMALISERS = {
     "regression": normalise_sentences,
     "tagging": normalise_tags,
     "translation": normalise_translations,
+    "selection": normalise_passages,
 }
 """Brings the rows of each ``Task.problem`` into its columns."""
 
@@ -233,7 +235,21 @@ def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: i
 
 
 def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Training and validation rows; a class with a single row cannot be stratified and stays in the training rows."""
+    """Training and validation rows; a class with a single row cannot be stratified and stays in the training rows.
+
+    Questions about one passage stay together.
+    """
+    if task.problem == "selection":
+        numbers = passages_of(rows)
+        distinct = np.random.default_rng(seed).permutation(np.unique(numbers))
+        is_held_out = np.isin(numbers, distinct[: round(fraction * len(distinct))])
+        if not 0 < is_held_out.sum() < len(rows):
+            raise InputError(
+                f"{task.name} has {len(distinct)} training passages, too few to hold out {fraction:g} of them for "
+                "validation; give a validation file or more rows"
+            )
+        logger.info("%s: %d of %d training rows are the validation split", task.name, is_held_out.sum(), len(rows))
+        return rows.select(np.flatnonzero(~is_held_out)), rows.select(np.flatnonzero(is_held_out))
     single, options = [], {}
     if task.problem == "classification":
         labels = rows["label"][:]

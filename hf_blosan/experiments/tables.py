@@ -35,7 +35,8 @@ class Column:
     Attributes:
         name: heading, as in the paper.
         task: name in :data:`hf_blosan.tasks.TASKS`.
-        figure: key in the record's ``figures``, or ``"parameters"`` for their number without word vectors.
+        figure: key in the record's ``figures``; ``"parameters"`` for their number without word vectors,
+            ``"seconds_per_update"`` or ``"peak_memory_mib"`` for what training took.
         scale, digits, unit: the figure is printed as ``f"{scale * figure:.{digits}f}{unit}"``.
         train_rows: number of training rows in the papers, for tasks of which smaller versions exist.
     """
@@ -52,6 +53,11 @@ class Column:
         """The figure in a record; None if undefined (a correlation of constant predictions)."""
         if self.figure == "parameters":
             return record["parameters"]["without_embeddings"]
+        training = record["training"]
+        if self.figure == "seconds_per_update":
+            return training["seconds"] / training["steps"]
+        if self.figure == "peak_memory_mib":
+            return training.get("peak_memory_mib")
         return record["figures"].get(self.figure)
 
     def best_seen(self, record: Mapping[str, Any]) -> float | None:
@@ -165,6 +171,15 @@ _SRL = (
     ),
 )
 
+_SQUAD = (
+    Column(name="Accuracy", task="squad_sentences"),
+    Column(name="|θ|", task="squad_sentences", figure="parameters", scale=1e-6, unit="m"),
+    Column(
+        name="Time per update", task="squad_sentences", figure="seconds_per_update", scale=1e3, digits=0, unit=" ms"
+    ),
+    Column(name="Peak memory", task="squad_sentences", figure="peak_memory_mib", scale=1.0, digits=0, unit=" MiB"),
+)
+
 _BI_LSTM = Row(name="Bi-LSTM", encoder="birnn", overrides={"cell": "lstm"})
 _BI_GRU = Row(name="Bi-GRU", encoder="birnn", overrides={"cell": "gru"})
 _BI_SRU = Row(name="Bi-SRU", encoder="birnn", overrides={"cell": "sru"})
@@ -273,6 +288,17 @@ TABLES = {
         title="Bi-BloSAN (arXiv 1804.00857): SICK relatedness",
         columns=_SICK,
         rows=_with_published((*_BASELINES, _DISAN, _BIBLOSAN), _SICK),
+    ),
+    "biblosan_table5": Table(
+        title="Bi-BloSAN (arXiv 1804.00857), Table 5: the sentence of a SQuAD passage with the answer",
+        columns=_SQUAD,
+        rows=(
+            _variant(_BI_LSTM, paper={"Accuracy": "68.01"}),
+            _MULTI_HEAD,
+            _DISAN,
+            _MTSA,
+            _variant(_BIBLOSAN, paper={"Accuracy": "68.38"}),
+        ),
     ),
     "biblosan_table6": Table(
         title="Bi-BloSAN (arXiv 1804.00857), Table 6: sentence classification",

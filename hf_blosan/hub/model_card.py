@@ -42,18 +42,20 @@ RECORD_ENTRIES = frozenset(
 )
 """Entries of a record that a card shows."""
 
-PIPELINES = {"tagging": "token-classification", "translation": "translation"}
+PIPELINES = {"selection": "multiple-choice", "tagging": "token-classification", "translation": "translation"}
 """The pipeline of each kind of task that is not text classification."""
 
 AUTO_CLASSES = {
     "text-classification": "AutoModelForSequenceClassification",
     "token-classification": "AutoModelForTokenClassification",
     "translation": "AutoModelForSeq2SeqLM",
+    "multiple-choice": "AutoModelForMultipleChoice",
 }
 
 EXAMPLES = {
     1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
     2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
+    "selection": None,
     "translation": [{"text": "Two dogs are playing in the snow."}],
 }
 """What the page of the model and its snippet try it with, by the number of sentences or the problem."""

@@ -130,6 +130,9 @@ class SentenceHeadMixin:
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, backbone_hidden_states)
         sentences, encoded = self._encode(*inputs, **options)
         loss, logits = self.compute_loss_and_logits(sentences, labels)
+        return self._output(loss, logits, encoded, return_dict)
+
+    def _output(self, loss, logits, encoded, return_dict) -> SentenceClassifierOutput | tuple:
         states = encoded.hidden_states, encoded.attentions, encoded.gates, encoded.pooler_attentions
         output = SentenceClassifierOutput(loss, logits, *states)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()

@@ -1,7 +1,5 @@
 """The head that chooses the sentence of a passage that answers a question. Shape suffixes: see equations.py."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,10 +12,10 @@ from .masks import can_look_at
 
 
 class SentenceSelector(Layer):
-    """A score for each sentence of a passage as the answer to a question (Bi-BloSAN section 4.2), (B, C).
+    """A score for each sentence of a passage as the answer to a question (Bi-BloSAN section 4.2).
 
-    With the question's vector q (source2token over its word vectors, then a dense layer) and a dense layer on every
-    sentence vector, each sentence is [s; q; s - q; s * q]; ``context`` fuses these over the passage.
+    The question's vector q is source2token over its words, then a dense layer; the sentences' vectors go through one
+    too. ``context`` fuses [s; q; s - q; s * q] over the sentences of the passage.
     """
 
     def __init__(self, config: SentenceEncoderConfig, context: nn.Module):
@@ -31,33 +29,16 @@ class SentenceSelector(Layer):
         self.hidden = nn.Linear(config.hidden_size, size)
         self.output = nn.Linear(size, 1)
 
-    def forward(
-        self, words_QME: Tensor, mask_QM: Tensor, sentences_PCH: Tensor, real_PC: Tensor, passages_Q: Tensor
-    ) -> Tensor:
-        """Words of Q questions, sentences of P passages and where there are any, each question's passage -> (Q, C)."""
-        question_QE, _ = self.question_pooler(words_QME, mask_QM)
-        q_Q1D = self.dense(self.question_map, question_QE)[:, None]
-        s_QCD = self.dense(self.sentence_map, sentences_PCH).index_select(0, passages_Q)
-        real_QC = real_PC.index_select(0, passages_Q)
-        pairs_QCI = torch.cat([s_QCD, q_Q1D.expand_as(s_QCD), s_QCD - q_Q1D, s_QCD * q_Q1D], dim=-1)
-        fused_QCH, _ = self.context(pairs_QCI, real_QC)
-        scores_QC = self.linear(self.output, self.dense(self.hidden, fused_QCH))[..., 0]
-        return scores_QC.masked_fill(~real_QC, torch.finfo(scores_QC.dtype).min)
-
-
-class Passages(NamedTuple):
-    """Questions (Q, M) and the sentences (S, N) of P passages of up to C sentences, each with a mask.
-
-    Sentence i has place ``places[i]`` in the grid (P C); question i asks about passage ``passages[i]``.
-    """
-
-    questions: Tensor
-    question_mask: Tensor
-    sentences: Tensor
-    mask: Tensor
-    places: Tensor
-    shape: tuple[int, int]
-    passages: Tensor
+    def forward(self, words_BME, mask_BM, sentences_PCH, real_PC, passages_B) -> Tensor:
+        """Scores (B, C) from B questions' words, P passages' sentences and which are real, each question's passage."""
+        question_BE, _ = self.question_pooler(words_BME, mask_BM)
+        q_B1D = self.dense(self.question_map, question_BE)[:, None]
+        s_BCD = self.dense(self.sentence_map, sentences_PCH)[passages_B]
+        real_BC = real_PC[passages_B]
+        pairs = torch.cat([s_BCD, q_B1D.expand_as(s_BCD), s_BCD - q_B1D, s_BCD * q_B1D], dim=-1)
+        fused_BCH, _ = self.context(pairs, real_BC)
+        scores_BC = self.linear(self.output, self.dense(self.hidden, fused_BCH))[..., 0]
+        return scores_BC.masked_fill(~real_BC, torch.finfo(scores_BC.dtype).min)
 
 
 class SentenceSelectionMixin(SentenceHeadMixin):
@@ -75,8 +56,6 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         question_input_ids: Tensor | None = None,
         question_attention_mask: Tensor | None = None,
@@ -84,92 +63,83 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         question_passages: Tensor | None = None,
         **kwargs,
     ) -> SentenceClassifierOutput | tuple:
-        """Logits (B, C) of B questions about passages of up to C sentences, and the loss if ``labels`` are given.
+        """Logits (B, C) of up to C sentences for each of B questions, and the loss if ``labels`` (B,) are given.
 
-        Two layouts of the inputs give the same logits. In that of transformers' models of multiple choice, (B, C, N),
-        a row holds a question (type 0) and one sentence (type 1). In the packed one, each sentence is there once, in
-        passages of any length, and questions may share a passage. Every sentence is encoded once; a question's score
-        is the lowest number of the dtype where there is no sentence.
+        The inputs have the layout of transformers' models of multiple choice, (B, C, N) with a question (type 0) and a
+        sentence (type 1) in each row; or a packed one, of the same logits, in which passages are of any length and
+        questions may share one. Either way each sentence is encoded once. The logit of what is no sentence is the
+        lowest number of the dtype. ``output_attentions`` and ``output_hidden_states`` return those of the sentences.
 
         Args:
             input_ids, attention_mask, token_type_ids, inputs_embeds: (B, C, N); a row without tokens of type 1 is no
-                sentence. Packed: (S, N), the sentences of one passage after the other; no token_type_ids.
-            labels: (B,) which sentence is the answer, from 0.
-            output_attentions, output_hidden_states, return_dict: as in the encoder's forward, for the sentences.
-            question_input_ids, question_attention_mask: (B, M); their presence says that the inputs are packed.
-            passage_lengths: (P,) sentences of each passage.
-            question_passages: (B,) which passage each question is about; by default each about one, in their order.
+                sentence. Packed: (S, N), the sentences of one passage after the other, without token_type_ids.
+            question_input_ids, question_attention_mask: (B, M), for packed inputs.
+            passage_lengths: (P,) number of sentences of each passage, for packed inputs.
+            question_passages: (B,) which passage each question is about; by default each about the next.
 
         Raises:
             ValueError: inputs have other shapes, token_type_ids are missing, or the lengths do not add up.
         """
+        given = input_ids, attention_mask, inputs_embeds
         if question_input_ids is None:
-            passages = self._unpaired(input_ids, attention_mask, token_type_ids, inputs_embeds)
+            questions, sentences, places, shape, passages = self._of_pairs(*given, token_type_ids)
         else:
-            sentences = prepare_inputs(input_ids, attention_mask, inputs_embeds, self.config.pad_token_id)
-            questions = prepare_inputs(question_input_ids, question_attention_mask, None, self.config.pad_token_id)
-            passages = packed_passages(*questions, *sentences, passage_lengths, question_passages)
-        questions, question_mask, sentences, mask, places, shape, passages_Q = passages
-        options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        name = "input_ids" if sentences.dim() == 2 else "inputs_embeds"
-        encoded = self.model(**{name: sentences}, attention_mask=mask, return_dict=True, **options)
-        vectors_SH, size = encoded.pooler_output, shape[0] * shape[1]
-        grid_PCH = vectors_SH.new_zeros(size, vectors_SH.shape[1]).index_copy(0, places, vectors_SH)
-        real_PC = torch.zeros(size, dtype=torch.bool, device=mask.device).index_copy(0, places, mask.any(1))
-        words = {"input_ids" if questions.dim() == 2 else "inputs_embeds": questions}
-        words_QME = self.model.embeddings.join_predicates(self.model.embeddings(mask_BN=question_mask, **words), None)
-        grids = (x.unflatten(0, shape) for x in (grid_PCH, real_PC))
-        logits = self.classifier(words_QME.to(grid_PCH.dtype), question_mask, *grids, passages_Q)
+            questions = question_input_ids, question_attention_mask, None
+            questions, sentences = (prepare_inputs(*x, self.config.pad_token_id) for x in (questions, given))
+            places, shape, passages = places_of(
+                len(sentences[0]), passage_lengths, len(questions[0]), question_passages
+            )
+        (words, mask_BM), (inputs, mask_SN) = questions, sentences
+        options = {name: kwargs.get(name) for name in ("output_attentions", "output_hidden_states")}
+        name = "input_ids" if inputs.dim() == 2 else "inputs_embeds"
+        encoded = self.model(**{name: inputs}, attention_mask=mask_SN, return_dict=True, **options)
+        size, vectors_SH = shape[0] * shape[1], encoded.pooler_output
+        grids = (x.new_zeros(size, *x.shape[1:]).index_copy(0, places, x) for x in (vectors_SH, mask_SN.any(1)))
+        name = "input_ids" if words.dim() == 2 else "inputs_embeds"
+        words_BME = self.model.embeddings(mask_BN=mask_BM, **{name: words}).to(vectors_SH.dtype)
+        words_BME = self.model.embeddings.join_predicates(words_BME, None)
+        logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
         loss = None if labels is None else F.cross_entropy(logits.float(), labels)
-        states = encoded.hidden_states, encoded.attentions, encoded.gates, encoded.pooler_attentions
-        output = SentenceClassifierOutput(loss, logits, *states)
-        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+        return self._output(loss, logits, encoded, return_dict)
 
-    def _unpaired(self, input_ids, attention_mask, token_type_ids, inputs_embeds) -> Passages:
-        """Rows of a question and a sentence, (B, C, N)."""
+    def _of_pairs(self, input_ids, attention_mask, inputs_embeds, token_type_ids):
+        """Questions, sentences (each with a mask), places, shape and passages from rows of both, (B, C, N)."""
         given = input_ids if inputs_embeds is None else inputs_embeds
         if given is None or given.dim() != (3 if inputs_embeds is None else 4):
-            found = "none" if given is None else f"of shape {tuple(given.shape)}"
             raise ValueError(
-                "give input_ids (B, C, N), a question and a sentence in each row, or packed sentences (S, N) with "
-                f"question_input_ids and passage_lengths; these are {found}"
+                "give input_ids (B, C, N), a question and a sentence in each row, or packed ones with "
+                f"question_input_ids; they are {None if given is None else f'of shape {tuple(given.shape)}'}"
             )
         B, C = shape = given.shape[:2]
-        flat = (None if x is None else x.flatten(0, 1) for x in (input_ids, attention_mask, inputs_embeds))
-        inputs, mask = prepare_inputs(*flat, self.config.pad_token_id)
-        types = None if token_type_ids is None else token_type_ids.flatten(0, 1)
-        inputs, mask, _ = split_pairs(inputs, mask, types)
+        tensors = (input_ids, attention_mask, inputs_embeds, token_type_ids)
+        *flat, types = (None if x is None else x.flatten(0, 1) for x in tensors)
+        inputs, mask, _ = split_pairs(*prepare_inputs(*flat, self.config.pad_token_id), types)
         (questions, sentences), (question_mask, mask) = (x.unflatten(0, (2, B * C)) for x in (inputs, mask))
-        passages = torch.arange(B, device=mask.device)
+        passages, places = (torch.arange(size, device=mask.device) for size in (B, B * C))
         # Every row repeats the question, except rows that only fill up.
         asked = passages * C + question_mask.sum(1).unflatten(0, shape).argmax(1)
-        places, real = torch.arange(B * C, device=mask.device), mask.any(1)
-        if can_look_at(real) and real.any():
-            places = real.nonzero()[:, 0]
-        return Passages(
-            questions[asked], question_mask[asked], sentences[places], mask[places], places, shape, passages
-        )
+        if can_look_at(mask) and mask.any():
+            places = mask.any(1).nonzero()[:, 0]
+        return (questions[asked], question_mask[asked]), (sentences[places], mask[places]), places, shape, passages
 
 
-def packed_passages(questions, question_mask, sentences, mask, passage_lengths, question_passages) -> Passages:
-    """The places of packed sentences; raises ValueError if there are other numbers of them."""
-    if passage_lengths is None or can_look_at(mask) and int(passage_lengths.sum()) != len(mask):
-        found = "missing" if passage_lengths is None else f"{passage_lengths.tolist()}, of {len(mask)} sentences"
+def places_of(
+    num_sentences: int, passage_lengths: Tensor | None, num_questions: int, question_passages: Tensor | None
+):
+    """Places of packed sentences in the grid (P C), its shape (P, C), and the passage of each question."""
+    if passage_lengths is None or can_look_at(passage_lengths) and int(passage_lengths.sum()) != num_sentences:
+        found = "missing" if passage_lengths is None else f"{passage_lengths.tolist()}, of {num_sentences} sentences"
         raise ValueError(f"passage_lengths are {found}; give the number of sentences of each passage")
-    passages = torch.arange(len(passage_lengths), device=mask.device)
-    if len(questions) != len(passages if question_passages is None else question_passages):
+    passages_P = torch.arange(len(passage_lengths), device=passage_lengths.device)
+    passages_B = passages_P if question_passages is None else question_passages
+    if len(passages_B) != num_questions:
         raise ValueError(
-            f"{len(questions)} questions about {len(passages)} passages; say in question_passages which each is about"
+            f"{num_questions} questions, of which {len(passages_B)} have a passage; give question_passages for all"
         )
-    shape, first = (len(passages), int(passage_lengths.max())), passage_lengths.cumsum(0) - passage_lengths
-    passage_S = passages.repeat_interleave(passage_lengths, output_size=len(mask))
-    places = passage_S * shape[1] + torch.arange(len(mask), device=mask.device) - first[passage_S]
-    return Passages(
-        questions,
-        question_mask,
-        sentences,
-        mask,
-        places,
-        shape,
-        passages if question_passages is None else question_passages,
+    shape = len(passages_P), int(passage_lengths.max())
+    passages_S = passages_P.repeat_interleave(passage_lengths, output_size=num_sentences)
+    first_P, sentences_S = (
+        passage_lengths.cumsum(0) - passage_lengths,
+        torch.arange(num_sentences, device=passages_P.device),
     )
+    return passages_S * shape[1] + sentences_S - first_P[passages_S], shape, passages_B

@@ -93,6 +93,10 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
         return _rows_of(arguments, config, table, where, columns, tagging_fields(labels, bool(config.predicate_size)))
     if config.is_encoder_decoder:
         return find_translations(arguments, config, table, where)
+    if any(name.endswith("ForSentenceSelection") for name in config.architectures or ()):
+        title = Path(where).name if arguments.test_file else where
+        task = replace(get_task("squad_sentences"), title=title, hub=None, evaluation_splits=("test",))
+        return task, DatasetDict(test=normalise(table, task.local, task, where))
     texts, label_column = choose_columns(
         table, where, arguments.text_column_name, arguments.text_pair_column_name, arguments.label_column_name
     )

@@ -115,7 +115,7 @@ class Evaluator:
         loader = DataLoader(
             rows, batch_size=batch_size, collate_fn=preparation.collate, generator=torch.Generator().manual_seed(0)
         )
-        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, encoded[:]["labels"])
+        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, encoded["labels"][:])
 
 
 def figure_names(splits: tuple[str, ...]) -> dict[str, str]:

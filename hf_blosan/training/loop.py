@@ -6,11 +6,12 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from accelerate.utils import set_seed
 from safetensors.torch import load_model as load_weights
@@ -283,15 +284,14 @@ def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[d
 
 def fingerprint(rows: Dataset) -> str:
     """Hash of the encoded rows and their order."""
-    columns = rows.remove_columns("attention_mask")[:]
-    parts = [columns.pop("labels"), [len(ids) for ids in columns["input_ids"]], *(columns[x] for x in sorted(columns))]
-    return short_hash(b"".join(np.asarray(list(numbers(part))).tobytes() for part in parts))
-
-
-def numbers(values: Iterable) -> Iterator[float]:
-    """The numbers in nested lists, in order."""
-    for value in values:
-        yield from numbers(value) if isinstance(value, list) else (value,)
+    table, parts = rows.with_format("arrow")[:], []
+    for name in sorted(set(table.column_names) - {"attention_mask"}):
+        values = table[name].combine_chunks()
+        while pa.types.is_list(values.type):  # nested: the lengths, then the elements
+            parts.append(pc.list_value_length(values))
+            values = values.flatten()
+        parts.append(values)
+    return short_hash(b"".join(part.to_numpy(zero_copy_only=False).tobytes() for part in parts))
 
 
 def short_hash(content: bytes) -> str:

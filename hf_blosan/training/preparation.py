@@ -13,7 +13,7 @@ import numpy as np
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
 
-from ..data import LengthBucketBatchSampler, custom_task, length_statistics, load_task
+from ..data import LengthBucketBatchSampler, custom_task, load_task
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
 from ..overrides import check_field_names, config_problem, parse_config_overrides, read_config
@@ -71,7 +71,8 @@ class Preparation:
         lengths = self.problem.lengths(self.data["train"])
         if not arguments.bucketing:
             lengths = np.zeros_like(lengths)
-        return LengthBucketBatchSampler(lengths, arguments.per_device_train_batch_size, seed=arguments.seed)
+        options = {"groups": self.problem.groups(self.data["train"]), "seed": arguments.seed}
+        return LengthBucketBatchSampler(lengths, arguments.per_device_train_batch_size, **options)
 
 
 def find_task(arguments: RunArguments) -> Task:
@@ -135,7 +136,7 @@ def prepare(
     data = problem.encode(dataset, tokenizer, arguments.max_length)
     formulation = overrides.get("formulation", getattr(encoder_config(saved_config), "formulation", "released"))
     if overrides.get("block_length") == "auto":
-        overrides["block_length"] = fitting_block_length(arguments, data["train"], formulation)
+        overrides["block_length"] = fitting_block_length(arguments, problem, data["train"], formulation)
     if saved_config is None:
         proposed = propose_config(arguments, problem, encoder, tokenizer, data["train"], formulation)
         if vectors is not None:
@@ -255,13 +256,13 @@ def propose_config(
         "num_sentences": task.num_sentences,
     }
     if "block_length" in known:
-        proposed["block_length"] = fitting_block_length(arguments, train, formulation)
+        proposed["block_length"] = fitting_block_length(arguments, problem, train, formulation)
     return proposed | problem.config_fields()
 
 
-def fitting_block_length(arguments: RunArguments, train: Dataset, formulation: str) -> int:
+def fitting_block_length(arguments: RunArguments, problem: Problem, train: Dataset, formulation: str) -> int:
     """The value of ``block_length="auto"``: Appendix A's optimum for the sentence lengths of the training rows."""
-    mean, deviation = length_statistics(train)
+    mean, deviation = problem.length_statistics(train)
     batch_size = arguments.per_device_train_batch_size
     optimum = optimal_block_length(mean, length_std=deviation, batch_size=batch_size)
     return optimum + 1 if formulation == "released" else optimum  # as in the released scripts

@@ -13,7 +13,15 @@ from torch.nn.functional import cross_entropy
 from transformers import DataCollatorForSeq2Seq, EncoderDecoderModel
 from transformers.models.encoder_decoder.modeling_encoder_decoder import shift_tokens_right
 
-from ..data import PaddingCollator, encode_dataset, sentence_lengths
+from ..data import PaddingCollator, encode_dataset, length_statistics, sentence_lengths
+from ..data.selection import (
+    PassageCollator,
+    distinct_passages,
+    encode_passages,
+    longest_sentences,
+    passage_statistics,
+    passages_of,
+)
 from ..data.tagging import TaggingCollator, all_words, encode_tags
 from ..data.translation import encode_translations
 from ..errors import InputError
@@ -80,6 +88,14 @@ class Problem:
     def lengths(self, encoded: Dataset) -> np.ndarray:
         """Cost of each row in tokens, (rows,); the sentences of a pair are padded to the longer."""
         return sentence_lengths(encoded).max(axis=1)
+
+    def groups(self, encoded: Dataset) -> np.ndarray | None:
+        """Number of each row's group, (rows,), whose rows cost less in one batch; `None`: there are no groups."""
+        return None
+
+    def length_statistics(self, encoded: Dataset) -> tuple[float, float]:
+        """Mean and standard deviation of the tokens per sentence."""
+        return length_statistics(encoded)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, **padding: Any) -> Callable[[list[dict]], Any]:
         """The function that pads a list of encoded rows into a batch."""
@@ -210,6 +226,47 @@ class Tagging(Problem):
         return [self.task.labels[i] for i in ids if i != -100]
 
 
+class Selection(Problem):
+    """The sentence of a passage that answers a question; batches are packed."""
+
+    head = "ForSentenceSelection"
+
+    def texts(self, rows):
+        yield from rows["question"]
+        for sentences in distinct_passages(rows)["sentences"]:
+            yield from sentences
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        return encode_passages(dataset, tokenizer, max_length=max_length)
+
+    def lengths(self, encoded):
+        return longest_sentences(encoded)
+
+    def groups(self, encoded):
+        return passages_of(encoded)
+
+    def length_statistics(self, encoded):
+        return passage_statistics(encoded)
+
+    def collator(self, tokenizer, **padding):
+        return PassageCollator(tokenizer, padding)
+
+    def config_fields(self):
+        return {"finetuning_task": self.task.name, "num_labels": 1}
+
+    def loss(self, output, labels, label_smoothing):
+        """Label smoothing is over the sentences of the passage, not over the padding of a batch of passages."""
+        if not label_smoothing:
+            return output.loss
+        there = output.logits > torch.finfo(output.logits.dtype).min
+        log_probs = torch.where(there, output.logits.float().log_softmax(dim=1), 0.0)
+        smooth = -(log_probs.sum(dim=1) / there.sum(dim=1).clamp(min=1)).mean()
+        return (1 - label_smoothing) * output.loss + label_smoothing * smooth
+
+    def lines(self, predictions):
+        return map(str, predictions)
+
+
 class Translation(Problem):
     """A text per row, by an encoder-decoder: the encoder of this package, Marian's decoder, one subword vocabulary."""
 
@@ -282,6 +339,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "classification": Problem,
     "regression": Regression,
     "tagging": Tagging,
+    "selection": Selection,
     "translation": Translation,
 }
 """The class for each `Task.problem`."""

@@ -1,0 +1,290 @@
+"""Sentence selection: both layouts of a batch, rows, training."""
+
+import json
+
+import pytest
+import torch
+from datasets import Dataset
+from small_data import options, prepared, read_log, write_rows
+from test_models import MODEL_TYPES, SMALL, make
+from transformers import AutoModelForMultipleChoice
+
+from hf_blosan.data import load_task
+from hf_blosan.data.selection import normalise_passages, sentence_spans
+from hf_blosan.errors import InputError
+from hf_blosan.inference.saved import load
+from hf_blosan.tasks import TASKS
+from hf_blosan.training import train
+from hf_blosan.training.arguments import EvaluateArguments
+from hf_blosan.training.evaluate_model import evaluate
+
+LENGTHS = [[7, 3, 5], [4], [2, 9, 1, 6, 3, 8]]  # tokens of the sentences of three passages
+
+
+def packed(questions=(4, 2, 6), passages=(0, 1, 2), seed=0):
+    """Packed inputs: questions of these lengths about these passages."""
+    torch.manual_seed(seed)
+
+    def rows(lengths):
+        mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        return torch.randint(2, SMALL["vocab_size"], mask.shape) * mask, mask.long()
+
+    sentences, mask = rows([length for passage in LENGTHS for length in passage])
+    asked, question_mask = rows(list(questions))
+    return {
+        "input_ids": sentences,
+        "attention_mask": mask,
+        "question_input_ids": asked,
+        "question_attention_mask": question_mask,
+        "passage_lengths": torch.tensor(list(map(len, LENGTHS))),
+        "question_passages": torch.tensor(passages),
+    }
+
+
+def as_multiple_choice(batch):
+    """The same in the layout of transformers: (B, C, N), choices and tokens filled up."""
+    lengths, rows = batch["passage_lengths"].tolist(), []
+    sentences = batch["input_ids"].split(lengths)
+    for question, passage in zip(batch["question_input_ids"], batch["question_passages"].tolist(), strict=True):
+        pairs = [[*question[question > 0].tolist()], 0], [s[s > 0].tolist() for s in sentences[passage]]
+        rows.append([(pairs[0][0], sentence) for sentence in pairs[1]])
+    width = max(len(q) + len(s) for row in rows for q, s in row)
+    shape = (len(rows), max(map(len, rows)), width)
+    ids, mask, types = (torch.zeros(shape, dtype=torch.long) for _ in range(3))
+    for b, row in enumerate(rows):
+        for c, (question, sentence) in enumerate(row):
+            size = len(question) + len(sentence)
+            ids[b, c, :size] = torch.tensor(question + sentence)
+            mask[b, c, :size], types[b, c, len(question) : size] = 1, 1
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_both_layouts_give_the_same(model_type):
+    """And a question's scores depend neither on other questions and passages nor on padding."""
+    model = make(AutoModelForMultipleChoice, model_type)
+    batch = packed(questions=(4, 2, 6, 3), passages=(2, 1, 2, 0))
+    logits = model(**batch, labels=torch.tensor([5, 0, 1, 2])).logits
+    other = model(**as_multiple_choice(batch), labels=torch.tensor([5, 0, 1, 2]))
+    lowest = torch.finfo(torch.float32).min
+    for found in (logits, other.logits):
+        assert found.shape == (4, 6) and (found > lowest).sum(1).tolist() == [6, 1, 6, 3]
+    torch.testing.assert_close(logits, other.logits, rtol=1e-4, atol=1e-5)
+    alone = {name: tensor[3:] for name, tensor in as_multiple_choice(batch).items()}
+    torch.testing.assert_close(model(**alone).logits, other.logits[3:], rtol=1e-4, atol=1e-5)
+    assert len(set(logits[0].tolist())) == 6 and torch.isfinite(other.loss)
+    assert other.loss > 0
+
+
+def test_sentences_are_encoded_once(monkeypatch):
+    model, rows = make(AutoModelForMultipleChoice, "disan"), []
+    model.model.register_forward_hook(lambda _, args, kwargs, output: rows.append(len(output[1])), with_kwargs=True)
+    batch = packed(questions=(4, 2, 6, 3), passages=(2, 1, 2, 0))
+    model(**batch)
+    model(**as_multiple_choice(packed()))
+    assert rows == [10, 10]  # without a row for padding
+
+
+def test_gradients_reach_every_parameter():
+    model = make(AutoModelForMultipleChoice, "biblosan", block_length=3)
+    model(**packed(), labels=torch.tensor([1, 0, 3])).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_bad_inputs():
+    model, batch = make(AutoModelForMultipleChoice, "disan"), packed()
+    pairs = as_multiple_choice(batch)
+    for inputs, message in (
+        (batch | {"passage_lengths": torch.tensor([3, 1, 5])}, "passage_lengths are \\[3, 1, 5\\], of 10 sentences"),
+        (batch | {"passage_lengths": None}, "passage_lengths are missing"),
+        (batch | {"question_passages": torch.tensor([0, 1])}, "3 questions, of which 2 have a passage"),
+        (pairs | {"token_type_ids": None}, "needs token_type_ids"),
+        ({"input_ids": batch["input_ids"]}, "give input_ids \\(B, C, N\\).*shape \\(10, 9\\)"),
+        ({}, "they are None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model(**inputs)
+
+
+def test_save_and_load(tmp_path):
+    model = make(AutoModelForMultipleChoice, "biblosan", passage_block_length=2, block_length=3)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForMultipleChoice.from_pretrained(tmp_path)
+    assert torch.equal(loaded(**packed()).logits, model(**packed()).logits)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == ["BiBloSANForSentenceSelection"] and config["passage_block_length"] == 2
+    assert config["auto_map"]["AutoModelForMultipleChoice"] == "modeling_biblosan.BiBloSANForSentenceSelection"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
+def test_compiled(model_type):
+    model = make(AutoModelForMultipleChoice, model_type)
+    batch = as_multiple_choice(packed())
+    with torch.no_grad():
+        compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
+        torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits, rtol=1e-4, atol=1e-5)
+
+
+# --- Rows ---------------------------------------------------------------------------------------------------------
+
+PLACES = "Rome Oslo Bonn Kiel Lyon Nice Bath York Graz Linz".split()
+
+
+def squad_rows(count, seed=0, form="squad"):
+    """Passages of 3 to 5 sentences, of which one has a place and one a day, each with a question about both."""
+    generator, rows = torch.Generator().manual_seed(seed), []
+
+    def draw(size):
+        return int(torch.randint(size, (), generator=generator))
+
+    for _ in range(count // 2):
+        place, day = PLACES[draw(len(PLACES))], str(1 + draw(30))
+        others = ["It was cold.", "Nobody knew why.", "He had two dogs."][: 1 + draw(3)]
+        sentences = [f"She lived in {place}.", f"She came on {day} June.", *others]
+        sentences = [sentences[i] for i in torch.randperm(len(sentences), generator=generator)]
+        for question, answer in (("Where did she live?", place), ("When did she come?", f"{day} June")):
+            label = next(i for i, sentence in enumerate(sentences) if answer in sentence)
+            if form == "listed":
+                rows.append({"question": question, "sentences": sentences, "label": label})
+                continue
+            context = "  ".join(sentences)
+            answers = {"text": [answer], "answer_start": [context.index(answer)]}
+            rows.append({"question": question, "context": context, "answers": answers})
+    return rows
+
+
+def read(rows):
+    return normalise_passages(Dataset.from_list(rows), None, None, "rows.jsonl")
+
+
+def test_squad_rows_become_sentences(caplog):
+    caplog.set_level("INFO")
+    rows = read(squad_rows(20))
+    listed = read(squad_rows(20, form="listed"))
+    assert rows[:] == listed[:] and rows["passage"][:4] == [0, 0, 1, 1]
+    assert "10 distinct passages" in caplog.text
+
+
+def test_answers_across_sentences_and_missing_ones_are_counted(caplog):
+    caplog.set_level("INFO")
+    context = "He came home. Ann was there. It rained."
+    answers = [("home. Ann", 8), ("Ann", 14), ("there", 0), ("snow", 3), (None, 0)]
+    rows = read(
+        [
+            {"question": "?", "context": context, "answers": {"text": [text] if text else [], "answer_start": [start]}}
+            for text, start in answers
+        ]
+    )
+    assert rows["label"][:] == [0, 1, 1]
+    assert "1 answers go on in the next sentence" in caplog.text and "2 of 5 rows have no answer" in caplog.text
+
+
+def test_spans_are_characters():
+    text = " Ünïcode 😀 here.  Mr. Smith came.\n\nReally?"
+    assert [text[start:end] for start, end in sentence_spans(text)] == [
+        "Ünïcode 😀 here.",
+        "Mr. Smith came.",
+        "Really?",
+    ]
+    assert sentence_spans(" \n ") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sentences": []}, "row 3: the passage has no sentences; fill it in or remove the row"),
+        ({"sentences": ["One.", " "]}, "row 3: sentence 1 is empty"),
+        ({"label": 5}, "row 3: label 5 is not the index of one of its 2 sentence"),
+        ({"label": -1}, "row 3: label -1 is not the index"),
+    ],
+)
+def test_bad_rows(change, message):
+    good = {"question": "Who?", "sentences": ["Ann came.", "Bob left."], "label": 1}
+    with pytest.raises(InputError, match=f"^rows.jsonl, {message}"):
+        read([good, good, good | change])
+
+
+def test_other_bad_tables():
+    with pytest.raises(InputError, match="has no columns question, sentences, label, nor question, context, answers"):
+        read([{"text": "a", "label": 0}])
+    with pytest.raises(InputError, match="row 1: sentences is of type str; write a list"):
+        read([{"question": "a", "sentences": "b", "label": 0}])
+    with pytest.raises(InputError, match="row 1: the passage has no sentences"):
+        read([{"question": "a", "context": " ", "answers": {"text": ["b"], "answer_start": [0]}}])
+    with pytest.raises(InputError, match="row 1: answers is .* write lists of equal length"):
+        read([{"question": "a", "context": "b.", "answers": {"text": ["b"], "answer_start": []}}])
+    with pytest.raises(InputError, match="no question with an answer in its context"):
+        read([{"question": "a", "context": "b.", "answers": {"text": ["c"], "answer_start": [0]}}])
+
+
+def test_a_passage_is_never_in_two_splits(tmp_path):
+    file = write_rows(tmp_path / "train.jsonl", squad_rows(60))
+    splits = load_task("squad_sentences", train_file=file, validation_fraction=0.2, seed=1)
+    train, held_out = ({tuple(row) for row in splits[split]["sentences"]} for split in ("train", "validation"))
+    assert len(splits["validation"]) == 12 and not train & held_out
+    with pytest.raises(InputError, match="1 training passages, too few to hold out"):
+        file = write_rows(tmp_path / "one.jsonl", squad_rows(2))
+        load_task("squad_sentences", train_file=file, validation_fraction=0.5, seed=1)
+
+
+# --- Training -----------------------------------------------------------------------------------------------------
+
+
+def files(folder):
+    return {
+        "task_name": "squad_sentences",
+        "train_file": str(write_rows(folder / "train.jsonl", squad_rows(96))),
+        "validation_file": str(write_rows(folder / "validation.jsonl", squad_rows(20, 1, "listed"))),
+        "test_file": str(write_rows(folder / "test.jsonl", squad_rows(20, 2))),
+    }
+
+
+def test_batches_share_passages(tmp_path):
+    arguments, preparation = prepared(options(tmp_path / "out", files(tmp_path)))
+    rows, batches = preparation.data["train"], list(preparation.batch_sampler(arguments))
+    collated = [preparation.collate([rows[i] for i in batch]) for batch in batches]
+    assert sorted(sum(batches, [])) == list(range(96))
+    assert sum(len(batch["passage_lengths"]) for batch in collated) <= 48 + len(batches)
+    for batch, indices in zip(collated, batches, strict=True):
+        sentences = batch["input_ids"].split(batch["passage_lengths"].tolist())
+        for i, passage in zip(indices, batch["question_passages"].tolist(), strict=True):
+            assert [s[s > 0].tolist() for s in sentences[passage]] == rows[i]["input_ids"]
+
+
+def test_training_evaluation_and_predictions(tmp_path, capsys):
+    """A run learns what questions ask for, resumes exactly, and its model is evaluated on other rows."""
+    sizes = "hidden_size=24,embedding_size=16,classifier_size=16,dropout=0,initializer_range=0.5"
+    changes = {"num_train_epochs": 7, "checkpointing_steps": "60", "label_smoothing": 0.1, "config_overrides": sizes}
+    arguments = options(tmp_path / "out", files(tmp_path), **changes)
+    record = train(arguments)
+    assert record["figures"]["test_accuracy"] >= 0.9
+    lines = (tmp_path / "out" / "predict_results_squad_sentences.txt").read_text().splitlines()
+    assert lines[0] == "index\tprediction" and len(lines) == 21 and set(lines[1].split("\t")[1]) <= set("01234")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice.from_pretrained" in card
+
+    resumed = options(
+        tmp_path / "out", files(tmp_path), **changes, resume_from_checkpoint=str(tmp_path / "out" / "step_60")
+    )
+    assert train(resumed)["figures"] == record["figures"]
+    assert [entry["loss"] for entry in read_log(tmp_path / "out", "train")]
+
+    own = {"model_name_or_path": str(tmp_path / "out"), "cpu": True, "predictions_file": str(tmp_path / "chosen.txt")}
+    figures = evaluate(EvaluateArguments(**own, test_file=str(tmp_path / "test.jsonl")))
+    assert figures["test_accuracy"] == record["figures"]["test_accuracy"]
+    assert (tmp_path / "chosen.txt").read_text().splitlines() == lines
+    with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
+        load(str(tmp_path / "out"), None)
+
+
+def test_label_smoothing_leaves_padding_out(tmp_path):
+    _, preparation = prepared(options(tmp_path / "out", files(tmp_path)))
+    problem, model, labels = preparation.problem, make(AutoModelForMultipleChoice, "disan"), torch.tensor([1, 0, 3])
+    output = model(**packed(), labels=labels)
+    wide, narrow = problem.loss(output, labels, 0.1), []
+    for row, size in enumerate((3, 1, 6)):
+        logits = output.logits[row : row + 1, :size]
+        narrow.append(torch.nn.functional.cross_entropy(logits, labels[row : row + 1], label_smoothing=0.1))
+    torch.testing.assert_close(wide, torch.stack(narrow).mean())
+    assert TASKS["squad_sentences"].local.splits["test"] == ("validation",)
