@@ -94,7 +94,12 @@ class MeanSquaredError(_OfflineMetric):
 
 
 class _TagMetric(evaluate.Metric):
-    """Metrics of tag sequences: predictions and references are lists of tags such as ``B-PER``, one per row."""
+    """Metrics of tag sequences: predictions and references are lists of tags such as ``B-PER``, one per row.
+
+    Subclasses name the ``keys`` of their results.
+    """
+
+    keys: tuple[str, ...]
 
     def _info(self) -> evaluate.MetricInfo:
         tags = datasets.List(datasets.Value("string"))
@@ -112,6 +117,7 @@ class SpanScores(_TagMetric):
     A span is right if its type and both of its ends are. A figure whose denominator is 0 is 0.
     """
 
+    keys = ("precision", "recall", "f1")
     ignored: tuple[str, ...] = ()
 
     def _compute(self, predictions, references) -> dict[str, float]:
@@ -135,6 +141,7 @@ class ArgumentScores(SpanScores):
     In addition ``complete``: the fraction of rows (propositions) whose arguments are all right.
     """
 
+    keys = (*SpanScores.keys, "complete")
     ignored = ("V",)
 
     def _compute(self, predictions, references) -> dict[str, float]:
@@ -144,6 +151,8 @@ class ArgumentScores(SpanScores):
 
 class TagAccuracy(_TagMetric):
     """``accuracy``: fraction of words with the right tag, 0 to 1."""
+
+    keys = ("accuracy",)
 
     def _compute(self, predictions, references) -> dict[str, float]:
         right = [p == t for tags in zip(predictions, references, strict=True) for p, t in zip(*tags, strict=True)]

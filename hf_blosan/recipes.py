@@ -249,7 +249,8 @@ _SRL = replace(
 _PREDICATES = {name: _STACK[name] for name in ("embedding_size", "predicate_size", "embedding_scale")}
 # Feed-forward widths give all stacks the same number of parameters, within 1 %.
 _SRL_CONFIGS = {
-    "mtsa": _STACK | {"num_heads": 8},
+    # Four heads see the words before, four those after: two of these in a window, of 2 and of 8 words.
+    "mtsa": _STACK | {"num_heads": 8, "windows": 2 * [2, 8, None, None]},
     "birnn": _STACK | {"feed_forward_size": 700},
     "multihead": _STACK | {"feed_forward_size": 900, "output_layer": True, "formulation": "paper"},
     "textcnn": _PREDICATES | {"architecture": "hierarchical", "num_hidden_layers": 10},

@@ -164,11 +164,11 @@ _TRANSLATION = (
 )
 
 _SRL = (
-    Column(name="|θ|", task="propbank_srl", figure="parameters", scale=1e-6, unit="m"),
     *(
         Column(name=name, task="propbank_srl", figure=f"test_{figure}")
-        for name, figure in (("P", "precision"), ("R", "recall"), ("F1", "f1"), ("complete", "complete"))
+        for name, figure in (("F1", "f1"), ("P", "precision"), ("R", "recall"), ("complete", "complete"))
     ),
+    Column(name="|θ|", task="propbank_srl", figure="parameters", scale=1e-6, unit="m"),
 )
 
 _SQUAD = (
