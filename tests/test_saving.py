@@ -53,10 +53,11 @@ def test_every_save_has_all_entries(model_type, tmp_path):
         "AutoModelForTextEncoding": f"{modeling}{stem}Model",
         "AutoModelForSequenceClassification": f"{modeling}{stem}ForSequenceClassification",
         "AutoModelForPairRegression": f"{modeling}{stem}ForPairRegression",
+        "AutoModelForTokenClassification": f"{modeling}{stem}ForTokenClassification",
     }
-    for suffix in ("Model", "ForSequenceClassification", "ForPairRegression"):
+    for suffix in ("Model", "ForSequenceClassification", "ForTokenClassification", "ForPairRegression"):
         folder = tmp_path / suffix
-        make(model_type, suffix, num_sentences=2).save_pretrained(folder)
+        make(model_type, suffix, num_sentences=1 + (suffix == "ForPairRegression")).save_pretrained(folder)
         if suffix == "ForPairRegression":  # what pipelines and run_glue scripts load
             expected["AutoModelForSequenceClassification"] = expected["AutoModelForPairRegression"]
         assert saved_config(folder)["auto_map"] == expected
@@ -74,7 +75,7 @@ def test_without_code(tmp_path):
     model.save_pretrained(tmp_path / "model", include_code=False)
     assert not code(tmp_path / "model") and "auto_map" not in saved_config(tmp_path / "model")
     model.save_pretrained(tmp_path / "model")
-    assert len(code(tmp_path / "model")) == 12 and len(saved_config(tmp_path / "model")["auto_map"]) == 5
+    assert len(code(tmp_path / "model")) == 12 and len(saved_config(tmp_path / "model")["auto_map"]) == 6
     model.save_pretrained(tmp_path / "model", include_code=False)
     for_sentence_transformers = {"modules.json", "sentence_bert_config.json"}
     found = {path.name for path in (tmp_path / "model").iterdir()}
