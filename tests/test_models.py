@@ -396,7 +396,7 @@ def test_released_bi_blosan_depends_on_padding():
         ("disan", {"dropout": 1.0}, "dropout=1.0: it is a probability"),
         ("disan", {"num_sentences": 3}, "num_sentences=3"),
         ("disan", {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),
-        ("multihead", {"num_hidden_layers": 2}, "num_hidden_layers=2: multihead has one layer; set it to 1"),
+        ("wordbag", {"num_hidden_layers": 2}, "num_hidden_layers=2: wordbag has one layer; set it to 1"),
         ("multihead", {"num_heads": 7}, "num_heads=7 does not divide"),
         ("multihead", {"directions": ["forward"]}, "has no order masks here; leave the list empty"),
         ("disan", {"num_fixed_embeddings": 5}, 'need embedding_trainable="train_words"'),
