@@ -296,6 +296,14 @@ class TestTask:
         assert 0.98 < sizes["multihead"] / sizes["mtsa"] < 1.02
 
 
+def test_without_sacrebleu(tokenizer, data_dir, monkeypatch):
+    """The sentence comes before training."""
+    monkeypatch.setattr("hf_blosan.metrics.find_spec", lambda name: None)
+    problem = find_problem(TASKS["multi30k_en_de"])
+    with pytest.raises(InputError, match=r"BLEU needs the package sacrebleu; pip install hf_blosan\[translation\]"):
+        problem.encode(load_task(problem.task, data_dir=data_dir, seed=0), tokenizer)
+
+
 def test_bleu():
     """sacreBLEU's corpus score with tokenizer 13a; case counts."""
     metric = SacreBLEU(keep_in_memory=True)
