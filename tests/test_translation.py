@@ -160,7 +160,7 @@ class TestModel:
         model = make("mtsa", tokenizer)
         arguments = Seq2SeqTrainingArguments(
             tmp_path,
-            max_steps=30,
+            max_steps=15,
             learning_rate=1e-2,
             label_smoothing_factor=0.1,
             predict_with_generate=True,
@@ -174,7 +174,7 @@ class TestModel:
         trainer = Seq2SeqTrainer(model, arguments, collate, data, data, processing_class=tokenizer)
         before = trainer.evaluate()["eval_loss"]
         trainer.train()
-        assert trainer.evaluate()["eval_loss"] < before - 1
+        assert trainer.evaluate()["eval_loss"] < before - 0.5
         assert trainer.predict(data[:3]).predictions.shape[0] == 3
 
 
