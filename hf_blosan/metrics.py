@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 
 import datasets
 import evaluate
@@ -164,12 +165,15 @@ class SacreBLEU(_OfflineMetric):
 
     key, value_type, what = "bleu", "string", "translations, as plain text"
 
+    def _info(self) -> evaluate.MetricInfo:
+        if find_spec("sacrebleu") is None:
+            raise InputError("BLEU needs the package sacrebleu; pip install hf_blosan[translation]")
+        return super()._info()
+
     @staticmethod
     def score(references, predictions) -> float:
-        try:
-            from sacrebleu import corpus_bleu
-        except ImportError as error:
-            raise InputError("BLEU needs sacrebleu; pip install hf_blosan[translation]") from error
+        from sacrebleu import corpus_bleu
+
         return corpus_bleu(predictions, [references]).score
 
 
