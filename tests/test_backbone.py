@@ -32,6 +32,8 @@ from transformers import (
 )
 
 from hf_blosan.errors import InputError
+from hf_blosan.experiments.runner import plan
+from hf_blosan.experiments.tables import TABLES
 from hf_blosan.families import FAMILIES
 from hf_blosan.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import backbone_states, parse_arguments, train
@@ -325,6 +327,13 @@ class TestTraining:
         with pytest.raises(InputError, match=problem) as caught:
             prepared(options(tmp_path, questions, **settings))
         assert "\n" not in str(caught.value)
+
+    def test_table(self, tmp_path):
+        """Every row has the backbone of the command line, and a record does not depend on the folder it is in."""
+        runs = [plan(TABLES["backbone"], [1], 1, tmp_path, ["--backbone", f"{place}/tiny"]) for place in ("a", "b")]
+        assert [run.settings for run in runs[0]] == [run.settings for run in runs[1]]
+        assert {(run.settings["backbone"], run.settings["cache_backbone"]) for run in runs[0]} == {("tiny", "float16")}
+        assert len(runs[0]) == 4 * 8
 
     def test_on_the_command_line(self, questions, folder, tmp_path):
         argv = ["--encoder", "disan", "--train_file", questions["train_file"], "--output_dir", str(tmp_path), "--cpu"]

@@ -358,7 +358,8 @@ TABLES = {
             Row(name="Mean pooling", encoder="wordbag", overrides={"pooling": "mean"}),
             Row(name="[CLS]", encoder="wordbag", overrides={"pooling": "cls"}),
             Row(name="Source2token", encoder="wordbag"),
-            *(_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA),
+            # As wide as the backbone, so that all rows have the same head.
+            *(_variant(row, hidden_size=384) for row in (_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA)),
         ),
         options={"backbone": "sentence-transformers/all-MiniLM-L6-v2", "cache_backbone": "float16"},
         published=False,
