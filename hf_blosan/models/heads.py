@@ -291,9 +291,8 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         else:
             questions = question_input_ids, question_attention_mask, None
             questions, sentences = (prepare_inputs(*x, self.config.pad_token_id) for x in (questions, given))
-            places, shape, passages = places_of(
-                len(sentences[0]), passage_lengths, len(questions[0]), question_passages
-            )
+            counts = len(sentences[0]), len(questions[0])
+            places, shape, passages = places_of(*counts, passage_lengths, question_passages)
         (words, mask_BM), (inputs, mask_SN) = questions, sentences
         options = {name: kwargs.get(name) for name in ("output_attentions", "output_hidden_states")}
         name = "input_ids" if inputs.dim() == 2 else "inputs_embeds"
@@ -326,23 +325,18 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         return (questions[asked], question_mask[asked]), (sentences[places], mask[places]), places, shape, passages
 
 
-def places_of(
-    num_sentences: int, passage_lengths: Tensor | None, num_questions: int, question_passages: Tensor | None
-):
+def places_of(num_sentences: int, num_questions: int, passage_lengths: Tensor | None, passages_B: Tensor | None):
     """Places of packed sentences in the grid (P C), its shape (P, C), and the passage of each question."""
     if passage_lengths is None or can_look_at(passage_lengths) and int(passage_lengths.sum()) != num_sentences:
         found = "missing" if passage_lengths is None else f"{passage_lengths.tolist()}, of {num_sentences} sentences"
         raise ValueError(f"passage_lengths are {found}; give the number of sentences of each passage")
-    passages_P = torch.arange(len(passage_lengths), device=passage_lengths.device)
-    passages_B = passages_P if question_passages is None else question_passages
+    sizes, device = (len(passage_lengths), num_sentences), passage_lengths.device
+    passages_P, sentences_S = (torch.arange(size, device=device) for size in sizes)
+    passages_B = passages_P if passages_B is None else passages_B
     if len(passages_B) != num_questions:
-        raise ValueError(
-            f"{num_questions} questions, of which {len(passages_B)} have a passage; give question_passages for all"
-        )
+        found = f"{num_questions} questions, of which {len(passages_B)} have a passage"
+        raise ValueError(f"{found}; give question_passages for all")
     shape = len(passages_P), int(passage_lengths.max())
     passages_S = passages_P.repeat_interleave(passage_lengths, output_size=num_sentences)
-    first_P, sentences_S = (
-        passage_lengths.cumsum(0) - passage_lengths,
-        torch.arange(num_sentences, device=passages_P.device),
-    )
+    first_P = passage_lengths.cumsum(0) - passage_lengths
     return passages_S * shape[1] + sentences_S - first_P[passages_S], shape, passages_B
