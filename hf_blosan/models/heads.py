@@ -294,13 +294,19 @@ class SentenceSelectionMixin(SentenceHeadMixin):
             counts = len(sentences[0]), len(questions[0])
             places, shape, passages = places_of(*counts, passage_lengths, question_passages)
         (words, mask_BM), (inputs, mask_SN) = questions, sentences
+        if torch.is_grad_enabled() and inputs.dim() == 2:  # one gradient of the size of the word table, not two
+            ids = torch.cat([words.flatten(), inputs.flatten()])
+            parts = self.model.embeddings(ids[None])[0].split([words.numel(), inputs.numel()])
+            words, inputs = parts[0].unflatten(0, words.shape), parts[1].unflatten(0, inputs.shape)
         options = {name: kwargs.get(name) for name in ("output_attentions", "output_hidden_states")}
         name = "input_ids" if inputs.dim() == 2 else "inputs_embeds"
         encoded = self.model(**{name: inputs}, attention_mask=mask_SN, return_dict=True, **options)
         size, vectors_SH = shape[0] * shape[1], encoded.pooler_output
         grids = (x.new_zeros(size, *x.shape[1:]).index_copy(0, places, x) for x in (vectors_SH, mask_SN.any(1)))
-        words_BME = self.model.embeddings(words).to(vectors_SH.dtype) if words.dim() == 2 else words
-        logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
+        words_BME = self.model.embeddings(words) if words.dim() == 2 else words
+        logits = self.classifier(
+            words_BME.to(vectors_SH.dtype), mask_BM, *(x.unflatten(0, shape) for x in grids), passages
+        )
         loss = None if labels is None else F.cross_entropy(logits.float(), labels)
         return self._output(loss, logits, encoded, return_dict)
 
