@@ -165,6 +165,11 @@ def load_model(name: str) -> nn.Module:
     architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]
     if architecture not in MODULES:
         raise InputError(f"the model at {name!r} is a {architecture}; choose one of {', '.join(MODULES)}")
+    if architecture.endswith("ForSentenceSelection"):
+        raise InputError(
+            f"the model at {name!r} is a {architecture}, whose inputs have three dimensions; export an encoder, a "
+            "classification or a pair regression"
+        )
     with loading(name):
         return load(architecture).from_pretrained(name)
 

@@ -7,11 +7,13 @@ import torch
 from datasets import Dataset
 from small_data import options, prepared, read_log, write_rows
 from test_models import MODEL_TYPES, SMALL, make
-from transformers import AutoModelForMultipleChoice
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from hf_blosan.data import load_task
 from hf_blosan.data.selection import normalise_passages, sentence_spans
 from hf_blosan.errors import InputError
+from hf_blosan.experiments.tables import get_table
+from hf_blosan.export import load_model
 from hf_blosan.inference.saved import load
 from hf_blosan.tasks import TASKS
 from hf_blosan.training import train
@@ -274,8 +276,19 @@ def test_training_evaluation_and_predictions(tmp_path, capsys):
     figures = evaluate(EvaluateArguments(**own, test_file=str(tmp_path / "test.jsonl")))
     assert figures["test_accuracy"] == record["figures"]["test_accuracy"]
     assert (tmp_path / "chosen.txt").read_text().splitlines() == lines
-    with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
-        load(str(tmp_path / "out"), None)
+    for auto_class in (None, AutoModelForSequenceClassification):
+        with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
+            load(str(tmp_path / "out"), auto_class)
+    with pytest.raises(InputError, match="is a DiSANForSentenceSelection, whose inputs have three dimensions"):
+        load_model(str(tmp_path / "out"))
+
+
+def test_table_5_has_time_and_memory():
+    training = {"seconds": 30.0, "steps": 120, "peak_memory_mib": 812.4}
+    record = {"figures": {"test_accuracy": 0.6838}, "parameters": {"without_embeddings": 1_230_000}}
+    columns = get_table("biblosan_table5").columns
+    found = [column.text(column.figure_of(record | {"training": training})) for column in columns]
+    assert found == ["68.38", "1.23m", "250 ms", "812 MiB"]
 
 
 def test_label_smoothing_leaves_padding_out(tmp_path):

@@ -135,7 +135,9 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     try:
         from sentencex import get_sentence_boundaries
     except ImportError as error:
-        raise InputError("splitting passages into sentences needs sentencex, of the extra train: pip install sentencex") from error
+        raise InputError(
+            "splitting passages into sentences needs sentencex, of the extra train: pip install sentencex"
+        ) from error
     spans = []
     for boundary in get_sentence_boundaries("en", text):
         start, end = boundary["start_index"], boundary["end_index"]

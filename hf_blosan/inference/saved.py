@@ -52,13 +52,13 @@ def load(
                 raise InputError(
                     f"the model at {name!r} translates, which only hf-blosan predict does; give another one"
                 )
+            saved = config.architectures or ()
+            if auto_class is not AutoModel and any(cls.endswith("ForSentenceSelection") for cls in saved):
+                raise InputError(
+                    f"the model at {name!r} chooses sentences of passages, which this command does not read; use "
+                    "hf-blosan evaluate --predictions_file, or AutoModelForMultipleChoice in Python"
+                )
             if auto_class is None:
-                saved = config.architectures or ()
-                if any(cls.endswith("ForSentenceSelection") for cls in saved):
-                    raise InputError(
-                        f"the model at {name!r} chooses sentences of passages, which this command does not read; use "
-                        "hf-blosan evaluate --predictions_file, or AutoModelForMultipleChoice in Python"
-                    )
                 auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
             model, report = auto_class.from_pretrained(name, output_loading_info=True, **options)

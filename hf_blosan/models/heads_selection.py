@@ -86,18 +86,22 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         else:
             questions = question_input_ids, question_attention_mask, None
             questions, sentences = (prepare_inputs(*x, self.config.pad_token_id) for x in (questions, given))
-            places, shape, passages = places_of(
-                len(sentences[0]), passage_lengths, len(questions[0]), question_passages
-            )
+            counts = len(sentences[0]), len(questions[0])
+            places, shape, passages = places_of(*counts, passage_lengths, question_passages)
         (words, mask_BM), (inputs, mask_SN) = questions, sentences
+        embeddings = self.model.embeddings
+        if torch.is_grad_enabled() and inputs.dim() == 2 and embeddings.backbone is None:
+            # One gradient of the size of the word table, not two.
+            ids = torch.cat([words.flatten(), inputs.flatten()])
+            parts = embeddings(ids[None])[0].split([words.numel(), inputs.numel()])
+            words, inputs = parts[0].unflatten(0, words.shape), parts[1].unflatten(0, inputs.shape)
         options = {name: kwargs.get(name) for name in ("output_attentions", "output_hidden_states")}
         name = "input_ids" if inputs.dim() == 2 else "inputs_embeds"
         encoded = self.model(**{name: inputs}, attention_mask=mask_SN, return_dict=True, **options)
         size, vectors_SH = shape[0] * shape[1], encoded.pooler_output
         grids = (x.new_zeros(size, *x.shape[1:]).index_copy(0, places, x) for x in (vectors_SH, mask_SN.any(1)))
-        name = "input_ids" if words.dim() == 2 else "inputs_embeds"
-        words_BME = self.model.embeddings(mask_BN=mask_BM, **{name: words}).to(vectors_SH.dtype)
-        words_BME = self.model.embeddings.join_predicates(words_BME, None)
+        words = embeddings(mask_BN=mask_BM, **{"input_ids" if words.dim() == 2 else "inputs_embeds": words})
+        words_BME = embeddings.join_predicates(words, None).to(vectors_SH.dtype)
         logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
         loss = None if labels is None else F.cross_entropy(logits.float(), labels)
         return self._output(loss, logits, encoded, return_dict)
@@ -123,23 +127,18 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         return (questions[asked], question_mask[asked]), (sentences[places], mask[places]), places, shape, passages
 
 
-def places_of(
-    num_sentences: int, passage_lengths: Tensor | None, num_questions: int, question_passages: Tensor | None
-):
+def places_of(num_sentences: int, num_questions: int, passage_lengths: Tensor | None, passages_B: Tensor | None):
     """Places of packed sentences in the grid (P C), its shape (P, C), and the passage of each question."""
     if passage_lengths is None or can_look_at(passage_lengths) and int(passage_lengths.sum()) != num_sentences:
         found = "missing" if passage_lengths is None else f"{passage_lengths.tolist()}, of {num_sentences} sentences"
         raise ValueError(f"passage_lengths are {found}; give the number of sentences of each passage")
-    passages_P = torch.arange(len(passage_lengths), device=passage_lengths.device)
-    passages_B = passages_P if question_passages is None else question_passages
+    sizes, device = (len(passage_lengths), num_sentences), passage_lengths.device
+    passages_P, sentences_S = (torch.arange(size, device=device) for size in sizes)
+    passages_B = passages_P if passages_B is None else passages_B
     if len(passages_B) != num_questions:
-        raise ValueError(
-            f"{num_questions} questions, of which {len(passages_B)} have a passage; give question_passages for all"
-        )
+        found = f"{num_questions} questions, of which {len(passages_B)} have a passage"
+        raise ValueError(f"{found}; give question_passages for all")
     shape = len(passages_P), int(passage_lengths.max())
     passages_S = passages_P.repeat_interleave(passage_lengths, output_size=num_sentences)
-    first_P, sentences_S = (
-        passage_lengths.cumsum(0) - passage_lengths,
-        torch.arange(num_sentences, device=passages_P.device),
-    )
+    first_P = passage_lengths.cumsum(0) - passage_lengths
     return passages_S * shape[1] + sentences_S - first_P[passages_S], shape, passages_B
