@@ -148,8 +148,9 @@ _TRANSLATION = Recipe(
 _STACKS = {
     "disan": {},
     "biblosan": {},
+    "birnn": {},
     "mtsa": {"num_heads": 4, "attend_to_self": True},
-    "multihead": {"num_heads": 4, "output_layer": True, "formulation": "paper"},
+    "multihead": {"num_heads": 4, "output_layer": True, "feed_forward_size": 128, "formulation": "paper"},
 }
 
 
@@ -157,7 +158,9 @@ def _translation(encoder: str) -> Recipe:
     """Three layers of an encoder that can be stacked, one of another."""
     layers = {"num_hidden_layers": 3, **_STACKS[encoder]} if encoder in _STACKS else {}
     size = 126 if encoder == "textcnn" else _TRANSLATION.hidden_size  # divisible by three window sizes
-    return replace(_TRANSLATION, hidden_size=size, config={"embedding_size": _TRANSLATION.hidden_size, **layers})
+    # Scaled as in Vaswani et al. (section 3.4): else the sinusoids of multi-head attention drown its word vectors.
+    words = {"embedding_size": _TRANSLATION.hidden_size, "embedding_scale": _TRANSLATION.hidden_size**0.5}
+    return replace(_TRANSLATION, hidden_size=size, config={**words, **layers})
 
 
 _SST = Recipe(origin="Bi-BloSAN SST", batch_size=64, eval_batch_size=128, dropout=0.3, l2=1e-4, classifier_bias=False)
