@@ -42,7 +42,7 @@ assert trained.config.auto_map["AutoModel"] == "modeling_toy.ToyModel"
 again = AutoModelForSequenceClassification.from_pretrained(folder / "again").eval()
 assert torch.equal(trained(ids).logits, again(ids).logits)
 """
-LANGUAGES = ("bash", "python", "diff", "csv", "text", "math", "bibtex")
+LANGUAGES = ("bash", "python", "diff", "csv", "json", "text", "math", "bibtex")
 REPOSITORY = "https://github.com/hf-blosan/hf_blosan"
 API_PAGES = [page for page in PAGES if page.startswith("docs/api/")]
 
