@@ -184,7 +184,7 @@ def prepare_pretrained_tokenizer(
     Args:
         tokenizer: the pretrained one.
         for_backbone: each sentence of a pair goes through a pretrained transformer by itself, so each gets the special
-            tokens of a single text: [CLS] a [SEP] [CLS] b [SEP] instead of [CLS] a [SEP] b [SEP].
+            tokens of a single text: ``[CLS] a [SEP] [CLS] b [SEP]`` instead of ``[CLS] a [SEP] b [SEP]``.
 
     Raises:
         InputError: the tokenizer has no padding token, or is not fast.
