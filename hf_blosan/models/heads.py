@@ -267,8 +267,8 @@ class TokenClassificationMixin:
 
         Args:
             labels: (B, N) label ids; -100 at tokens without one, such as special tokens and padding.
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_attentions, output_hidden_states,
-                return_dict, token_mask, predicate_mask: as in the encoder's forward.
+            input_ids, attention_mask, token_type_ids, inputs_embeds: as in the encoder's forward.
+            output_attentions, output_hidden_states, return_dict, token_mask, predicate_mask: likewise.
         """
         sentences = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         masks = {"token_mask": token_mask, "predicate_mask": predicate_mask}
