@@ -16,6 +16,7 @@ from small_data import (
     prepared,
     question_rows,
     read_log,
+    role_rows,
     write_backbone,
     write_splits,
 )
@@ -327,6 +328,16 @@ class TestTraining:
         with pytest.raises(InputError, match=problem) as caught:
             prepared(options(tmp_path, questions, **settings))
         assert "\n" not in str(caught.value)
+
+    def test_recipes_of_word_tables(self, folder, tmp_path):
+        """Their width and scale are not those of a backbone; a decoder shares the word table."""
+        data = write_splits(tmp_path, role_rows)
+        _, preparation = prepared(self.options(tmp_path, data, folder, task_name="propbank_srl"))
+        config = preparation.model.config
+        assert (config.embedding_size, config.embedding_scale, config.predicate_size) == (16, 1.0, 100)
+        data = write_splits(tmp_path, lambda count, seed=0: [{"en": "two cats", "de": "zwei Katzen"}] * count)
+        with pytest.raises(InputError, match="--backbone: .* share their word vectors; leave it out"):
+            prepared(self.options(tmp_path, data, folder, task_name="multi30k_en_de"))
 
     def test_table(self, tmp_path):
         """Every row has the backbone of the command line, and a record does not depend on the folder it is in."""

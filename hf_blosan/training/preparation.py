@@ -118,12 +118,11 @@ def prepare(
     Raises:
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
-    problem = find_problem(task)
+    problem, backbone = find_problem(task), find_backbone(arguments)
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
     overrides.pop("backbone", None)  # the options have it
-    backbone = find_backbone(arguments)
     pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
     vectors = None
     if pretrained:
@@ -142,6 +141,8 @@ def prepare(
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
         if backbone is not None:
+            for name in ("embedding_size", "embedding_scale"):  # of a recipe's word table
+                proposed.pop(name, None)
             proposed |= {"backbone": arguments.backbone, "backbone_config": backbone}
             if encoder == "wordbag" and not overrides.get("dense_map"):
                 proposed["hidden_size"] = backbone.hidden_size
