@@ -24,9 +24,9 @@ from transformers import (
 )
 
 from ..data.batching import PaddingCollator
-from ..data.columns import as_text, check_distinct, text_columns
+from ..data.columns import as_text, check_columns, check_distinct, text_columns
 from ..data.rows import Rows
-from ..errors import InputError, listed
+from ..errors import InputError
 from ..overrides import read_config
 from ..translation import translate
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
@@ -282,9 +282,7 @@ def choose_texts(
             "for pairs, --text_pair_column_name"
         )
     check_distinct(names, where)
-    for name in names:
-        if name not in head[0]:
-            raise InputError(f"{where} has no column {name!r}; it has {listed(head[0])}")
+    check_columns(names, head[0], where)
 
     def texts() -> Iterator[tuple[str, ...]]:
         for number, row in enumerate(chain(head, rows), 1):
