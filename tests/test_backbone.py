@@ -32,6 +32,7 @@ from transformers import (
     ViTConfig,
 )
 
+from hf_blosan.cli import main
 from hf_blosan.errors import InputError
 from hf_blosan.experiments.runner import plan
 from hf_blosan.experiments.tables import TABLES
@@ -254,6 +255,11 @@ class TestTraining:
         found = evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=data["test_file"], cpu=True))
         assert found["test_pearson"] == pytest.approx(run["figures"]["test_pearson"], abs=1e-3)
         saved = {"encoder": None, "model_name_or_path": str(tmp_path / "out"), "cache_backbone": "float32"}
+        for command in (("predict", "-"), ("encode", "-"), ("evaluate", "--test_file", data["test_file"])):
+            assert main([command[0], str(tmp_path / "out"), *command[1:], "--max_length", "400"]) == 2
+            assert "--max_length is 400, but the backbone reads 300 tokens" in capsys.readouterr().err
+        assert main(["bench", str(tmp_path / "out"), "--lengths", "16", "400"]) == 2
+        assert "--lengths is 400, but the backbone reads 300 tokens" in capsys.readouterr().err
         further = options(tmp_path / "further", data, config_overrides=TINY, **saved)
         assert train(further)["figures"].keys() == run["figures"].keys()
 

@@ -19,6 +19,7 @@ from ..errors import InputError, listed
 from ..files import check_writable, write_json
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Source, Task, get_task
+from ..tokenization import check_max_length
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
 from .preparation import DATA_OPTIONS, Preparation, encoder_config, find_encoder, load_model, load_tokenizer
@@ -51,6 +52,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         tokenizer = load_tokenizer(
             arguments.model_name_or_path, problem, config, trust_remote_code=arguments.trust_remote_code
         )
+        check_max_length(arguments.max_length, tokenizer, getattr(config, "backbone_config", None))
         encoded = problem.encode(data, tokenizer, arguments.max_length)
     model = load_model(arguments, problem, config, {})
     problem.check_config(model.config)
