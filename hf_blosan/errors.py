@@ -20,9 +20,11 @@ def first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names from a file, for a message of one line."""
-    return ", ".join(name if name.isprintable() else repr(name) for name in names)
+def listed(names: Iterable[str], most: int | None = None) -> str:
+    """Names from a file, for a message of one line; only the first ``most`` of them."""
+    names = list(names)
+    shown = [name if name.isprintable() else repr(name) for name in names[:most]]
+    return ", ".join([*shown, "..."] if len(shown) < len(names) else shown)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .errors import InputError
 from .word_vectors import CoverageReport as CoverageReport
@@ -229,6 +229,20 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: 
             f"the tokenizer at {name!r} has ids up to {vocabulary_size(tokenizer) - 1}, but vocab_size is "
             f"{vocab_size} in its model; give the tokenizer that the model was trained with"
         )
+
+
+def check_max_length(
+    max_length: int | None,
+    tokenizer: PreTrainedTokenizerBase,
+    backbone: PreTrainedConfig | None,
+    option: str = "--max_length",
+) -> None:
+    """Raise InputError if rows may be longer than the model's backbone, if it has one, can read."""
+    if backbone is None or max_length is None:
+        return
+    limit = min(tokenizer.model_max_length, getattr(backbone, "max_position_embeddings", None) or max_length)
+    if max_length > limit:
+        raise InputError(f"{option} is {max_length}, but the backbone reads {limit} tokens; give that.")
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, encoding) -> list[str]:

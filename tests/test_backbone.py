@@ -16,6 +16,7 @@ from small_data import (
     prepared,
     question_rows,
     read_log,
+    role_rows,
     write_backbone,
     write_splits,
 )
@@ -31,6 +32,7 @@ from transformers import (
     ViTConfig,
 )
 
+from hf_blosan.cli import main
 from hf_blosan.errors import InputError
 from hf_blosan.experiments.runner import plan
 from hf_blosan.experiments.tables import TABLES
@@ -253,6 +255,11 @@ class TestTraining:
         found = evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=data["test_file"], cpu=True))
         assert found["test_pearson"] == pytest.approx(run["figures"]["test_pearson"], abs=1e-3)
         saved = {"encoder": None, "model_name_or_path": str(tmp_path / "out"), "cache_backbone": "float32"}
+        for command in (("predict", "-"), ("encode", "-"), ("evaluate", "--test_file", data["test_file"])):
+            assert main([command[0], str(tmp_path / "out"), *command[1:], "--max_length", "400"]) == 2
+            assert "--max_length is 400, but the backbone reads 300 tokens" in capsys.readouterr().err
+        assert main(["bench", str(tmp_path / "out"), "--lengths", "16", "400"]) == 2
+        assert "--lengths is 400, but the backbone reads 300 tokens" in capsys.readouterr().err
         further = options(tmp_path / "further", data, config_overrides=TINY, **saved)
         assert train(further)["figures"].keys() == run["figures"].keys()
 
@@ -327,6 +334,16 @@ class TestTraining:
         with pytest.raises(InputError, match=problem) as caught:
             prepared(options(tmp_path, questions, **settings))
         assert "\n" not in str(caught.value)
+
+    def test_recipes_of_word_tables(self, folder, tmp_path):
+        """Their width and scale are not those of a backbone; a decoder shares the word table."""
+        data = write_splits(tmp_path, role_rows)
+        _, preparation = prepared(self.options(tmp_path, data, folder, task_name="propbank_srl"))
+        config = preparation.model.config
+        assert (config.embedding_size, config.embedding_scale, config.predicate_size) == (16, 1.0, 100)
+        data = write_splits(tmp_path, lambda count, seed=0: [{"en": "two cats", "de": "zwei Katzen"}] * count)
+        with pytest.raises(InputError, match="--backbone: .* share their word vectors; leave it out"):
+            prepared(self.options(tmp_path, data, folder, task_name="multi30k_en_de"))
 
     def test_table(self, tmp_path):
         """Every row has the backbone of the command line, and a record does not depend on the folder it is in."""

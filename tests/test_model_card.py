@@ -88,6 +88,11 @@ def test_metadata_is_a_model_index():
     assert card.data.model_name == "biblosan-sick_relatedness"
 
 
+def test_many_tags_are_counted():
+    task = RUN["task"] | {"problem": "tagging", "labels": [f"B-{n}" for n in range(51)]}
+    assert "(51 tags)." in make_model_card(changed(task=task)).content
+
+
 def test_text_says_how_it_was_made():
     text = make_model_card(RUN, location="me/sick").content
     for part in (

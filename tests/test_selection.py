@@ -196,7 +196,8 @@ def test_spans_are_characters():
     ("change", "message"),
     [
         ({"sentences": []}, "row 3: the passage has no sentences; fill it in or remove the row"),
-        ({"sentences": ["One.", " "]}, "row 3: sentence 1 is empty"),
+        ({"sentences": ["One.", " "]}, "row 3: sentence 2 is empty"),
+        ({"sentences": ["One.", None]}, "row 3: sentence 2 is null"),
         ({"label": 5}, "row 3: label 5 is not the index of one of its 2 sentence"),
         ({"label": -1}, "row 3: label -1 is not the index"),
     ],
@@ -276,6 +277,8 @@ def test_training_evaluation_and_predictions(tmp_path, capsys):
     figures = evaluate(EvaluateArguments(**own, test_file=str(tmp_path / "test.jsonl")))
     assert figures["test_accuracy"] == record["figures"]["test_accuracy"]
     assert (tmp_path / "chosen.txt").read_text().splitlines() == lines
+    with pytest.raises(InputError, match="--text_column_name: the columns of passages have fixed names"):
+        evaluate(EvaluateArguments(**own, test_file=str(tmp_path / "test.jsonl"), text_column_name="question"))
     for auto_class in (None, AutoModelForSequenceClassification):
         with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
             load(str(tmp_path / "out"), auto_class)

@@ -10,7 +10,7 @@ import seqeval.metrics
 import torch
 from cli_models import refused
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
-from small_data import options, read_log, role_rows, tagging_rows, write_rows, write_splits
+from small_data import options, question_rows, read_log, role_rows, tagging_rows, write_rows, write_splits
 from test_models import MODEL_TYPES, make, sentences
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch.nn import functional as F
@@ -173,6 +173,10 @@ def test_files_that_are_no_tagging_data(tmp_path):
         task_of({"tokens": ["a"], "tags": ["O"]})
     with pytest.raises(InputError, match="row 1: tags is no list"):
         task_of({"tokens": ["a"], "tags": "O"})
+    with pytest.raises(InputError, match="row 1: tag 2 of tags is null"):
+        task_of({"tokens": ["a", "b"], "tags": ["O", None]})
+    with pytest.raises(InputError, match="has no column 'kinds'; it has tokens, tags$"):
+        task_of({"tokens": ["a"], "tags": ["O"]}, label_column_name="kinds")
     with pytest.raises(InputError, match="no list; give a list of words"):
         path = write_rows(tmp_path / "b.csv", [{"tokens": "a", "tags": "O", "predicate_index": 0}])
         load_task("propbank_srl", train_file=path, validation_file=path, seed=0)
@@ -267,6 +271,9 @@ def test_a_run_on_spans(tmp_path, capsys):
     assert "tags words; use it by pipeline('token-classification')" in sentence
     with pytest.raises(InputError, match="BiRNNForTokenClassification has no sentence vectors to explain"):
         explain(tag.model, tag.tokenizer, "the red cat")
+    texts = write_rows(tmp_path / "texts.jsonl", question_rows(4))
+    with pytest.raises(InputError, match="is a BiRNNForTokenClassification, texts.jsonl needs a BiRNNForSequence"):
+        evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=str(texts), cpu=True))
     roles = write_rows(tmp_path / "roles.jsonl", role_rows(4))
     with pytest.raises(InputError, match="predicts O, B-ANIMAL|'B-ARG0' is not one of the tags"):
         evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=str(roles), cpu=True))
@@ -281,12 +288,17 @@ ROLES = {
 }
 
 
-def test_a_run_on_roles(tmp_path):
+def test_a_run_on_roles(tmp_path, monkeypatch):
     """The model must see the predicate to know whose arguments to mark."""
     data = write_splits(tmp_path, role_rows, train=120)
     run = train(options(tmp_path / "out", data, **ROLES))
     assert run["figures"]["test_f1"] > 0.9 and run["figures"]["test_complete"] > 0.8
     assert run["config"]["predicate_size"] == 4
+    card, names = (tmp_path / "out" / "README.md").read_text(), {}
+    assert "(4 tags: O, B-ARG0, B-ARG1, B-V)" in card and "a sentence and one of its predicates" in card
+    monkeypatch.chdir(tmp_path)
+    exec(card.split("```python\n")[1].split("```")[0], names)
+    assert names["tags"].shape == (4,)
     with pytest.raises(InputError, match="predicate_size is 0, but .* has predicates"):
         train(options(tmp_path / "other", data, **ROLES | {"config_overrides": "predicate_size=0"}))
     without = write_splits(tmp_path / "spans", tagging_rows)

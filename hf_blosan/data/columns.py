@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, listed
 
 LABEL_COLUMNS = ("label", "labels", "score")
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
@@ -40,6 +40,13 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
             "give --text_column_name"
         )
     return tuple(named[:1] or texts[:2])
+
+
+def check_columns(wanted: Iterable[str], columns: Collection[str], where: str) -> None:
+    """Raise InputError if one of the columns that are wanted is not among those of the table."""
+    for column in wanted:
+        if column not in columns:
+            raise InputError(f"{where} has no column {column!r}; it has {listed(columns)}")
 
 
 def check_distinct(columns: Iterable[str], where: str) -> None:

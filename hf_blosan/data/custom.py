@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task
-from .columns import LABEL_COLUMNS, as_text, check_distinct, is_integer, is_number, text_columns
+from .columns import LABEL_COLUMNS, as_text, check_columns, check_distinct, is_integer, is_number, text_columns
 from .loading import load_splits
 from .tables import read_table
 from .tagging import has_tags, tagging_columns, tagging_fields, tags_of
@@ -154,8 +154,7 @@ def _has_labels(table: Dataset, column: str) -> bool:
 
 
 def _column(table: Dataset, column: str, path: str, *, may_be_empty: bool = False) -> list:
-    if column not in table.column_names:
-        raise InputError(f"{path} has no column {column!r}; it has {listed(table.column_names)}")
+    check_columns([column], table.column_names, path)
     values = table.select_columns(column)[:][column]
     for row, value in enumerate(values, 1):
         if not as_text(value, path, row, column).strip() and not may_be_empty:

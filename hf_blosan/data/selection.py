@@ -67,9 +67,9 @@ def _listed_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tu
                 f"{where}, row {row}: sentences is of type {type(sentences).__name__}; write a list, in JSON lines or "
                 "Parquet"
             )
-        sentences = tuple(as_text(sentence, where, row, "sentences").strip() for sentence in sentences)
+        sentences = tuple(as_text(text, where, row, f"sentence {n}").strip() for n, text in enumerate(sentences, 1))
         if not all(sentences) or not sentences:
-            what = f"sentence {sentences.index('')} is empty" if sentences else "the passage has no sentences"
+            what = f"sentence {sentences.index('') + 1} is empty" if sentences else "the passage has no sentences"
             raise InputError(f"{where}, row {row}: {what}; fill it in or remove the row")
         index = int(label) if is_integer(str(label)) else -1
         if not 0 <= index < len(sentences):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from datasets import ClassLabel, Dataset, Features, Value
 
-from ..errors import InputError, listed
+from ..errors import InputError
 from ..tasks import Source, Task
-from .columns import as_text, is_integer
+from .columns import as_text, check_columns, is_integer
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +26,7 @@ def normalise_sentences(raw: Dataset, source: Source, task: Task, where: str) ->
     Raises:
         InputError: a column is missing, or a label or score is not one of the task's.
     """
-    for column in (*source.text_columns, source.label_column):
-        if column not in raw.column_names:
-            raise InputError(f"{where} has no column {column!r}; it has {listed(raw.column_names)}")
+    check_columns((*source.text_columns, source.label_column), raw.column_names, where)
     columns = raw.select_columns(list(dict.fromkeys((*source.text_columns, source.label_column))))[:]
     labels = columns[source.label_column]
     kept = [row for row, label in enumerate(labels) if str(label) not in task.unlabelled]

@@ -15,7 +15,7 @@ from ..errors import InputError, listed
 from ..tagging import may_follow
 from ..tasks import Source, Task
 from .batching import PaddingCollator
-from .columns import as_text
+from .columns import as_text, check_columns
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ def tagging_columns(
             f"{where} has no column {' or '.join(map(repr, TAG_COLUMNS))}; it has {listed(table.column_names)}; name "
             "the column of tags with --label_column_name"
         )
+    check_columns([tag_column], table.column_names, where)
     predicates = PREDICATE_COLUMN if PREDICATE_COLUMN in table.column_names else None
     logger.info("%s: words from %s, tags from %s", where, token_column, tag_column)
     return {"text_columns": (token_column,), "label_column": tag_column, "predicate_column": predicates}
@@ -64,7 +65,7 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
             for row, cell in enumerate(table[column] if column in table.column_names else (), 1):
                 if not isinstance(cell, list):
                     raise InputError(f"{where}, row {row}: {column} is no list; give a list of tags")
-                found.update(map(str, cell))
+                found.update(as_text(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
         tags = sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
     tags += [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
     if len(tags) < 2:
@@ -99,9 +100,7 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
     """
     columns = [source.text_columns[0], source.label_column]
     columns += [source.predicate_column] if source.predicate_column else []
-    for column in columns:
-        if column not in raw.column_names:
-            raise InputError(f"{where} has no column {column!r}; it has {listed(raw.column_names)}")
+    check_columns(columns, raw.column_names, where)
     names = _tag_names(raw, source.label_column)
     ids = {name: i for i, name in enumerate(task.labels)}
     rows = {"tokens": [], "tags": []} | ({"predicate_index": []} if source.predicate_column else {})
@@ -112,10 +111,12 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
         if not isinstance(tags, list) or len(tags) != len(words):
             count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
             raise InputError(f"{row} has {len(words)} words and {count}; give one tag for each word")
-        tags = [names[tag] if names and isinstance(tag, int) else str(tag) for tag in tags]
+        if names:
+            tags = [tag if tag is None else names[tag] for tag in tags]
+        tags = [as_text(tag, where, number, f"tag {n} of {columns[1]}") for n, tag in enumerate(tags, 1)]
         for n, (before, tag) in enumerate(zip(["O", *tags], tags, strict=False)):
             if tag not in ids:
-                known = listed(task.labels[:8]) + (", ..." if len(task.labels) > 8 else "")
+                known = listed(task.labels, 8)
                 raise InputError(f"{row}: {tag!r} is not one of the tags of {task.name} ({known}); correct the row")
             if not may_follow(before, tag):
                 tags[n], changed = f"B-{tag[2:]}", changed + 1

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from datasets import Dataset, DatasetDict, Features, Value
 
-from ..errors import InputError, listed
+from ..errors import InputError
 from ..tasks import Source, Task
-from .columns import as_text
+from .columns import as_text, check_columns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -27,9 +27,7 @@ def normalise_translations(raw: Dataset, source: Source, task: Task, where: str)
         InputError: a column is missing, or a text is missing, empty or not text.
     """
     names = {"sentence1": source.text_columns[0], "translation": source.label_column}
-    for column in names.values():
-        if column not in raw.column_names:
-            raise InputError(f"{where} has no column {column!r}; it has {listed(raw.column_names)}")
+    check_columns(names.values(), raw.column_names, where)
     rows = {}
     for name, column in names.items():
         rows[name] = [as_text(cell, where, row, column).strip() for row, cell in enumerate(raw[column], 1)]

@@ -11,6 +11,7 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel
 
 from ..files import check_writable, write_json
+from ..tokenization import check_max_length
 from .arguments import BenchArguments
 from .saved import load
 
@@ -23,7 +24,8 @@ def bench(arguments: BenchArguments) -> int:
     """
     if arguments.output_file:
         check_writable("--output_file", arguments.output_file, folder=False)
-    model, _ = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
+    model, tokenizer = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
+    check_max_length(max(arguments.lengths), tokenizer, getattr(model.config, "backbone_config", None), "--lengths")
     report = describe(model, arguments.model)
     print(
         f"{report['model']}: {report['parameters']:,} parameters, {report['megabytes']:.1f} MB of weights; "

@@ -24,10 +24,11 @@ from transformers import (
 )
 
 from ..data.batching import PaddingCollator
-from ..data.columns import as_text, check_distinct, text_columns
+from ..data.columns import as_text, check_columns, check_distinct, text_columns
 from ..data.rows import Rows
-from ..errors import InputError, listed
+from ..errors import InputError
 from ..overrides import read_config
+from ..tokenization import check_max_length
 from ..translation import translate
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
@@ -115,6 +116,7 @@ class Batches:
         take: Callable[[Any], torch.Tensor],
     ):
         self.model, self.tokenizer, self.take, self.size = model, tokenizer, take, arguments.batch_size
+        check_max_length(arguments.max_length, tokenizer, getattr(model.config, "backbone_config", None))
         self.limit = arguments.max_length or tokenizer.model_max_length
         has_head = hasattr(model, "classifier")  # an encoder takes the sentences of a pair one by one
         self.collate = PaddingCollator(tokenizer, num_sentences=model.config.num_sentences if has_head else 1)
@@ -282,9 +284,7 @@ def choose_texts(
             "for pairs, --text_pair_column_name"
         )
     check_distinct(names, where)
-    for name in names:
-        if name not in head[0]:
-            raise InputError(f"{where} has no column {name!r}; it has {listed(head[0])}")
+    check_columns(names, head[0], where)
 
     def texts() -> Iterator[tuple[str, ...]]:
         for number, row in enumerate(chain(head, rows), 1):

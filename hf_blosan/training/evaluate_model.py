@@ -15,10 +15,11 @@ from ..data.custom import choose_columns, classification_fields, read_columns, r
 from ..data.loading import load_splits, normalise
 from ..data.tables import read_table
 from ..data.tagging import has_tags, tagging_columns, tagging_fields
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..files import check_writable, write_json
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Source, Task, get_task
+from ..tokenization import check_max_length
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
 from .preparation import DATA_OPTIONS, Preparation, encoder_config, find_encoder, load_model, load_tokenizer
@@ -48,10 +49,10 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     with accelerator.main_process_first():
         task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
         problem = find_problem(task)
-        check_fits(arguments.model_name_or_path, config, problem)
         tokenizer = load_tokenizer(
             arguments.model_name_or_path, problem, config, trust_remote_code=arguments.trust_remote_code
         )
+        check_max_length(arguments.max_length, tokenizer, getattr(config, "backbone_config", None))
         encoded = problem.encode(data, tokenizer, arguments.max_length)
     model = load_model(arguments, problem, config, {})
     problem.check_config(model.config)
@@ -78,6 +79,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
             "--test_file or --dataset_name"
         )
     task = get_task(name)
+    check_fits(arguments.model_name_or_path, config, find_problem(task))
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     data = load_task(task, **options)
     del data["train"]
@@ -87,14 +89,18 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
 def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """The user's rows, and the task that the model was trained on in terms of their columns."""
     table, where = read_rows(arguments)
+    title = Path(where).name if arguments.test_file else where
     if has_tags(table, arguments.text_column_name):
         columns = tagging_columns(table, where, arguments.text_column_name, arguments.label_column_name)
         labels = [config.id2label[i] for i in range(config.num_labels)]
-        return _rows_of(arguments, config, table, where, columns, tagging_fields(labels, bool(config.predicate_size)))
+        head = tagging_fields(labels, bool(config.predicate_size))
+        return _rows_of(arguments, config, table, where, title, columns, head)
     if config.is_encoder_decoder:
-        return find_translations(arguments, config, table, where)
+        return find_translations(arguments, config, table, where, title)
     if any(name.endswith("ForSentenceSelection") for name in config.architectures or ()):
-        title = Path(where).name if arguments.test_file else where
+        for name in ("text_column_name", "label_column_name"):
+            if getattr(arguments, name):
+                raise InputError(f"--{name}: the columns of passages have fixed names; rename them and leave it out")
         task = replace(get_task("squad_sentences"), title=title, hub=None, evaluation_splits=("test",))
         return task, DatasetDict(test=normalise(table, task.local, task, where))
     texts, label_column = choose_columns(
@@ -107,31 +113,32 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
     else:
         labels = [config.id2label[i] for i in range(config.num_labels)]
         head = classification_fields([], labels, len(texts), where)
-    return _rows_of(arguments, config, table, where, {"text_columns": texts, "label_column": label_column}, head)
+    columns = {"text_columns": texts, "label_column": label_column}
+    return _rows_of(arguments, config, table, where, title, columns, head)
 
 
-def _rows_of(arguments, config, table: Dataset, where: str, columns: dict, head: dict) -> tuple[Task, DatasetDict]:
+def _rows_of(arguments, config, table: Dataset, where: str, title: str, columns: dict, head: dict):
     """A task with these columns of a table and that head, and its rows."""
     source = Source(location="", splits={}, **columns)
     common = {
         "name": getattr(config, "finetuning_task", None) or "custom",
-        "title": Path(where).name if arguments.test_file else where,
+        "title": title,
         "num_sentences": len(source.text_columns),
         "local": source,
     }
     task = Task(**common, **head, evaluation_splits=("test",))
+    check_fits(arguments.model_name_or_path, config, find_problem(task))
     return task, DatasetDict(test=normalise(table, source, task, where))
 
 
 def find_translations(
-    arguments: EvaluateArguments, config: PreTrainedConfig, table: Dataset, where: str
+    arguments: EvaluateArguments, config: PreTrainedConfig, table: Dataset, where: str, title: str
 ) -> tuple[Task, DatasetDict]:
     """The user's rows in the columns of the model's task, unless the options name others."""
     task = get_task(arguments.task_name or getattr(config, "finetuning_task", None))
     texts = (arguments.text_column_name,) if arguments.text_column_name else task.local.text_columns
     label_column = arguments.label_column_name or task.local.label_column
     source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
-    title = Path(where).name if arguments.test_file else where
     task = replace(task, title=title, local=source, evaluation_splits=("test",))
     return task, DatasetDict(test=normalise(table, source, task, where))
 
@@ -159,6 +166,6 @@ def check_fits(name: str, config: PreTrainedConfig, problem: Problem) -> None:
     saved = [config.id2label[i] for i in range(config.num_labels)]
     if task.labels and {label.lower() for label in task.labels} != {label.lower() for label in saved}:
         raise InputError(
-            f"the model at {name!r} predicts {', '.join(saved)}, {task.title} has {', '.join(task.labels)}; choose "
+            f"the model at {name!r} predicts {listed(saved, 8)}, {task.title} has {listed(task.labels, 8)}; choose "
             "another model or other rows"
         )

@@ -19,6 +19,7 @@ from ..functional import optimal_block_length
 from ..overrides import check_field_names, config_problem, parse_config_overrides, read_config
 from ..tasks import Task, get_task
 from ..tokenization import (
+    check_max_length,
     check_vocabulary,
     count_words,
     num_fixed_words,
@@ -118,19 +119,18 @@ def prepare(
     Raises:
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
-    problem = find_problem(task)
+    problem, backbone = find_problem(task), find_backbone(arguments)
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
     overrides.pop("backbone", None)  # the options have it
-    backbone = find_backbone(arguments)
     pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
     vectors = None
     if pretrained:
         config = saved_config or backbone
         options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(backbone)}
         tokenizer = load_tokenizer(pretrained, problem, config, **options)
-        check_max_length(arguments, tokenizer, getattr(config, "backbone_config", backbone))
+        check_max_length(arguments.max_length, tokenizer, getattr(config, "backbone_config", backbone))
     else:
         tokenizer, vectors = make_vocabulary(arguments, problem, dataset["train"], overrides.get("embedding_size"))
     data = problem.encode(dataset, tokenizer, arguments.max_length)
@@ -142,6 +142,8 @@ def prepare(
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
         if backbone is not None:
+            for name in ("embedding_size", "embedding_scale"):  # of a recipe's word table
+                proposed.pop(name, None)
             proposed |= {"backbone": arguments.backbone, "backbone_config": backbone}
             if encoder == "wordbag" and not overrides.get("dense_map"):
                 proposed["hidden_size"] = backbone.hidden_size
@@ -175,15 +177,6 @@ def find_backbone(arguments: RunArguments) -> PreTrainedConfig | None:
         return None
     with loading(arguments.backbone, "backbone"):
         return AutoConfig.from_pretrained(arguments.backbone)
-
-
-def check_max_length(
-    arguments: RunArguments, tokenizer: PreTrainedTokenizerBase, backbone: PreTrainedConfig | None
-) -> None:
-    """Raise InputError if rows may be longer than the backbone can read."""
-    limit = min(tokenizer.model_max_length, getattr(backbone, "max_position_embeddings", None) or arguments.max_length)
-    if backbone is not None and arguments.max_length > limit:
-        raise InputError(f"--max_length is {arguments.max_length}, but the backbone reads {limit} tokens; give that.")
 
 
 def make_vocabulary(

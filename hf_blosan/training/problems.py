@@ -203,7 +203,10 @@ class Tagging(Problem):
                 f"predicate_size is 0, but {title} has predicates; use a model with predicate_size above 0"
             )
         if size and not self.has_predicates:
-            raise InputError(f"predicate_size is {size}, but {title} has no column of predicates; set it to 0")
+            raise InputError(
+                f"predicate_size is {size}, but {title} has no column of predicates; add predicate_index, or use a "
+                "model with predicate_size 0"
+            )
 
     def loss(self, output, labels, label_smoothing):
         if not label_smoothing:
@@ -277,6 +280,8 @@ class Translation(Problem):
         return build_subword_tokenizer(self.texts(rows), **options)
 
     def prepare_tokenizer(self, tokenizer, *, for_backbone):
+        if for_backbone:
+            raise InputError("--backbone: a translator's encoder and decoder share their word vectors; leave it out")
         return tokenizer
 
     def texts(self, rows):
