@@ -87,12 +87,12 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
 def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """The user's rows, and the task that the model was trained on in terms of their columns."""
     table, where = read_rows(arguments)
+    if config.is_encoder_decoder:
+        return find_translations(arguments, config, table, where)
     if has_tags(table, arguments.text_column_name):
         columns = tagging_columns(table, where, arguments.text_column_name, arguments.label_column_name)
         labels = [config.id2label[i] for i in range(config.num_labels)]
         return _rows_of(arguments, config, table, where, columns, tagging_fields(labels, bool(config.predicate_size)))
-    if config.is_encoder_decoder:
-        return find_translations(arguments, config, table, where)
     if any(name.endswith("ForSentenceSelection") for name in config.architectures or ()):
         title = Path(where).name if arguments.test_file else where
         task = replace(get_task("squad_sentences"), title=title, hub=None, evaluation_splits=("test",))
@@ -127,7 +127,7 @@ def find_translations(
     arguments: EvaluateArguments, config: PreTrainedConfig, table: Dataset, where: str
 ) -> tuple[Task, DatasetDict]:
     """The user's rows in the columns of the model's task, unless the options name others."""
-    task = get_task(arguments.task_name or getattr(config, "finetuning_task", None))
+    task = get_task(getattr(config, "finetuning_task", None) or "multi30k_en_de")
     texts = (arguments.text_column_name,) if arguments.text_column_name else task.local.text_columns
     label_column = arguments.label_column_name or task.local.label_column
     source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
