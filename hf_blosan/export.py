@@ -4,8 +4,8 @@
 
 One graph serves every batch size and length. Its inputs are named as the tokenizer names them, so that
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
-``last_hidden_state`` and, with a pooler, ``pooler_output`` of an encoder, ``logits`` of a head. An output that does not
-end in ``.onnx`` is a folder: the graph is its ``model.onnx``, beside the configuration and the tokenizer, as in
+``last_hidden_state`` and, with a pooler, ``pooler_output`` of an encoder, ``logits`` of a head. An output that does
+not end in ``.onnx`` is a folder: the graph is its ``model.onnx``, beside the configuration and the tokenizer, as in
 repositories of ``optimum``.
 """
 
