@@ -4,9 +4,9 @@
 
 One graph serves every batch size and length. Its inputs are named as the tokenizer names them, so that
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
-``last_hidden_state`` and ``pooler_output`` of an encoder, ``logits`` of a head. An output that does not end in
-``.onnx`` is a folder: the graph is its ``model.onnx``, beside the configuration and the tokenizer, as in repositories
-of ``optimum``.
+``last_hidden_state`` and, with a pooler, ``pooler_output`` of an encoder, ``logits`` of a head. An output that does
+not end in ``.onnx`` is a folder: the graph is its ``model.onnx``, beside the configuration and the tokenizer, as in
+repositories of ``optimum``.
 """
 
 import copy
@@ -56,7 +56,9 @@ class Outputs(nn.Module):
 
 def output_names(model: nn.Module) -> tuple[str, ...]:
     """The outputs of a model's graph."""
-    return ("logits",) if hasattr(model, "classifier") else ("last_hidden_state", "pooler_output")
+    if hasattr(model, "classifier"):
+        return ("logits",)
+    return ("last_hidden_state",) if model.pooler is None else ("last_hidden_state", "pooler_output")
 
 
 def input_names(model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> tuple[str, ...]:

@@ -34,8 +34,13 @@ def make_encoder_decoder(
         **fields: further fields of the model's configuration.
 
     Raises:
-        InputError: the tokenizer lacks a special token, or has ids beyond ``encoder.vocab_size``.
+        InputError: the encoder has a backbone or takes predicates; or the tokenizer lacks a special token, or has ids
+            beyond ``encoder.vocab_size``.
     """
+    if encoder.backbone_config is not None:
+        raise InputError("the encoder of an encoder-decoder has words of its own, not a backbone; leave it out")
+    if encoder.predicate_size:
+        raise InputError(f"predicate_size={encoder.predicate_size}: translation has no predicates; set it to 0")
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     if missing := [name.removesuffix("_token_id") for name, value in ids.items() if value is None]:
         raise InputError(

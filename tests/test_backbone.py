@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -310,8 +311,19 @@ class TestTraining:
         parts = (average.module.model.embeddings.backbone, model.model.embeddings.backbone)
         pairs = zip(*(part.parameters() for part in parts), strict=True)
         assert all(copied is original for copied, original in pairs)
-        counts = count_parameters(model)
+        average = moving_average(model.half().requires_grad_(False), 0.9)
+        for _ in range(2):  # nothing to average
+            average.update_parameters(model)
+        counts = count_parameters(make(folder))
         assert counts["trained"] == counts["without_embeddings"] == sum(x.numel() for x in layers)
+
+    def test_the_recipe_of_another_width(self, folder, tmp_path):
+        """A recipe's width and factor of word vectors are not the backbone's."""
+        data = write_splits(tmp_path, role_rows, train=8)
+        settings = {"encoder": "birnn", "config_overrides": None, "recipe": None, "backbone": str(folder)}
+        arguments = replace(options(tmp_path / "out", data, **settings), task_name="propbank_srl")
+        config = prepared(arguments)[1].model.config
+        assert (config.embedding_size, config.embedding_scale, config.predicate_size) == (16, 1.0, 100)
 
     @pytest.mark.parametrize(
         "changes, problem",

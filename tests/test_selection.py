@@ -303,4 +303,8 @@ def test_label_smoothing_leaves_padding_out(tmp_path):
         logits = output.logits[row : row + 1, :size]
         narrow.append(torch.nn.functional.cross_entropy(logits, labels[row : row + 1], label_smoothing=0.1))
     torch.testing.assert_close(wide, torch.stack(narrow).mean())
+    for dtype in (torch.bfloat16, torch.float16):  # accelerate converts what a model returns in mixed precision
+        half = model.to(dtype)(**packed(), labels=labels)
+        half.loss, half.logits = half.loss.float(), half.logits.float()
+        torch.testing.assert_close(problem.loss(half, labels, 0.1), wide, rtol=0.05, atol=0.05)
     assert TASKS["squad_sentences"].local.splits["test"] == ("validation",)

@@ -277,6 +277,10 @@ def test_a_run_on_spans(tmp_path, capsys):
     roles = write_rows(tmp_path / "roles.jsonl", role_rows(4))
     with pytest.raises(InputError, match="predicts O, B-ANIMAL|'B-ARG0' is not one of the tags"):
         evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=str(roles), cpu=True))
+    saved = {"encoder": None, "model_name_or_path": str(tmp_path / "out"), "ignore_mismatched_sizes": True}
+    questions = write_splits(tmp_path / "questions", question_rows)
+    with pytest.raises(InputError, match='pooling="none" gives no sentence vector.*; change its configuration by'):
+        train(options(tmp_path / "other", questions, **saved, config_overrides=None))
 
 
 ROLES = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file
-from small_data import read_lines, write_rows
+from small_data import prepared, read_lines, tagging_rows, write_backbone, write_rows
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -28,6 +28,7 @@ from hf_blosan.metrics import SacreBLEU
 from hf_blosan.tasks import TASKS
 from hf_blosan.tokenization import build_subword_tokenizer, build_tokenizer
 from hf_blosan.training import RunArguments, train
+from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.preparation import find_encoder, load_model
 from hf_blosan.training.problems import CONFIG_CLASSES, find_problem
 from hf_blosan.translation import make_encoder_decoder
@@ -141,6 +142,15 @@ class TestModel:
         single = make_encoder_decoder(config, tokenizer, decoder_fields={"decoder_layers": 2})
         assert single.decoder.config.decoder_layers == 2 and config.pooling == "source2token"
 
+    def test_encoders_that_do_not_fit(self, tokenizer, tmp_path):
+        folder = write_backbone(tmp_path / "bert", ["a"])
+        for fields, problem in (
+            ({"backbone": str(folder)}, "has words of its own, not a backbone; leave it out"),
+            ({"predicate_size": 4}, "predicate_size=4: translation has no predicates; set it to 0"),
+        ):
+            with pytest.raises(InputError, match=problem):
+                make_encoder_decoder(AutoConfig.for_model("disan", hidden_size=24, **fields), tokenizer)
+
     def test_bad_tokenizers_and_pooling(self, tokenizer):
         config = AutoConfig.for_model("mtsa", vocab_size=40)
         with pytest.raises(InputError, match="the tokenizer has no bos_token, which an encoder-decoder needs; set it"):
@@ -222,6 +232,13 @@ class TestTask:
         assert main(["encode", str(folder), str(tmp_path / "own.jsonl"), "--text_column_name", "en"]) == 2
         assert "translates, which only hf-blosan predict does" in capsys.readouterr().err
         changes = {"encoder": None, "model_name_or_path": str(folder), "config_overrides": None}
+        with pytest.raises(InputError, match="has no column 'en'; it has tokens, tags"):
+            tags = write_rows(tmp_path / "tags.jsonl", tagging_rows(3))
+            evaluate(EvaluateArguments(str(folder), test_file=str(tags), cpu=True))
+        overrides = {"config_overrides": "embedding_trainable=none"}
+        frozen = prepared(options(data_dir, again, **changes | overrides))[1].model
+        table = frozen.encoder.get_input_embeddings().weight
+        assert [x for x in frozen.parameters() if not x.requires_grad] == [table]
         config = find_encoder(options(data_dir, again, **changes))[1]
         with pytest.raises(InputError, match="is a EncoderDecoderModel, the task trec needs a MTSAFor.*train a new"):
             load_model(options(data_dir, again, **changes), find_problem(TASKS["trec"]), config, {})

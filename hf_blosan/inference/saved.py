@@ -43,7 +43,8 @@ def load(
     try:
         with loading(name):
             config = read_config(name, **options)
-            if any(cls.endswith("ForTokenClassification") for cls in config.architectures or ()):
+            saved = config.architectures or ()
+            if any(cls.endswith("ForTokenClassification") for cls in saved):
                 raise InputError(
                     f"the model at {name!r} tags words; use it by pipeline('token-classification'), and hf-blosan "
                     "evaluate for its figures"
@@ -52,7 +53,6 @@ def load(
                 raise InputError(
                     f"the model at {name!r} translates, which only hf-blosan predict does; give another one"
                 )
-            saved = config.architectures or ()
             if auto_class is not AutoModel and any(cls.endswith("ForSentenceSelection") for cls in saved):
                 raise InputError(
                     f"the model at {name!r} chooses sentences of passages, which this command does not read; use "

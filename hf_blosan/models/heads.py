@@ -84,7 +84,8 @@ class SentenceHeadMixin:
                 f"predicate_size={config.predicate_size}: heads on sentence vectors take no predicates; set it to 0"
             )
         if config.pooling == "none":
-            raise ValueError('pooling="none" gives no sentence vector; choose "source2token" or "additive"')
+            choices = '"source2token", "additive", "mean" or "cls"'
+            raise ValueError(f'pooling="none" gives no sentence vector; choose {choices}')
         super().__init__(config)
         self.model = self.encoder_class(config)
         self.classifier = self.make_classifier(config)

@@ -90,13 +90,13 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
     """The user's rows, and the task that the model was trained on in terms of their columns."""
     table, where = read_rows(arguments)
     title = Path(where).name if arguments.test_file else where
+    if config.is_encoder_decoder:
+        return find_translations(arguments, config, table, where, title)
     if has_tags(table, arguments.text_column_name):
         columns = tagging_columns(table, where, arguments.text_column_name, arguments.label_column_name)
         labels = [config.id2label[i] for i in range(config.num_labels)]
         head = tagging_fields(labels, bool(config.predicate_size))
         return _rows_of(arguments, config, table, where, title, columns, head)
-    if config.is_encoder_decoder:
-        return find_translations(arguments, config, table, where, title)
     if any(name.endswith("ForSentenceSelection") for name in config.architectures or ()):
         for name in ("text_column_name", "label_column_name"):
             if getattr(arguments, name):
@@ -135,7 +135,7 @@ def find_translations(
     arguments: EvaluateArguments, config: PreTrainedConfig, table: Dataset, where: str, title: str
 ) -> tuple[Task, DatasetDict]:
     """The user's rows in the columns of the model's task, unless the options name others."""
-    task = get_task(arguments.task_name or getattr(config, "finetuning_task", None))
+    task = get_task(getattr(config, "finetuning_task", None) or "multi30k_en_de")
     texts = (arguments.text_column_name,) if arguments.text_column_name else task.local.text_columns
     label_column = arguments.label_column_name or task.local.label_column
     source = Source(location="", splits={}, text_columns=texts, label_column=label_column)

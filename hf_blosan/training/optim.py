@@ -51,7 +51,7 @@ def build_optimizer(
     embedding_learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
     """An optimiser over the trainable parameters; weight decay applies to matrices, also those inside a backbone, not
-    to word vectors or biases.
+    to word vectors or biases. The last layer of a decoder is a matrix, although it shares the table of its words.
 
     Args:
         model: the model whose trainable parameters are optimised.
@@ -144,7 +144,8 @@ def moving_average(model: nn.Module, decay: float) -> AveragedModel:
         t = int(num_averaged)
         if weights[0].is_floating_point():
             pairs = [(a, w) for a, w in zip(averages, weights, strict=True) if a.data_ptr() != w.data_ptr()]
-            torch._foreach_lerp_(*map(list, zip(*pairs, strict=True)), 1 - min(decay, (1 + t) / (10 + t)))
+            if pairs:  # all weights of one dtype may be frozen
+                torch._foreach_lerp_(*map(list, zip(*pairs, strict=True)), 1 - min(decay, (1 + t) / (10 + t)))
 
     average = AveragedModel(model, multi_avg_fn=approach)
     # They follow the model's anyway; no need to copy all fixed word vectors, or a frozen backbone, at every update.

@@ -28,6 +28,7 @@ from ..tokenization import (
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
+from .optim import word_source
 from .problems import CONFIG_CLASSES, Problem, find_problem
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def prepare(
             for name in ("embedding_size", "embedding_scale"):  # of a recipe's word table
                 proposed.pop(name, None)
             proposed |= {"backbone": arguments.backbone, "backbone_config": backbone}
+            proposed |= {"embedding_size": None, "embedding_scale": 1.0}  # the recipe's are for word vectors
             if encoder == "wordbag" and not overrides.get("dense_map"):
                 proposed["hidden_size"] = backbone.hidden_size
         model = make_model(problem, encoder, proposed | overrides)
@@ -275,8 +277,8 @@ def make_model(problem: Problem, encoder: str, config_fields: dict[str, Any]) ->
     try:
         return problem.make_model(encoder, config_fields)
     except StrictDataclassError as error:
-        problem = config_problem(error, config_fields, CONFIG_CLASSES[encoder])
-        raise InputError(f"the configuration of {encoder} is impossible: {problem}") from error
+        reason = config_problem(error, config_fields, CONFIG_CLASSES[encoder])
+        raise InputError(f"the configuration of {encoder} is impossible: {reason}") from error
     except ValueError as error:
         raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
 
@@ -318,14 +320,21 @@ def load_model(
                 for field_name, value in given.items():
                     setattr(target, field_name, value)
                 target.validate()
-            return wanted_class.from_pretrained(
-                name, config=config, ignore_mismatched_sizes=arguments.ignore_mismatched_sizes
-            )
+            options = {"config": config, "ignore_mismatched_sizes": arguments.ignore_mismatched_sizes}
+            model = wanted_class.from_pretrained(name, **options)
         except StrictDataclassError as error:
-            problem = config_problem(error, given, type(target))
-            raise InputError(f"the configuration of {name!r} is impossible: {problem}") from error
+            reason = config_problem(error, given, type(target))
+            raise InputError(f"the configuration of {name!r} is impossible: {reason}") from error
+        except ValueError as error:
+            raise InputError(
+                f"the model at {name!r} does not fit the task {task.name} ({first_line(error)}); change its "
+                "configuration by --config_overrides"
+            ) from error
         except RuntimeError as error:
             raise InputError(
                 f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
                 "reinitialises those of another shape"
             ) from error
+    if encoder.embedding_trainable == "none":  # loading an encoder-decoder makes every parameter trainable
+        word_source(model).requires_grad_(False)
+    return model

@@ -261,7 +261,8 @@ class Selection(Problem):
         """Label smoothing is over the sentences of the passage, not over the padding of a batch of passages."""
         if not label_smoothing:
             return output.loss
-        there = output.logits > torch.finfo(output.logits.dtype).min
+        # The lowest number of any dtype: in mixed precision the logits have been converted since.
+        there = output.logits > torch.finfo(torch.float16).min
         log_probs = torch.where(there, output.logits.float().log_softmax(dim=1), 0.0)
         smooth = -(log_probs.sum(dim=1) / there.sum(dim=1).clamp(min=1)).mean()
         return (1 - label_smoothing) * output.loss + label_smoothing * smooth

@@ -134,7 +134,7 @@ def make_accelerator(arguments: RunArguments) -> Accelerator:
             cpu=arguments.cpu,
             gradient_accumulation_steps=arguments.gradient_accumulation_steps,
             step_scheduler_with_optimizer=False,
-            # The only buffers are fixed word vectors; broadcasting them at every step would be slow.
+            # Buffers, such as fixed word vectors, never change; broadcasting them at every step would be slow.
             kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
             log_with=arguments.report_to.split(",") if arguments.with_tracking else None,
             project_dir=arguments.output_dir,
