@@ -143,8 +143,6 @@ def prepare(
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
         if backbone is not None:
-            for name in ("embedding_size", "embedding_scale"):  # of a recipe's word table
-                proposed.pop(name, None)
             proposed |= {"backbone": arguments.backbone, "backbone_config": backbone}
             proposed |= {"embedding_size": None, "embedding_scale": 1.0}  # the recipe's are for word vectors
             if encoder == "wordbag" and not overrides.get("dense_map"):
