@@ -64,6 +64,32 @@ def question_rows(count: int, seed: int = 0, kinds: dict[str, list[str]] = WORDS
     return [{"text": sentence(rng, kind, rng.randint(1, 12), kinds), "label": kind} for kind in labels]
 
 
+PLACES = "Rome Oslo Bonn Kiel Lyon Nice Bath York Graz Linz".split()
+
+
+def squad_rows(count, seed=0, form="squad"):
+    """Passages of 3 to 5 sentences, of which one has a place and one a day, each with a question about both."""
+    generator, rows = torch.Generator().manual_seed(seed), []
+
+    def draw(size):
+        return int(torch.randint(size, (), generator=generator))
+
+    for _ in range(count // 2):
+        place, day = PLACES[draw(len(PLACES))], str(1 + draw(30))
+        others = ["It was cold.", "Nobody knew why.", "He had two dogs."][: 1 + draw(3)]
+        sentences = [f"She lived in {place}.", f"She came on {day} June.", *others]
+        sentences = [sentences[i] for i in torch.randperm(len(sentences), generator=generator)]
+        for question, answer in (("Where did she live?", place), ("When did she come?", f"{day} June")):
+            label = next(i for i, sentence in enumerate(sentences) if answer in sentence)
+            if form == "listed":
+                rows.append({"question": question, "sentences": sentences, "label": label})
+                continue
+            context = "  ".join(sentences)
+            answers = {"text": [answer], "answer_start": [context.index(answer)]}
+            rows.append({"question": question, "context": context, "answers": answers})
+    return rows
+
+
 def write_trec(folder: Path, train: int = 560, test: int = 60) -> Path:
     """A data directory with generated questions in TREC's format."""
     for seed, (split, count) in enumerate({"train": train, "test": test}.items()):

@@ -20,6 +20,7 @@ from small_data import (
     pair_rows,
     question_rows,
     role_rows,
+    squad_rows,
     tagging_rows,
     write_backbone,
     write_rows,
@@ -109,6 +110,10 @@ def write_files(folder: Path) -> None:
     for seed, split in enumerate(("train", "validation", "test")):
         write_rows(folder / f"{split}.jsonl", tagging_rows(40, seed))
         write_rows(folder / "data" / "propbank_ewt" / f"{split}.jsonl", role_rows(40, seed))
+    for seed, split in enumerate(("train", "validation")):
+        write_rows(folder / "data" / "squad" / f"{split}.jsonl", squad_rows(60, seed))
+    for seed, name in enumerate(("mine", "others")):
+        write_rows(folder / f"{name}.jsonl", squad_rows(60, seed, "listed"))
     vectors = write_vectors(folder / "vectors.txt", "who where many the a of".split(), width=300)
     (folder / "vectors.txt.gz").write_bytes(gzip.compress(vectors.read_bytes()))
 
