@@ -170,13 +170,13 @@ def test_files_that_are_no_tagging_data(tmp_path):
         task_of({"tokens": ["a"], "kinds": ["O"]})
     with pytest.raises(InputError, match="every tag is 'O'; tagging needs two or more"):
         task_of({"tokens": ["a"], "tags": ["O"]})
-    with pytest.raises(InputError, match="row 1: tags is no list"):
+    with pytest.raises(InputError, match="row 1: tags is not a list"):
         task_of({"tokens": ["a"], "tags": "O"})
     with pytest.raises(InputError, match="row 1: tag 2 of tags is null"):
         task_of({"tokens": ["a", "b"], "tags": ["O", None]})
     with pytest.raises(InputError, match="has no column 'kinds'; it has tokens, tags$"):
         task_of({"tokens": ["a"], "tags": ["O"]}, label_column_name="kinds")
-    with pytest.raises(InputError, match="no list; give a list of words"):
+    with pytest.raises(InputError, match="not a list; give a list of words"):
         path = write_rows(tmp_path / "b.csv", [{"tokens": "a", "tags": "O", "predicate_index": 0}])
         load_task("propbank_srl", train_file=path, validation_file=path, seed=0)
     own = task_of({"words": ["a", "b"], "pos": ["X", "Y"]}, text_column_name="words", label_column_name="pos")

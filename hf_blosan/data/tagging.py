@@ -64,7 +64,7 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
         for where, table in tables.items():
             for row, cell in enumerate(table[column] if column in table.column_names else (), 1):
                 if not isinstance(cell, list):
-                    raise InputError(f"{where}, row {row}: {column} is no list; give a list of tags")
+                    raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
                 found.update(as_text(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
         tags = sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
     tags += [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
@@ -144,7 +144,7 @@ def _tag_names(table: Dataset, column: str) -> list[str]:
 
 def _words(words: Any, where: str, row: int, column: str) -> list[str]:
     if not isinstance(words, list):
-        raise InputError(f"{where}, row {row}: {column} is no list; give a list of words (in .jsonl or .parquet)")
+        raise InputError(f"{where}, row {row}: {column} is not a list; give a list of words (in .jsonl or .parquet)")
     if not words:
         raise InputError(f"{where}, row {row}: {column} is empty; give the words of a sentence or remove the row")
     words = [as_text(word, where, row, f"word {n} of {column}") for n, word in enumerate(words, 1)]

@@ -130,7 +130,7 @@ class Problem:
         """The training loss of a batch; `output.loss` is that without label smoothing."""
         if not label_smoothing:
             return output.loss
-        return cross_entropy(output.logits, labels, label_smoothing=label_smoothing)
+        return cross_entropy(output.logits.flatten(0, -2), labels.flatten(), label_smoothing=label_smoothing)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """A prediction per row, (B,); or several, (B, N), filled up with -100."""
@@ -208,14 +208,8 @@ class Tagging(Problem):
                 "model with predicate_size 0"
             )
 
-    def loss(self, output, labels, label_smoothing):
-        if not label_smoothing:
-            return output.loss
-        return cross_entropy(output.logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing)
-
     def predict(self, model, batch):
-        inputs = dict(batch)
-        return decode_tags(model(**inputs).logits, self.task.labels, inputs["word_mask"])
+        return decode_tags(model(**batch).logits, self.task.labels, batch["word_mask"])
 
     def figures(self, predictions, references):
         return self.metrics.compute(
