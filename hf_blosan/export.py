@@ -163,14 +163,14 @@ def load_model(name: str) -> nn.Module:
     """
     config = read_config(name)
     if config.model_type not in FAMILIES:
-        raise InputError(f"the model at {name!r} is a {config.model_type}; choose one of {', '.join(FAMILIES)}")
+        raise InputError(f"the model at {name!r} is of type {config.model_type}; choose one of {', '.join(FAMILIES)}")
     architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]
     if architecture not in MODULES:
-        raise InputError(f"the model at {name!r} is a {architecture}; choose one of {', '.join(MODULES)}")
+        raise InputError(f"the model at {name!r} is of class {architecture}; choose one of {', '.join(MODULES)}")
     if architecture.endswith("ForSentenceSelection"):
         raise InputError(
-            f"the model at {name!r} is a {architecture}, whose inputs have three dimensions; export an encoder, a "
-            "classification or a pair regression"
+            f"the model at {name!r} is of class {architecture}, whose inputs have three dimensions; export an encoder, "
+            "a classification or a pair regression"
         )
     with loading(name):
         return load(architecture).from_pretrained(name)

@@ -166,7 +166,7 @@ class TestMistakes:
         message = refused(capsys, "evaluate", classifier, "--task_name", "demo")
         assert "predicts animal, colour, number, word-order entailment (generated) has entailment" in message
         message = refused(capsys, "evaluate", scorer, "--task_name", "demo")
-        assert "is a MTSAForPairRegression, word-order entailment (generated) needs a MTSAForSequence" in message
+        assert "is of class MTSAForPairRegression, word-order entailment (generated) needs MTSAForSequence" in message
 
 
 class TestThin:

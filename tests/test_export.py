@@ -124,9 +124,9 @@ def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
     assert "file is a file; give another path" in capsys.readouterr().err
     other = shutil.copytree(saved[0], tmp_path / "other")
     (other / "config.json").write_text('{"model_type": "bert"}')
-    assert "is a bert; choose one of disan" in error(other)
+    assert "is of type bert; choose one of disan" in error(other)
     (other / "config.json").write_text('{"model_type": "disan", "architectures": ["DiSANForMaskedLM"]}')
-    assert "is a DiSANForMaskedLM; choose one of" in error(other)
+    assert "is of class DiSANForMaskedLM; choose one of" in error(other)
     monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else object())
     assert "export needs onnxscript: pip install hf_blosan[export]" in error(saved[0])
     assert not (tmp_path / "x.onnx").exists()

@@ -216,7 +216,9 @@ class TestPreparation:
         rows = [{"sentence1": "a cat", "sentence2": f"the {x}", "label": x} for x in ("dog", "cat", "cow")] * 12
         classes = {"train_file": str(write_rows(tmp_path / "classes.jsonl", rows)), "validation_fraction": 0.1}
         changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "scores")}
-        with pytest.raises(InputError, match="is a DiSANForPairRegression, .* needs a DiSANForSequenceClassification"):
+        with pytest.raises(
+            InputError, match="is of class DiSANForPairRegression, .* needs DiSANForSequenceClassification"
+        ):
             prepared(options(tmp_path, classes, **changes))
         _, preparation = prepared(options(tmp_path, classes, ignore_mismatched_sizes=True, **changes))
         model = preparation.model

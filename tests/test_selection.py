@@ -171,6 +171,7 @@ def test_spans_are_characters():
     ("change", "message"),
     [
         ({"sentences": []}, "row 3: the passage has no sentences; fill it in or remove the row"),
+        ({"question": " "}, "row 3: question is empty; fill it in or remove the row"),
         ({"sentences": ["One.", " "]}, "row 3: sentence 2 is empty"),
         ({"sentences": ["One.", None]}, "row 3: sentence 2 is null"),
         ({"label": 5}, "row 3: label 5 is not the index of one of its 2 sentence"),
@@ -257,7 +258,7 @@ def test_training_evaluation_and_predictions(tmp_path, capsys):
     for auto_class in (None, AutoModelForSequenceClassification):
         with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
             load(str(tmp_path / "out"), auto_class)
-    with pytest.raises(InputError, match="is a DiSANForSentenceSelection, whose inputs have three dimensions"):
+    with pytest.raises(InputError, match="is of class DiSANForSentenceSelection, whose inputs have three dimensions"):
         load_model(str(tmp_path / "out"))
 
 

@@ -271,7 +271,9 @@ def test_a_run_on_spans(tmp_path, capsys):
     with pytest.raises(InputError, match="BiRNNForTokenClassification has no sentence vectors to explain"):
         explain(tag.model, tag.tokenizer, "the red cat")
     texts = write_rows(tmp_path / "texts.jsonl", question_rows(4))
-    with pytest.raises(InputError, match="is a BiRNNForTokenClassification, texts.jsonl needs a BiRNNForSequence"):
+    with pytest.raises(
+        InputError, match="is of class BiRNNForTokenClassification, texts.jsonl needs BiRNNForSequence"
+    ):
         evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=str(texts), cpu=True))
     roles = write_rows(tmp_path / "roles.jsonl", role_rows(4))
     with pytest.raises(InputError, match="predicts O, B-ANIMAL|'B-ARG0' is not one of the tags"):

@@ -229,6 +229,8 @@ class TestTask:
         found = [" ".join(row["translation"].split()) for row in read_lines(tmp_path / "out.jsonl")]
         assert found == [line.partition("\t")[2] for line in lines[1:]]
         capsys.readouterr()
+        assert main(["predict", str(folder), *texts, "--probabilities"]) == 2
+        assert "translates, and has no classes; leave it out" in capsys.readouterr().err
         assert main(["encode", str(folder), str(tmp_path / "own.jsonl"), "--text_column_name", "en"]) == 2
         assert "translates, which only hf-blosan predict does" in capsys.readouterr().err
         changes = {"encoder": None, "model_name_or_path": str(folder), "config_overrides": None}
@@ -240,7 +242,9 @@ class TestTask:
         table = frozen.encoder.get_input_embeddings().weight
         assert [x for x in frozen.parameters() if not x.requires_grad] == [table]
         config = find_encoder(options(data_dir, again, **changes))[1]
-        with pytest.raises(InputError, match="is a EncoderDecoderModel, the task trec needs a MTSAFor.*train a new"):
+        with pytest.raises(
+            InputError, match="is of class EncoderDecoderModel, the task trec needs MTSAFor.*train a new"
+        ):
             load_model(options(data_dir, again, **changes), find_problem(TASKS["trec"]), config, {})
 
     def test_loss_and_predictions(self, tokenizer, data_dir):

@@ -118,10 +118,20 @@ def encode_dataset(
     return _encode(dataset, tokenizer, max_length, "")
 
 
-def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, prefix: str) -> Dataset:
+def token_limit(tokenizer: PreTrainedTokenizerBase, max_length: int | None, *, least: int = 1) -> int:
+    """``max_length``, or the tokenizer's limit if it is ``None``.
+
+    Raises:
+        InputError: it is below ``least``.
+    """
     limit = tokenizer.model_max_length if max_length is None else max_length
-    if limit < 1:
-        raise InputError(f"max_length is {limit}; use 1 or more tokens")
+    if limit < least:
+        raise InputError(f"max_length is {limit}; use {least} or more tokens")
+    return limit
+
+
+def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, prefix: str) -> Dataset:
+    limit = token_limit(tokenizer, max_length)
     columns = [column for column in ("sentence1", "sentence2") if column in dataset.column_names]
     too_long = []
 

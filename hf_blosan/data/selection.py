@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task
+from .batching import token_limit
 from .columns import as_text, is_integer
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,8 @@ def normalise_passages(raw: Dataset, source: Source, task: Task, where: str) -> 
         where: description of the rows for error messages.
 
     Raises:
-        InputError: a column is missing, a passage has no sentences or an empty one, or a label is not one of them.
+        InputError: a column is missing, a question is empty, a passage has no sentences or an empty one, or a label is
+            not one of them.
     """
     for columns, read in ((COLUMNS, _listed_rows), (SQUAD_COLUMNS, _squad_rows)):
         if set(columns) <= set(raw.column_names):
@@ -77,7 +79,7 @@ def _listed_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tu
                 f"{where}, row {row}: label {label!r} is not the index of one of its {len(sentences)} sentence(s), "
                 "from 0; correct the row or remove it"
             )
-        yield as_text(question, where, row, "question"), sentences, index
+        yield _question(question, where, row), sentences, index
 
 
 def _squad_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tuple[str, ...], int]]:
@@ -100,13 +102,20 @@ def _squad_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tup
         start, end = found
         label = max(0, bisect([first for first, _ in spans], start) - 1)
         across += end > spans[label][1]
-        yield as_text(question, where, row, "question"), sentences, label
+        yield _question(question, where, row), sentences, label
     count = sum(len(sentences) for _, sentences in passages.values())
     logger.info("%s: %d distinct passages of %d sentences", where, len(passages), count)
     if across:
         logger.info("%s: %d answers go on in the next sentence; the label is the one where they begin", where, across)
     if without:
         logger.info("%s: %d of %d rows have no answer in their context and are left out", where, without, row)
+
+
+def _question(cell: Any, where: str, row: int) -> str:
+    question = as_text(cell, where, row, "question")
+    if not question.strip():
+        raise InputError(f"{where}, row {row}: question is empty; fill it in or remove the row")
+    return question
 
 
 def _find_answer(context: str, answers: Any, where: str, row: int) -> tuple[int, int] | None:
@@ -178,9 +187,7 @@ def encode_passages(
     Raises:
         InputError: ``max_length`` is below 1.
     """
-    limit = tokenizer.model_max_length if max_length is None else max_length
-    if limit < 1:
-        raise InputError(f"max_length is {limit}; use 1 or more tokens")
+    limit = token_limit(tokenizer, max_length)
     return DatasetDict({split: _encode(rows, tokenizer, limit, split) for split, rows in dataset.items()})
 
 

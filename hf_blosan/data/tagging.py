@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import InputError, listed
 from ..tagging import may_follow
 from ..tasks import Source, Task
-from .batching import PaddingCollator
+from .batching import PaddingCollator, token_limit
 from .columns import as_text, check_columns
 
 logger = logging.getLogger(__name__)
@@ -171,9 +171,7 @@ def encode_tags(
     Raises:
         InputError: ``max_length`` is below 1.
     """
-    limit = tokenizer.model_max_length if max_length is None else max_length
-    if limit < 1:
-        raise InputError(f"max_length is {limit}; use 1 or more tokens")
+    limit = token_limit(tokenizer, max_length)
     lost = []
 
     def encode(batch: dict[str, list]) -> dict[str, list]:

@@ -9,6 +9,7 @@ from datasets import Dataset, DatasetDict, Features, Value
 
 from ..errors import InputError
 from ..tasks import Source, Task
+from .batching import token_limit
 from .columns import as_text, check_columns
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ def encode_translations(
     Raises:
         InputError: ``max_length`` is below 2.
     """
-    limit = tokenizer.model_max_length if max_length is None else max_length
-    if limit < 2:
-        raise InputError(f"max_length is {limit}; use 2 or more tokens")
+    limit = token_limit(tokenizer, max_length, least=2)
 
     def encode(rows: dict[str, list], split: str) -> dict[str, list]:
         shorten = {"truncation": True, "max_length": limit}

@@ -49,6 +49,8 @@ def predict(arguments: PredictArguments) -> int:
     check_streams(arguments, PREDICTIONS)
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
     translates = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code).is_encoder_decoder
+    if translates and arguments.probabilities:
+        raise InputError(f"--probabilities: {arguments.model} translates, and has no classes; leave it out")
     auto_class = AutoModelForSeq2SeqLM if translates else AutoModelForSequenceClassification
     model, tokenizer = load(arguments.model, auto_class, **options)
     batches = (Translations if translates else Batches)(model, tokenizer, arguments, lambda output: output.logits)

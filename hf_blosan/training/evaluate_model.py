@@ -160,8 +160,8 @@ def check_fits(name: str, config: PreTrainedConfig, problem: Problem) -> None:
     task, wanted = problem.task, problem.model_class(encoder_config(config).model_type).__name__
     if config.architectures and wanted not in config.architectures:
         raise InputError(
-            f"the model at {name!r} is a {', '.join(config.architectures)}, {task.title} needs a {wanted}; choose "
-            "another model or other rows"
+            f"the model at {name!r} is of class {', '.join(config.architectures)}, {task.title} needs {wanted}; "
+            "choose another model or other rows"
         )
     saved = [config.id2label[i] for i in range(config.num_labels)]
     if task.labels and {label.lower() for label in task.labels} != {label.lower() for label in saved}:

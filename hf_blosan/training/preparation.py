@@ -99,7 +99,7 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
     config = read_config(name, trust_remote_code=arguments.trust_remote_code)
     model_type = encoder_config(config).model_type
     if model_type not in CONFIG_CLASSES:
-        raise InputError(f"the model at {name!r} is a {model_type}; choose one of {choices}")
+        raise InputError(f"the model at {name!r} is of type {model_type}; choose one of {choices}")
     return model_type, config
 
 
@@ -308,7 +308,7 @@ def load_model(
         if not (arguments.ignore_mismatched_sizes and can_change):
             remedy = "--ignore_mismatched_sizes puts a new head on its encoder" if can_change else "train a new model"
             raise InputError(
-                f"the model at {name!r} is a {', '.join(config.architectures)}, the task {task.name} needs a "
+                f"the model at {name!r} is of class {', '.join(config.architectures)}, the task {task.name} needs "
                 f"{wanted_class.__name__}; {remedy}"
             )
         overrides = {"architectures": [wanted_class.__name__]} | overrides
