@@ -169,8 +169,8 @@ def load_model(name: str) -> nn.Module:
         raise InputError(f"the model at {name!r} is of class {architecture}; choose one of {', '.join(MODULES)}")
     if architecture.endswith("ForSentenceSelection"):
         raise InputError(
-            f"the model at {name!r} is of class {architecture}, whose inputs have three dimensions; export an encoder, "
-            "a classification or a pair regression"
+            f"the model at {name!r} is of class {architecture}, whose inputs have three dimensions; export an "
+            "encoder, a classification or a pair regression"
         )
     with loading(name):
         return load(architecture).from_pretrained(name)
