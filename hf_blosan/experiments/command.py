@@ -16,8 +16,8 @@ Train the systems of a paper's table and print the table with the paper's figure
 progress goes to standard error). Each run is a separate process and leaves one JSON file; repeating the command
 continues where it stopped. Options of run_glue_style.py that the table does not set are passed to every run, for
 example --data_dir, --word_vectors (width 300 in the papers), --max_train_samples, --optimizer or --config_overrides.
-They override the settings of the row; the defaults are the papers' settings. The exit code is 1 if a run failed, 2 for
-bad input, 130 if interrupted.
+They override the settings of the row; the defaults are those of the modern recipe, --recipe paper has the papers'
+settings. The exit code is 1 if a run failed, 2 for bad input, 130 if interrupted.
 """
 
 
