@@ -34,6 +34,52 @@ def test_values_and_gradient():
     assert torch.equal(result, x * gradient)
 
 
+LAYOUTS = {
+    "vector": torch.randn(5001),
+    "rows": torch.randn(40, 300),
+    "heads first in memory": torch.randn(7, 5, 20, 33).transpose(0, 1),
+    "features not last in memory": torch.randn(5, 33, 20, 7).transpose(1, 3),
+    "expanded": torch.randn(4, 1, 30, 50).expand(4, 8, 30, 50),
+    "five dimensions": torch.randn(3, 4, 5, 6, 70, dtype=torch.float64).transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("copies", [None, 1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_and_copies(layout, copies):
+    """An element is dropped by its place, whatever the order in memory; gradients are those of a product with the mask."""
+
+    def dropped(x):
+        torch.manual_seed(5)
+        return dropout(x, 0.3, copies=copies)
+
+    x = LAYOUTS[layout].detach().requires_grad_()
+    y, mask = dropped(x), dropped(torch.ones_like(x, memory_format=torch.contiguous_format))
+    assert y.shape == mask.shape == ((copies, *x.shape) if copies else x.shape)
+    assert abs((mask != 0).double().mean() - 0.7) < 5 * (0.21 / mask.numel()) ** 0.5
+    torch.testing.assert_close(y, x * mask, rtol=1e-6, atol=0)
+    grad = torch.randn_like(y)
+    (to_x,) = torch.autograd.grad(y, x, grad)
+    torch.testing.assert_close(to_x, (grad * mask).sum(0) if copies else grad * mask)
+    (first,) = torch.autograd.grad(dropped(x * x).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, 2 * (mask.sum(0) if copies else mask))
+
+
+def test_copies_rows_and_seeds_are_unrelated():
+    torch.manual_seed(0)
+    masks = (dropout(torch.ones(300, 200), 0.5, copies=4) != 0).double() * 2 - 1
+    later = (dropout(torch.ones(300, 200), 0.5, copies=4) != 0).double() * 2 - 1
+    deviation = masks[0].numel() ** -0.5
+    for first, second in [(masks[0], masks[1]), (masks[2], masks[3]), (masks[0], later[0]), (masks[3], later[2])]:
+        assert abs((first * second).mean()) < 4 * deviation
+    rows = masks.flatten(0, 1)
+    products = rows @ rows.T / 200
+    products.fill_diagonal_(0)
+    assert products.abs().max() < 7 * 200**-0.5
+    assert abs(products.std() - 200**-0.5) < 0.02 * 200**-0.5
+
+
 def test_same_generator_same_mask():
     x = torch.ones(100)
     torch.manual_seed(2)

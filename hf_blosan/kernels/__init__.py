@@ -21,7 +21,7 @@ from .recurrence import linear_recurrence
 from .source2token import source2token_attention
 from .tensorized import short_for_tensorized_attention, tensorized_attention
 
-INTERFACE = 3
+INTERFACE = 4
 
 __all__ = [
     "INTERFACE",

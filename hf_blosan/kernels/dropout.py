@@ -1,19 +1,56 @@
-"""Dropout whose mask costs less than the layer it belongs to."""
+"""Dropout whose random numbers are functions of a seed and of their place, so that no mask is stored.
+
+C++ (``csrc/dropout.h``) for float32 and float64 on the CPU, where torch draws a double for each element.
+"""
+
+from __future__ import annotations
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .library import LIBRARY, OPERATORS, is_recorded
+from .pointwise import available
 
-def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """``torch.nn.functional.dropout(x, p, training)``, faster on the CPU.
+LIBRARY.define("dropout(Tensor x, int copies, float p, int seed) -> Tensor")
+LIBRARY.define("dropout_backward(Tensor grad, int copies, float p, int seed) -> Tensor")
 
-    torch draws a double for each element there, this 16 bits, from the same generator: the probability of keeping an
-    element is a multiple of 2^-16, and what is kept is divided by just that.
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True, copies: int | None = None) -> Tensor:
+    """``torch.nn.functional.dropout(x, p, training)``, of several copies of x at once.
+
+    Args:
+        x: any shape.
+        p: probability of an element to become 0; p 2^32 is rounded, and what is kept is divided by just 1 - p.
+        training: ``False``: nothing is dropped.
+        copies: how many copies of x to return, each of which loses elements of its own.
+
+    Returns:
+        The shape of x, with copies (copies, ...).
     """
-    kept = round((1 - p) * 2**16)
-    if not training or x.device.type != "cpu" or kept in (0, 2**16) or torch.compiler.is_compiling():
-        return F.dropout(x, p, training)
-    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    mask = words.view(torch.int16)[: x.numel()].view(x.shape) < kept - 2**15
-    return x * mask.to(x.dtype).mul_(2**16 / kept)
+    if training and 2**-32 <= p <= 1 - 2**-32 and available(x) and not _is_transformed():
+        seed = int(torch.empty((), dtype=torch.int64).random_())  # of the generator that torch's dropout uses
+        if is_recorded(x):
+            return _Dropout.apply(x, copies or 0, p, seed)
+        return OPERATORS.dropout.default(x, copies or 0, p, seed)
+    return F.dropout(x.expand(copies, *x.shape) if copies else x, p, training)
+
+
+def _is_transformed() -> bool:
+    """Whether a transform of torch.func, such as vmap, is at work: it has rules for random numbers."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, copies, p, seed):
+        ctx.options = copies, p, seed
+        return OPERATORS.dropout.default(x, copies, p, seed)
+
+    @staticmethod
+    def backward(ctx, grad):
+        copies, p, seed = ctx.options
+        if torch.is_grad_enabled():  # to be differentiated again
+            to_x = grad * OPERATORS.dropout.default(torch.ones_like(grad[0] if copies else grad), copies, p, seed)
+            return to_x.sum(0) if copies else to_x, None, None, None
+        return OPERATORS.dropout_backward.default(grad, copies, p, seed), None, None, None

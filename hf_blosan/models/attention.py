@@ -34,7 +34,7 @@ from .masks import (
 )
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 3
+INTERFACE = 4
 try:
     from hf_blosan import kernels
 

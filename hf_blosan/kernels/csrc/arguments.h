@@ -125,6 +125,20 @@ struct Candidate {
   T *grad_scores, *grad_mapped, *sums;
 };
 
+// y = x scale where the random number of `seed`, row and feature is at least `dropped`, else 0. The rows of copy c are
+// numbered from c * rows on. A row has three indices, of which the last runs fastest, and a step for each.
+template <class T>
+struct Dropout {
+  int64_t copies, rows, size, seed;
+  uint32_t dropped;
+  T scale;
+  int64_t counts[3];
+  const T* x;
+  T* y;
+  int64_t x_steps[3], y_steps[3];
+  int64_t x_copy_step, y_copy_step;  // from copy to copy, in the one that has them
+};
+
 // out (heads, size): the sum of the rows of each head.
 template <class T>
 struct Sums {
@@ -209,6 +223,7 @@ struct Loops {
   Loop<BiasElu<T>> bias_elu, bias_elu_backward;
   Loop<Gate<T>> gate, gate_backward;
   Loop<Candidate<T>> candidate, candidate_backward;
+  Loop<Dropout<T>> dropout, dropout_backward;
   Loop<Sums<T>> sums;
   Loop<SourceWeights<T>> source_weights, source_weights_again, source_weights_backward;
   Loop<TokenWeights<T>> token_weights;
