@@ -47,7 +47,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("copies", [None, 1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_and_copies(layout, copies):
-    """An element is dropped by its place, whatever the order in memory; gradients are those of a product with the mask."""
+    """An element is dropped by its place, whatever the order in memory; gradients are those of a masked product."""
 
     def dropped(x):
         torch.manual_seed(5)
