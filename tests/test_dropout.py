@@ -66,6 +66,19 @@ def test_layouts_and_copies(layout, copies):
     torch.testing.assert_close(second, 2 * (mask.sum(0) if copies else mask))
 
 
+def test_transforms_of_torch():
+    """vmap says whether rows share their random numbers; forward mode has the derivative of the mask."""
+    x = torch.ones(6, 500)
+    same = torch.vmap(lambda row: dropout(row, 0.5), randomness="same")(x)
+    different = torch.vmap(lambda row: dropout(row, 0.5), randomness="different")(x)
+    assert torch.equal(same[0], same[5]) and not torch.equal(different[0], different[5])
+    with torch.autograd.forward_ad.dual_level():
+        y, tangent = torch.autograd.forward_ad.unpack_dual(
+            dropout(torch.autograd.forward_ad.make_dual(x, torch.full_like(x, 3)), 0.5)
+        )
+    assert torch.equal(tangent, 3 * y) and (y == 0).any()
+
+
 def test_copies_rows_and_seeds_are_unrelated():
     torch.manual_seed(0)
     masks = (dropout(torch.ones(300, 200), 0.5, copies=4) != 0).double() * 2 - 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from .library import LIBRARY, OPERATORS, is_recorded
@@ -37,8 +38,8 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, copies: int | None
 
 
 def _is_transformed() -> bool:
-    """Whether a transform of torch.func, such as vmap, is at work: it has rules for random numbers."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """Whether vmap, which has rules for random numbers, or another transform or forward mode is at work."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 class _Dropout(torch.autograd.Function):
