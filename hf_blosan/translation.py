@@ -8,7 +8,7 @@ from transformers import EncoderDecoderConfig, EncoderDecoderModel, MarianConfig
 
 from .errors import InputError
 from .models.configuration_base import SentenceEncoderConfig
-from .tokenization import check_vocabulary
+from .tokenization import check_vocabulary, decoder_positions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ def make_encoder_decoder(
             "by build_subword_tokenizer"
         )
     check_vocabulary(tokenizer, encoder.vocab_size, tokenizer.name_or_path or type(tokenizer).__name__)
-    size, length = encoder.hidden_size, min(tokenizer.model_max_length, 1024)
+    size, length = encoder.hidden_size, decoder_positions(tokenizer)
     encoder = type(encoder).from_dict(encoder.to_dict() | {"pooling": "none"})
     follows = {
         "vocab_size": encoder.vocab_size,

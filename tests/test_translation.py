@@ -280,6 +280,14 @@ class TestTask:
         assert max(map(len, encoded["test"][:]["input_ids"])) == 4
         assert encoded["train"][0]["labels"][-1] == tokenizer.eos_token_id
         assert "train: 46 of 64 rows reach 4 tokens" in caplog.text
+        caplog.clear()
+        # The tokenizer's limit, 40, is that of the decoder's positions too.
+        long = [{"en": "dog " * 60, "de": "Hund " * 60}]
+        files = {f"{split}_file": write_rows(data_dir / f"{split}.jsonl", long) for split in ("train", "validation")}
+        encoded = encode_translations(load_task(TASKS["multi30k_en_de"], **files, seed=0), tokenizer, max_length=64)
+        assert [len(row[0]["labels"]) for row in encoded.values()] == [40, 61]
+        assert [len(row[0]["input_ids"]) for row in encoded.values()] == [40, 61]
+        assert "train: 1 of 1 rows reach 40 tokens" in caplog.text
         with pytest.raises(InputError, match="max_length is 1; use 2 or more"):
             encode_translations(dataset, tokenizer, max_length=1)
 

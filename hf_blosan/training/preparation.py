@@ -22,6 +22,7 @@ from ..tokenization import (
     check_max_length,
     check_vocabulary,
     count_words,
+    limit_length,
     num_fixed_words,
     vocabulary_size,
 )
@@ -222,6 +223,7 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     if config is not None:
         check_vocabulary(tokenizer, config.vocab_size, name)
+        limit_length(tokenizer, config)
     return problem.prepare_tokenizer(tokenizer, for_backbone=for_backbone)
 
 

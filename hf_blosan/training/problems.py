@@ -29,7 +29,12 @@ from ..families import FAMILIES, load
 from ..metrics import task_metrics
 from ..tagging import decode_tags
 from ..tasks import Task
-from ..tokenization import build_subword_tokenizer, build_tokenizer, prepare_pretrained_tokenizer
+from ..tokenization import (
+    build_subword_tokenizer,
+    build_tokenizer,
+    prepare_pretrained_tokenizer,
+    put_spaces_before_words,
+)
 from ..translation import make_encoder_decoder, translate
 
 if TYPE_CHECKING:
@@ -178,6 +183,9 @@ class Tagging(Problem):
     @property
     def has_predicates(self) -> bool:
         return self.task.local.predicate_column is not None
+
+    def prepare_tokenizer(self, tokenizer, *, for_backbone):
+        return put_spaces_before_words(super().prepare_tokenizer(tokenizer, for_backbone=for_backbone))
 
     def texts(self, rows):
         return all_words(rows)
