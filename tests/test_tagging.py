@@ -187,6 +187,9 @@ def test_files_that_are_no_tagging_data(tmp_path):
         task_of({"tokens": ["a"], "kinds": ["O"]})
     with pytest.raises(InputError, match="every tag is 'O'; tagging needs two or more"):
         task_of({"tokens": ["a"], "tags": ["O"]})
+    for tags, end in ((["B-A", "E-A", "O"], "E-A"), (["O", "I-A", "U-B"], "U-B")):
+        with pytest.raises(InputError, match=f"a.jsonl: tag '{end}' is of the form IOBES or BILOU; convert the tags"):
+            task_of({"tokens": ["a", "b", "c"], "tags": tags})
     with pytest.raises(InputError, match="row 1: tags is not a list"):
         task_of({"tokens": ["a"], "tags": "O"})
     with pytest.raises(InputError, match="row 1: tag 2 of tags is null"):

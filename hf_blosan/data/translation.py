@@ -46,6 +46,8 @@ def encode_translations(
 ) -> DatasetDict:
     """Splits with the columns ``input_ids``, ``attention_mask`` and ``labels``, the token ids of the translation.
 
+    Splits to evaluate on keep its text, ``translation``: not every tokenizer gives it back.
+
     Sentences, and translations to train on, are truncated to ``max_length`` tokens each, for training to no more than
     a decoder has positions; a warning gives their number.
 
@@ -64,9 +66,11 @@ def encode_translations(
     splits = {}
     for split, rows in dataset.items():
         most = min(limit, decoder_positions(tokenizer)) if split == "train" else limit
-        told = {"remove_columns": rows.column_names, "desc": f"{split}: tokens"}
+        unused = [column for column in rows.column_names if split == "train" or column != "translation"]
+        told = {"remove_columns": unused, "desc": f"{split}: tokens"}
         splits[split] = rows.map(encode, **options, **told, fn_kwargs={"split": split, "limit": most})
-        full = sum(most in map(len, pair) for pair in zip(*splits[split][:].values(), strict=True))
+        encoded = splits[split].select_columns(["input_ids", "labels"])[:]
+        full = sum(most in map(len, pair) for pair in zip(*encoded.values(), strict=True))
         if full:
             logger.warning("%s: %d of %d rows reach %d tokens and may be truncated", split, full, len(rows), most)
     return DatasetDict(splits)
