@@ -184,7 +184,7 @@ def length_statistics(encoded: Dataset) -> tuple[float, float]:
 class PaddingCollator(DataCollatorWithPadding):
     """``DataCollatorWithPadding`` that accepts batches without any token, and pairs whose second texts are empty.
 
-    Such a batch has one masked [PAD] more, of the second sentence for pairs.
+    Such a batch gets one extra masked [PAD]; for pairs it belongs to the second sentence.
 
     Args:
         num_sentences: 2 for pairs.

@@ -150,7 +150,8 @@ def prepare(
                 proposed["hidden_size"] = backbone.hidden_size
         model = make_model(problem, encoder, proposed | overrides)
     else:
-        model = load_model(arguments, problem, saved_config, overrides)
+        trainable = {"embedding_trainable": arguments.embedding_trainable} if arguments.embedding_trainable else {}
+        model = load_model(arguments, problem, saved_config, trainable | overrides)
     problem.check_config(model.config)
     config = encoder_config(model.config)
     if config.embedding_dtype == "int8" and config.embedding_trainable != "none":
