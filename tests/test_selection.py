@@ -191,6 +191,8 @@ def test_other_bad_tables():
         read([{"question": "a", "sentences": "b", "label": 0}])
     with pytest.raises(InputError, match="row 1: the passage has no sentences"):
         read([{"question": "a", "context": " ", "answers": {"text": ["b"], "answer_start": [0]}}])
+    with pytest.raises(InputError, match="row 1: context is of type list; write it as text"):
+        read([{"question": "a", "context": ["b."], "answers": {"text": ["b"], "answer_start": [0]}}])
     with pytest.raises(InputError, match="row 1: answers is .* write lists of equal length"):
         read([{"question": "a", "context": "b.", "answers": {"text": ["b"], "answer_start": []}}])
     with pytest.raises(InputError, match="no question with an answer in its context"):

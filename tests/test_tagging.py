@@ -199,6 +199,8 @@ def test_files_that_are_no_tagging_data(tmp_path):
     with pytest.raises(InputError, match="not a list; give a list of words"):
         path = write_rows(tmp_path / "b.csv", [{"tokens": "a", "tags": "O", "predicate_index": 0}])
         load_task("propbank_srl", train_file=path, validation_file=path, seed=0)
+    with pytest.raises(InputError, match="--text_pair_column_name is 'b', but tagging takes one text a row; leave it"):
+        task_of({"tokens": ["a", "b"], "tags": ["X", "Y"]}, text_column_name="tokens", text_pair_column_name="b")
     own = task_of({"words": ["a", "b"], "pos": ["X", "Y"]}, text_column_name="words", label_column_name="pos")
     assert own.problem == "tagging" and own.labels == ("X", "Y") and own.metrics == ("TagAccuracy",)
 
