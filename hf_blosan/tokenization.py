@@ -229,8 +229,8 @@ def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTok
     Raises:
         InputError: it divides texts before the byte-level step, which would put a space before every part of a word.
     """
-    step = tokenizer.backend_tokenizer.pre_tokenizer
-    steps = list(step) if isinstance(step, pre_tokenizers.Sequence) else [step]
+    whole = tokenizer.backend_tokenizer.pre_tokenizer
+    steps = list(whole) if isinstance(whole, pre_tokenizers.Sequence) else [whole]
     for position, step in enumerate(steps):
         if isinstance(step, pre_tokenizers.ByteLevel) and not step.add_prefix_space:
             if position:
@@ -279,14 +279,14 @@ def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -
         config: of a backbone, or of a model.
     """
     part = getattr(config, "decoder", getattr(config, "backbone_config", config))
-    positions = getattr(part, "max_position_embeddings", None)
-    if positions is not None:
+    positions = getattr(part, "max_position_embeddings", None) or 0
+    if positions > 0:  # XLNet's are -1
         used = (part.pad_token_id or 0) + 1 if part.model_type in _POSITIONS_AFTER_PADDING else 0
         tokenizer.model_max_length = min(tokenizer.model_max_length, positions - used)
 
 
 def decoder_positions(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The most tokens of a translation, of which a decoder for that tokenizer learns."""
+    """The positions of a new decoder: the most tokens of a translation that it learns."""
     return min(tokenizer.model_max_length, 1024)
 
 

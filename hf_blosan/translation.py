@@ -88,7 +88,8 @@ def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: An
         **search: options of ``generate``, in place of the model's own: ``num_beams=1`` is greedy search.
     """
     limits_B = 2 * batch["attention_mask"].sum(1) + 10
-    limit = min(model.generation_config.max_length, int(limits_B.max()))
+    limit = int(limits_B.max())
+    limit = min(model.generation_config.max_length or limit, limit)
     return model.generate(**batch, max_length=limit, stopping_criteria=[RowLimits(limits_B)], **search)[:, 1:]
 
 

@@ -17,6 +17,7 @@ from transformers import (
     RobertaConfig,
     RobertaTokenizer,
     T5Config,
+    XLNetConfig,
 )
 
 from hf_blosan import DiSANConfig
@@ -282,11 +283,12 @@ def test_embedding_matrix_refuses_subword_tokenizers(tmp_path):
         (BertConfig(max_position_embeddings=30), 30),
         (RobertaConfig(max_position_embeddings=34, pad_token_id=1), 32),
         (T5Config(), 10**30),
+        (XLNetConfig(), 10**30),
         (DiSANConfig(), 10**30),
         (DiSANConfig(backbone_config=BertConfig(max_position_embeddings=30)), 30),
         (EncoderDecoderConfig(encoder=DiSANConfig(), decoder=MarianConfig(max_position_embeddings=20)), 20),
     ],
-    ids=["bert", "roberta", "t5", "disan", "with a backbone", "translator"],
+    ids=["bert", "roberta", "t5", "xlnet", "disan", "with a backbone", "translator"],
 )
 def test_a_tokenizer_without_a_limit_gets_that_of_the_positions(config, limit):
     tokenizer = zero_type_tokenizer()

@@ -217,9 +217,10 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
 
 
 def _groups(rows: Dataset, task: Task) -> tuple[np.ndarray, str]:
-    """The number of each row's group, (rows,), and what the groups are; one that is divided gives away held-out rows.
+    """The number of each row's group, (rows,), and what groups are called.
 
-    Questions about one passage are a group, and so are the predicates of one sentence; any other row is by itself.
+    Questions about one passage are a group, and so are the predicates of one sentence: a model that has learnt from
+    some of them knows the others. Any other row is by itself.
     """
     if task.problem == "selection":
         return passages_of(rows), "passages"
@@ -232,8 +233,8 @@ def _groups(rows: Dataset, task: Task) -> tuple[np.ndarray, str]:
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
     """Training and test rows; groups of rows stay together."""
     groups, unit = _groups(rows, task)
-    distinct, labels, splitter, what = np.unique(groups), None, KFold, f"the training split of {task.name}"
-    count = len(distinct)
+    distinct = np.unique(groups)
+    labels, splitter, what, count = None, KFold, f"the training split of {task.name}", len(distinct)
     if task.problem == "classification":
         labels = rows["label"][:]
         splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
