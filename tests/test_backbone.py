@@ -266,15 +266,18 @@ class TestTraining:
         assert train(further)["figures"].keys() == run["figures"].keys()
 
     def test_a_saved_backbone_can_be_fine_tuned(self, questions, folder, tmp_path):
-        """At the backbone's own learning rate, as a new one."""
+        """At the backbone's own learning rate, as a new one; a tokenizer without a limit has the backbone's."""
         _, first = prepared(self.options(tmp_path, questions, folder))
+        first.tokenizer.model_max_length = 10**30
         save_pretrained(first.model, first.tokenizer, tmp_path / "saved")
         saved = {"encoder": None, "model_name_or_path": str(tmp_path / "saved"), "config_overrides": None}
         for given, trained in ((None, False), ("all", True), ("none", False)):
             further = options(tmp_path, questions, **saved, embedding_trainable=given)
             arguments, found = prepared(further)
             weights = found.model.model.embeddings.backbone.parameters()
-            assert {weight.requires_grad for weight in weights} == {trained}
+            assert {weight.requires_grad for weight in weights} == {
+                trained
+            } and found.tokenizer.model_max_length == 320
             assert (arguments.learning_rate, arguments.embedding_learning_rate) == (0.01, 5e-5)
         with pytest.raises(InputError, match="embedding_trainable=train_words: with this backbone it is all or none"):
             prepared(options(tmp_path, questions, **saved, embedding_trainable="train_words"))
