@@ -95,12 +95,7 @@ class MeanSquaredError(_OfflineMetric):
 
 
 class _TagMetric(evaluate.Metric):
-    """Metrics of tag sequences: predictions and references are lists of tags such as ``B-PER``, one per row.
-
-    Subclasses name the ``keys`` of their results.
-    """
-
-    keys: tuple[str, ...]
+    """Metrics of tag sequences: predictions and references are lists of tags such as ``B-PER``, one per row."""
 
     def _info(self) -> evaluate.MetricInfo:
         tags = datasets.List(datasets.Value("string"))
@@ -118,7 +113,6 @@ class SpanScores(_TagMetric):
     A span is right if its type and both of its ends are. A figure whose denominator is 0 is 0.
     """
 
-    keys = ("precision", "recall", "f1")
     ignored: tuple[str, ...] = ()
 
     def _compute(self, predictions, references) -> dict[str, float]:
@@ -142,7 +136,6 @@ class ArgumentScores(SpanScores):
     In addition ``complete``: the fraction of rows (propositions) whose arguments are all right.
     """
 
-    keys = (*SpanScores.keys, "complete")
     ignored = ("V",)
 
     def _compute(self, predictions, references) -> dict[str, float]:
@@ -152,8 +145,6 @@ class ArgumentScores(SpanScores):
 
 class TagAccuracy(_TagMetric):
     """``accuracy``: fraction of words with the right tag, 0 to 1."""
-
-    keys = ("accuracy",)
 
     def _compute(self, predictions, references) -> dict[str, float]:
         right = [p == t for tags in zip(predictions, references, strict=True) for p, t in zip(*tags, strict=True)]

@@ -83,8 +83,11 @@ class MultiheadTensorizedAttention(TensorizedSelfAttention):
             is_causal: only says what ``attn_mask`` is, as for ``nn.MultiheadAttention``.
 
         Raises:
-            ValueError: key or value is another tensor, or a mask has numbers other than 0 and -inf or another shape.
+            ValueError: key or value is another tensor, a mask has numbers other than 0 and -inf or another shape, or
+                the one that ``is_causal`` speaks of is missing.
         """
+        if is_causal and attn_mask is None:
+            raise ValueError("is_causal only says what attn_mask is; give the mask, or directions=('forward',)")
         if any(other is not None and other is not query for other in (key, value)):
             raise ValueError("MTSA attends from a sequence to itself; give the same tensor as query, key and value")
         visible_BN = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)

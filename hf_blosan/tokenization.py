@@ -25,6 +25,12 @@ from .word_vectors import read_word_vectors as read_word_vectors
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 
+_POSITIONS_AFTER_PADDING = (
+    *("camembert", "data2vec-text", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
+    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+"""Transformers that count positions from ``pad_token_id + 1``."""
+
 _WORD = r"[\p{L}\p{M}\p{N}_]"
 
 
@@ -217,6 +223,27 @@ def prepare_pretrained_tokenizer(
     return tokenizer
 
 
+def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Make a byte-level tokenizer encode a word by itself as it does in a text, where a space is before it.
+
+    Raises:
+        InputError: it divides texts before the byte-level step, which would put a space before every part of a word.
+    """
+    whole = tokenizer.backend_tokenizer.pre_tokenizer
+    steps = list(whole) if isinstance(whole, pre_tokenizers.Sequence) else [whole]
+    for position, step in enumerate(steps):
+        if isinstance(step, pre_tokenizers.ByteLevel) and not step.add_prefix_space:
+            if position:
+                name = tokenizer.name_or_path or type(tokenizer).__name__
+                raise InputError(
+                    f"tokenizer {name} has other tokens for a word by itself than for the word in a text; choose "
+                    "another one for tagging, such as BERT's or RoBERTa's"
+                )
+            step.add_prefix_space = True
+            tokenizer.add_prefix_space = tokenizer.init_kwargs["add_prefix_space"] = True  # saved, for its own class
+    return tokenizer
+
+
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
     """Rows that a word table needs: the largest id plus 1, which may be more than the number of tokens."""
     return 1 + max(tokenizer.get_vocab().values(), default=-1)
@@ -237,12 +264,30 @@ def check_max_length(
     backbone: PreTrainedConfig | None,
     option: str = "--max_length",
 ) -> None:
-    """Raise InputError if rows may be longer than the model's backbone, if it has one, can read."""
-    if backbone is None or max_length is None:
-        return
-    limit = min(tokenizer.model_max_length, getattr(backbone, "max_position_embeddings", None) or max_length)
-    if max_length > limit:
+    """Raise InputError if rows may be longer than the model's backbone, if it has one, can read.
+
+    The limit of the tokenizer is that of the backbone: see :func:`limit_length`.
+    """
+    if backbone is not None and (max_length or 0) > (limit := tokenizer.model_max_length):
         raise InputError(f"{option} is {max_length}, but the backbone reads {limit} tokens; give that.")
+
+
+def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
+    """Lower a tokenizer's limit, which may be none at all, to the positions of a backbone or of a model's decoder.
+
+    Args:
+        config: of a backbone, or of a model.
+    """
+    part = getattr(config, "decoder", getattr(config, "backbone_config", config))
+    positions = getattr(part, "max_position_embeddings", None) or 0
+    if positions > 0:  # XLNet's are -1
+        used = (part.pad_token_id or 0) + 1 if part.model_type in _POSITIONS_AFTER_PADDING else 0
+        tokenizer.model_max_length = min(tokenizer.model_max_length, positions - used)
+
+
+def decoder_positions(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The positions of a new decoder: the most tokens of a translation that it learns."""
+    return min(tokenizer.model_max_length, 1024)
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, encoding) -> list[str]:

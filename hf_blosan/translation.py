@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transformers import EncoderDecoderConfig, EncoderDecoderModel, MarianConfig, PreTrainedTokenizerBase
+from transformers import (
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    MarianConfig,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+)
 
 from .errors import InputError
 from .models.configuration_base import SentenceEncoderConfig
-from .tokenization import check_vocabulary
+from .tokenization import check_vocabulary, decoder_positions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +54,7 @@ def make_encoder_decoder(
             "by build_subword_tokenizer"
         )
     check_vocabulary(tokenizer, encoder.vocab_size, tokenizer.name_or_path or type(tokenizer).__name__)
-    size, length = encoder.hidden_size, min(tokenizer.model_max_length, 1024)
+    size, length = encoder.hidden_size, decoder_positions(tokenizer)
     encoder = type(encoder).from_dict(encoder.to_dict() | {"pooling": "none"})
     follows = {
         "vocab_size": encoder.vocab_size,
@@ -74,12 +80,30 @@ def make_encoder_decoder(
 def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: Any) -> Tensor:
     """Token ids of the translations of a batch, (B, N), with [EOS], then padding.
 
-    A translation has at most 10 tokens more than twice those of the longest sentence of the batch.
+    A translation has at most 10 tokens more than twice those of its sentence, whatever else is in the batch.
 
     Args:
         model: an encoder-decoder.
         batch: `input_ids` and `attention_mask`, (B, N).
         **search: options of ``generate``, in place of the model's own: ``num_beams=1`` is greedy search.
     """
-    limit = min(model.generation_config.max_length, 2 * batch["input_ids"].shape[1] + 10)
-    return model.generate(**batch, max_length=limit, **search)[:, 1:]
+    limits_B = 2 * batch["attention_mask"].sum(1) + 10
+    limit = int(limits_B.max())
+    limit = min(model.generation_config.max_length or limit, limit)
+    return model.generate(**batch, max_length=limit, stopping_criteria=[RowLimits(limits_B)], **search)[:, 1:]
+
+
+class RowLimits(StoppingCriteria):
+    """Ends the translations of each row at a length of its own.
+
+    Args:
+        limits_B: tokens, [BOS] included.
+    """
+
+    def __init__(self, limits_B: Tensor):
+        self.limits_B = limits_B
+
+    def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Tensor:
+        """Whether each sequence ends; those of a row, of which beam search has several, follow each other."""
+        limits = self.limits_B.repeat_interleave(len(input_ids) // len(self.limits_B))
+        return input_ids.shape[1] >= limits

@@ -177,7 +177,7 @@ def prepared(arguments: RunArguments) -> tuple[RunArguments, Preparation]:
     """The preparation of a run."""
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
-    arguments = arguments.resolved(task, encoder)
+    arguments = arguments.resolved(task, encoder, saved_config)
     return arguments, prepare(arguments, task, encoder, saved_config)
 
 

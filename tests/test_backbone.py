@@ -40,6 +40,7 @@ from hf_blosan.experiments.tables import TABLES
 from hf_blosan.families import FAMILIES
 from hf_blosan.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import backbone_states, parse_arguments, train
+from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.optim import build_optimizer, l2_penalty, make_scheduler, moving_average
 from hf_blosan.training.reporting import count_parameters
@@ -263,6 +264,23 @@ class TestTraining:
         assert "--lengths is 400, but the backbone reads 300 tokens" in capsys.readouterr().err
         further = options(tmp_path / "further", data, config_overrides=TINY, **saved)
         assert train(further)["figures"].keys() == run["figures"].keys()
+
+    def test_a_saved_backbone_can_be_fine_tuned(self, questions, folder, tmp_path):
+        """At the backbone's own learning rate, as a new one; a tokenizer without a limit has the backbone's."""
+        _, first = prepared(self.options(tmp_path, questions, folder))
+        first.tokenizer.model_max_length = 10**30
+        save_pretrained(first.model, first.tokenizer, tmp_path / "saved")
+        saved = {"encoder": None, "model_name_or_path": str(tmp_path / "saved"), "config_overrides": None}
+        for given, trained in ((None, False), ("all", True), ("none", False)):
+            further = options(tmp_path, questions, **saved, embedding_trainable=given)
+            arguments, found = prepared(further)
+            weights = found.model.model.embeddings.backbone.parameters()
+            assert {weight.requires_grad for weight in weights} == {
+                trained
+            } and found.tokenizer.model_max_length == 320
+            assert (arguments.learning_rate, arguments.embedding_learning_rate) == (0.01, 5e-5)
+        with pytest.raises(InputError, match="embedding_trainable=train_words: with this backbone it is all or none"):
+            prepared(options(tmp_path, questions, **saved, embedding_trainable="train_words"))
 
     @pytest.mark.slow
     def test_fine_tuning_and_resuming(self, questions, folder, tmp_path):

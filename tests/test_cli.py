@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_models import refused
+from cli_models import refused, save
 from loopback_hub import LoopbackHub
 from small_data import TINY, pair_rows, question_rows, read_lines, write_rows, write_splits, write_trec
 from transformers import AutoModel, AutoTokenizer
 
+from hf_blosan import DiSANForSequenceClassification
 from hf_blosan.cli import COMMANDS, main
 from hf_blosan.families import DESCRIPTIONS, FAMILIES
 from hf_blosan.tasks import TASKS
@@ -167,6 +168,17 @@ class TestMistakes:
         assert "predicts animal, colour, number, word-order entailment (generated) has entailment" in message
         message = refused(capsys, "evaluate", scorer, "--task_name", "demo")
         assert "is of class MTSAForPairRegression, word-order entailment (generated) needs MTSAForSequence" in message
+
+    def test_predictions_need_test_rows(self, tmp_path, capsys):
+        labels = dict(enumerate(TASKS["sst2"].labels))
+        config = {"id2label": labels, "label2id": {name: i for i, name in labels.items()}}
+        model = save(tmp_path / "model", question_rows(9), DiSANForSequenceClassification, **config)
+        rows = [{"text": "a cat", "label": i % 2} for i in range(4)]
+        for split in ("train", "validation"):
+            write_rows(tmp_path / "sst2" / f"{split}.jsonl", rows)
+        words = ["evaluate", model, "--task_name", "sst2", "--data_dir", tmp_path, "--cpu", "--predictions_file"]
+        message = refused(capsys, *words, tmp_path / "predictions.txt")
+        assert "has no test rows; give --test_file, or leave it out" in message
 
 
 class TestThin:

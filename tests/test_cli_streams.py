@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
-from cli_models import refused
-from small_data import pair_rows, question_rows, read_lines, write_rows
+from cli_models import refused, save
+from small_data import pair_rows, question_rows, read_lines, write_backbone, write_rows
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+import hf_blosan
 from hf_blosan.cli import main
 from hf_blosan.data.rows import Rows
 from hf_blosan.data.tables import read_table
@@ -89,8 +90,27 @@ class TestPredict:
         (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
         assert re.match(r"\d+ texts have more than 3 tokens \(the longest 12\)", message)
 
+    def test_a_model_and_a_tokenizer_from_elsewhere(self, tmp_path):
+        """The model has no number of sentences, the tokenizer no limit but that of the positions."""
+        folder = write_backbone(tmp_path / "bert", ["a"])
+        AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.model_max_length = 10**30
+        tokenizer.save_pretrained(folder)
+        rows = write_rows(tmp_path / "rows.jsonl", [{"text": "a " * length} for length in (400, 0, 3)])
+        assert main(["predict", str(folder), str(rows), str(tmp_path / "o.jsonl"), "--cpu"]) == 0
+        assert [row["label"][:-1] for row in read_lines(tmp_path / "o.jsonl")] == ["LABEL_"] * 3
+
 
 class TestEncode:
+    @pytest.mark.parametrize(
+        ("fields", "why"), [({"pooling": "none"}, 'has pooling="none"'), ({"predicate_size": 2}, "needs predicates")]
+    )
+    def test_encoders_without_sentence_vectors(self, fields, why, questions, tmp_path, capsys):
+        folder = save(tmp_path / "model", question_rows(6), hf_blosan.DiSANModel, **fields)
+        message = refused(capsys, "encode", folder, questions, tmp_path / "o.npy")
+        assert why in message and message.endswith("gives no sentence vectors; give another one")
+
     def test_the_pooled_output_in_every_format(self, classifier, questions, tmp_path, small_buffer):
         model, tokenizer = AutoModel.from_pretrained(classifier), AutoTokenizer.from_pretrained(classifier)
         with torch.no_grad():

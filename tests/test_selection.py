@@ -191,6 +191,8 @@ def test_other_bad_tables():
         read([{"question": "a", "sentences": "b", "label": 0}])
     with pytest.raises(InputError, match="row 1: the passage has no sentences"):
         read([{"question": "a", "context": " ", "answers": {"text": ["b"], "answer_start": [0]}}])
+    with pytest.raises(InputError, match="row 1: context is of type list; write it as text"):
+        read([{"question": "a", "context": ["b."], "answers": {"text": ["b"], "answer_start": [0]}}])
     with pytest.raises(InputError, match="row 1: answers is .* write lists of equal length"):
         read([{"question": "a", "context": "b.", "answers": {"text": ["b"], "answer_start": []}}])
     with pytest.raises(InputError, match="no question with an answer in its context"):
@@ -202,9 +204,20 @@ def test_a_passage_is_never_in_two_splits(tmp_path):
     splits = load_task("squad_sentences", train_file=file, validation_fraction=0.2, seed=1)
     train, held_out = ({tuple(row) for row in splits[split]["sentences"]} for split in ("train", "validation"))
     assert len(splits["validation"]) == 12 and not train & held_out
+    folds = []
+    for fold in range(3):
+        splits = load_task(
+            "squad_sentences", train_file=file, validation_fraction=0.2, seed=1, num_folds=3, fold=fold
+        ).values()
+        passages = [{tuple(row) for row in rows["sentences"]} for rows in splits]
+        assert len(set.union(*passages)) == sum(map(len, passages)) == 30
+        folds.append(passages[-1])
+    assert [len(rows) for rows in splits] == [32, 8, 20] and len(set.union(*folds)) == 30
+    file = write_rows(tmp_path / "one.jsonl", squad_rows(2))
     with pytest.raises(InputError, match="1 training passages, too few to hold out"):
-        file = write_rows(tmp_path / "one.jsonl", squad_rows(2))
         load_task("squad_sentences", train_file=file, validation_fraction=0.5, seed=1)
+    with pytest.raises(InputError, match="training split of squad_sentences has 1 passages, too few for 2 folds"):
+        load_task("squad_sentences", train_file=file, num_folds=2, validation_fraction=0.5, seed=1)
 
 
 # --- Training -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 
 import pytest
@@ -13,7 +14,13 @@ from small_data import options, question_rows, read_log, role_rows, tagging_rows
 from test_models import MODEL_TYPES, make, sentences
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch.nn import functional as F
-from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, pipeline
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    DebertaTokenizer,
+    PreTrainedTokenizerFast,
+    pipeline,
+)
 
 from hf_blosan.analysis import explain
 from hf_blosan.data import custom_task, load_task
@@ -25,6 +32,7 @@ from hf_blosan.tasks import TASKS
 from hf_blosan.tokenization import build_tokenizer
 from hf_blosan.training import train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
+from hf_blosan.training.problems import find_problem
 
 NAMES = ("O", "B-A", "I-A", "B-B", "I-B")
 every_encoder = pytest.mark.parametrize("model_type", MODEL_TYPES)
@@ -141,6 +149,15 @@ def test_argument_scores_leave_out_the_predicate():
     assert spans(["I-A", "I-A", "B-A", "I-B"]) == {("A", 0, 2), ("A", 2, 3), ("B", 3, 4)}
 
 
+def test_the_predicates_of_a_sentence_are_never_in_two_splits(tmp_path):
+    rows = [{"tokens": [f"w{i}", "goes"], "tags": ["B-ARG0", "B-V"], "predicate_index": 1} for i in range(20)]
+    rows += [{"tokens": row["tokens"], "tags": ["B-V", "O"], "predicate_index": 0} for row in rows]
+    file = write_rows(tmp_path / "a.jsonl", rows)
+    splits = load_task("propbank_srl", train_file=file, num_folds=4, validation_fraction=0.2, seed=0)
+    assert [len(rows) for rows in splits.values()] == [24, 6, 10]
+    assert sum(len({tuple(words) for words in rows["tokens"]}) for rows in splits.values()) == 20
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -170,6 +187,9 @@ def test_files_that_are_no_tagging_data(tmp_path):
         task_of({"tokens": ["a"], "kinds": ["O"]})
     with pytest.raises(InputError, match="every tag is 'O'; tagging needs two or more"):
         task_of({"tokens": ["a"], "tags": ["O"]})
+    for tags, end in ((["B-A", "E-A", "O"], "E-A"), (["O", "I-A", "U-B"], "U-B")):
+        with pytest.raises(InputError, match=f"a.jsonl: tag '{end}' is of the form IOBES or BILOU; convert the tags"):
+            task_of({"tokens": ["a", "b", "c"], "tags": tags})
     with pytest.raises(InputError, match="row 1: tags is not a list"):
         task_of({"tokens": ["a"], "tags": "O"})
     with pytest.raises(InputError, match="row 1: tag 2 of tags is null"):
@@ -179,6 +199,8 @@ def test_files_that_are_no_tagging_data(tmp_path):
     with pytest.raises(InputError, match="not a list; give a list of words"):
         path = write_rows(tmp_path / "b.csv", [{"tokens": "a", "tags": "O", "predicate_index": 0}])
         load_task("propbank_srl", train_file=path, validation_file=path, seed=0)
+    with pytest.raises(InputError, match="--text_pair_column_name is 'b', but tagging takes one text a row; leave it"):
+        task_of({"tokens": ["a", "b"], "tags": ["X", "Y"]}, text_column_name="tokens", text_pair_column_name="b")
     own = task_of({"words": ["a", "b"], "pos": ["X", "Y"]}, text_column_name="words", label_column_name="pos")
     assert own.problem == "tagging" and own.labels == ("X", "Y") and own.metrics == ("TagAccuracy",)
 
@@ -233,6 +255,49 @@ def test_tags_are_aligned_with_tokens(caplog):
         assert torch.equal(batch["attention_mask"].sum(1), torch.tensor([11, 3]))
 
 
+def byte_level(pre_tokenizer=None):
+    """A tokenizer like RoBERTa's, with one token for " cat" after a space."""
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ca", "cat", "Ġcat"]
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    backend = Tokenizer(models.BPE(ids, [("c", "a"), ("ca", "t"), ("Ġ", "cat")], unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    names = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+
+
+@pytest.mark.parametrize("kind", ["plain", "sequence", "class"])
+def test_words_have_the_same_tokens_as_in_a_text(kind, tmp_path):
+    """Before and after saving; byte-level tokenizers have other tokens without the space."""
+    tokenizer = byte_level()
+    if kind == "sequence":
+        step = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer = byte_level(pre_tokenizers.Sequence([step, pre_tokenizers.Digits()]))
+    if kind == "class":  # it marks pairs, and is built anew when it is loaded
+        backend = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+        names = {name: tokenizer.special_tokens_map[name] for name in tokenizer.special_tokens_map}
+        merges = [tuple(merge) for merge in backend["merges"]]
+        tokenizer = DebertaTokenizer(vocab=backend["vocab"], merges=merges, **names)
+    problem = find_problem(TASKS["propbank_srl"])
+    tokenizer = problem.prepare_tokenizer(tokenizer, for_backbone=False)
+    tokenizer.save_pretrained(tmp_path)
+    text = tokenizer("cat cat")["input_ids"]
+    cat = tokenizer.convert_tokens_to_ids("Ġcat")
+    assert text.count(cat) == 2
+    for found in (tokenizer, AutoTokenizer.from_pretrained(tmp_path)):
+        assert encode_tags(Dataset.from_dict({"tokens": [["cat", "cat"]], "tags": [[0, 1]]}), found)["input_ids"] == [
+            text
+        ]
+        assert found("cat cat")["input_ids"] == text
+
+
+def test_tokenizers_that_divide_texts_before_bytes_are_refused():
+    steps = [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    tokenizer = byte_level(pre_tokenizers.Sequence(steps))
+    with pytest.raises(InputError, match="has other tokens for a word by itself .*; choose another one for tagging"):
+        find_problem(TASKS["propbank_srl"]).prepare_tokenizer(tokenizer, for_backbone=True)
+
+
 @pytest.mark.parametrize("words", [True, False], ids=["words", "subwords"])
 @pytest.mark.parametrize("strategy", ["none", "simple", "first", "average", "max"])
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
@@ -267,7 +332,7 @@ def test_a_run_on_spans(tmp_path, capsys):
     tag = pipeline("token-classification", model=str(tmp_path / "out"), aggregation_strategy="simple")
     assert {entry["entity_group"] for entry in tag("the red cat of two")} == {"ANIMAL", "NUMBER"}
     sentence = refused(capsys, "predict", tmp_path / "out", data["test_file"], tmp_path / "labels.csv")
-    assert "tags words; use it by pipeline('token-classification')" in sentence
+    assert "tags words; use it with pipeline('token-classification')" in sentence
     with pytest.raises(InputError, match="BiRNNForTokenClassification has no sentence vectors to explain"):
         explain(tag.model, tag.tokenizer, "the red cat")
     texts = write_rows(tmp_path / "texts.jsonl", question_rows(4))

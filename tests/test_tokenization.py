@@ -6,14 +6,28 @@ import gzip
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    EncoderDecoderConfig,
+    MarianConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaTokenizer,
+    T5Config,
+    XLNetConfig,
+)
 
+from hf_blosan import DiSANConfig
+from hf_blosan.data import encode_dataset
 from hf_blosan.errors import InputError
 from hf_blosan.tokenization import (
     build_tokenizer,
     count_words,
     embedding_matrix,
+    limit_length,
     num_fixed_words,
     num_training_words,
     prepare_pretrained_tokenizer,
@@ -261,3 +275,28 @@ def test_embedding_matrix_refuses_subword_tokenizers(tmp_path):
     vectors = read_word_vectors(write(tmp_path / "v.txt", "a 1 2\n"))
     with pytest.raises(InputError, match="word-level tokenizer"):
         embedding_matrix(zero_type_tokenizer(), vectors, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        (BertConfig(max_position_embeddings=30), 30),
+        (RobertaConfig(max_position_embeddings=34, pad_token_id=1), 32),
+        (T5Config(), 10**30),
+        (XLNetConfig(), 10**30),
+        (DiSANConfig(), 10**30),
+        (DiSANConfig(backbone_config=BertConfig(max_position_embeddings=30)), 30),
+        (EncoderDecoderConfig(encoder=DiSANConfig(), decoder=MarianConfig(max_position_embeddings=20)), 20),
+    ],
+    ids=["bert", "roberta", "t5", "xlnet", "disan", "with a backbone", "translator"],
+)
+def test_a_tokenizer_without_a_limit_gets_that_of_the_positions(config, limit):
+    tokenizer = zero_type_tokenizer()
+    tokenizer.model_max_length = 10**30
+    limit_length(tokenizer, config)
+    assert tokenizer.model_max_length == limit
+    encoded = encode_dataset(Dataset.from_dict({"sentence1": ["a " * 40], "label": [0]}), tokenizer)
+    assert len(encoded["input_ids"][0]) == min(limit, 42)
+    tokenizer.model_max_length = 8
+    limit_length(tokenizer, config)
+    assert tokenizer.model_max_length == 8

@@ -98,6 +98,19 @@ class TestRun:
         assert run["data"]["held_out"] == {"test": "fold 0 of 4"}
         assert run["data"]["rows"]["validation_mismatched"] == 24
 
+    def test_one_of_two_validation_splits(self, tmp_path):
+        """Files replace the first one, and there is no other."""
+        rows = [
+            {"sentence1": "a cat", "sentence2": "a dog", "label": label}
+            for label in ("entailment", "neutral", "contradiction")
+        ]
+        file = str(write_rows(tmp_path / "rows.jsonl", rows))
+        data = {"train_file": file, "validation_file": file}
+        arguments, preparation = prepared(options(tmp_path / "out", data, task_name="mnli"))
+        evaluator = Evaluator(preparation, 8, run_module.make_accelerator(arguments))
+        assert evaluator.best_metric == "validation_accuracy"
+        assert evaluator.measure(preparation.model)[0].keys() == {"validation_accuracy"}
+
     def test_without_test_split(self, tmp_path, questions):
         data = {name: path for name, path in questions.items() if name != "test_file"}
         run = train(options(tmp_path, data, num_folds=0, max_train_steps=1))

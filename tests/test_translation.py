@@ -1,5 +1,6 @@
 """Encoder-decoders: the encoders of the package with a decoder of transformers, and translation as a task."""
 
+import copy
 import json
 import random
 
@@ -8,6 +9,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file
 from small_data import prepared, read_lines, tagging_rows, write_backbone, write_rows
+from tokenizers import normalizers
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -29,9 +31,11 @@ from hf_blosan.tasks import TASKS
 from hf_blosan.tokenization import build_subword_tokenizer, build_tokenizer
 from hf_blosan.training import RunArguments, train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
+from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.preparation import find_encoder, load_model
 from hf_blosan.training.problems import CONFIG_CLASSES, find_problem
-from hf_blosan.translation import make_encoder_decoder
+from hf_blosan.training.run import make_accelerator
+from hf_blosan.translation import make_encoder_decoder, translate
 
 GERMAN = {"dog": "Hund", "cat": "Katze", "man": "Mann", "runs": "läuft", "sleeps": "schläft", "here": "hier"}
 STACK = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2}
@@ -100,6 +104,19 @@ class TestModel:
         alone = model.generate(**batch_of(tokenizer, ["cat"]), max_new_tokens=9)[0]
         together = found.sequences[2, : len(alone)]
         assert torch.equal(alone, together)
+
+    @pytest.mark.parametrize("num_beams", [1, 4])
+    def test_an_endless_translation_does_not_depend_on_its_batch(self, num_beams, tokenizer):
+        """A model that has learnt nothing does not know when to end."""
+        model = make("mtsa", tokenizer)
+        texts = ["cat", "a man sleeps", "the dog"]
+        together = translate(model, batch_of(tokenizer, texts), num_beams=num_beams)
+        for text, found in zip(texts, together, strict=True):
+            batch = batch_of(tokenizer, [text])
+            alone = translate(model, batch, num_beams=num_beams)[0]
+            assert len(alone) == min(2 * batch["input_ids"].shape[1] + 10, 40) - 1
+            assert torch.equal(found[: len(alone)], alone)
+            assert set(found[len(alone) :].tolist()) <= {tokenizer.pad_token_id, tokenizer.eos_token_id}
 
     @every_stack
     def test_source_order_and_padding(self, encoder, tokenizer):
@@ -228,6 +245,9 @@ class TestTask:
         assert main(["predict", str(folder), *texts, "--batch_size", "128"]) == 0
         found = [" ".join(row["translation"].split()) for row in read_lines(tmp_path / "out.jsonl")]
         assert found == [line.partition("\t")[2] for line in lines[1:]]
+        with pytest.raises(InputError, match="--text_pair_column_name is 'de', but translation takes one text a row"):
+            columns = {"text_column_name": "en", "text_pair_column_name": "de"}
+            evaluate(EvaluateArguments(str(folder), test_file=str(tmp_path / "own.jsonl"), cpu=True, **columns))
         capsys.readouterr()
         assert main(["predict", str(folder), *texts, "--probabilities"]) == 2
         assert "translates, and has no classes; leave it out" in capsys.readouterr().err
@@ -263,14 +283,30 @@ class TestTask:
         assert len(problem.decode(predicted.tolist())) == 5 and not (predicted == tokenizer.pad_token_id).any()
         references = encoded["test"][:]["labels"]
         texts = load_task(problem.task, data_dir=data_dir, seed=0)["test"]["translation"]
-        assert problem.decode(references) == list(texts)
+        assert problem.decode(references) == list(texts) == list(encoded["test"]["translation"])
         assert problem.figures(
             torch.nn.utils.rnn.pad_sequence(
                 [torch.tensor(row) for row in references], batch_first=True, padding_value=-100
             ).numpy(),
-            references,
+            list(texts),
         ) == {"bleu": pytest.approx(100)}
         assert (problem.lengths(encoded["test"]) > [len(row) for row in references]).all()
+
+    def test_references_do_not_go_through_the_tokenizer(self, tokenizer, data_dir, tmp_path):
+        """Which may be lossy: this one has no capitals."""
+        lossy = copy.deepcopy(tokenizer)
+        lossy.backend_tokenizer.normalizer = normalizers.Lowercase()
+        lossy.save_pretrained(tmp_path / "lossy")
+        changes = {"tokenizer_name": str(tmp_path / "lossy"), "max_eval_samples": 3}
+        arguments, preparation = prepared(options(data_dir, tmp_path, **changes))
+        evaluator = Evaluator(preparation, 2, make_accelerator(arguments))
+        split, texts = evaluator.splits[-1], preparation.data["test"]["translation"][:]
+        assert split.references == texts and any(text != text.lower() for text in texts)
+        assert evaluator.predict(preparation.model, split, quick=True).shape[0] == 3
+        ids = [tokenizer(text.lower())["input_ids"] for text in texts]
+        width = max(map(len, ids))
+        predictions = torch.tensor([row + [-100] * (width - len(row)) for row in ids]).numpy()
+        assert preparation.problem.figures(predictions, split.references)["bleu"] < 90
 
     def test_long_texts(self, tokenizer, data_dir, caplog):
         """Sentences are truncated; the translations that are compared with are not."""
@@ -280,6 +316,14 @@ class TestTask:
         assert max(map(len, encoded["test"][:]["input_ids"])) == 4
         assert encoded["train"][0]["labels"][-1] == tokenizer.eos_token_id
         assert "train: 46 of 64 rows reach 4 tokens" in caplog.text
+        caplog.clear()
+        # The tokenizer's limit, 40, is that of the decoder's positions too.
+        long = [{"en": "dog " * 60, "de": "Hund " * 60}]
+        files = {f"{split}_file": write_rows(data_dir / f"{split}.jsonl", long) for split in ("train", "validation")}
+        encoded = encode_translations(load_task(TASKS["multi30k_en_de"], **files, seed=0), tokenizer, max_length=64)
+        assert [len(row[0]["labels"]) for row in encoded.values()] == [40, 61]
+        assert [len(row[0]["input_ids"]) for row in encoded.values()] == [40, 61]
+        assert "train: 1 of 1 rows reach 40 tokens" in caplog.text
         with pytest.raises(InputError, match="max_length is 1; use 2 or more"):
             encode_translations(dataset, tokenizer, max_length=1)
 

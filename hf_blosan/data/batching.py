@@ -124,7 +124,8 @@ def token_limit(tokenizer: PreTrainedTokenizerBase, max_length: int | None, *, l
     Raises:
         InputError: it is below ``least``.
     """
-    limit = tokenizer.model_max_length if max_length is None else max_length
+    # A tokenizer without a limit has 1e30, which is more than its truncation accepts.
+    limit = min(tokenizer.model_max_length, 2**31 - 1) if max_length is None else max_length
     if limit < least:
         raise InputError(f"max_length is {limit}; use {least} or more tokens")
     return limit
@@ -183,7 +184,7 @@ def length_statistics(encoded: Dataset) -> tuple[float, float]:
 class PaddingCollator(DataCollatorWithPadding):
     """``DataCollatorWithPadding`` that accepts batches without any token, and pairs whose second texts are empty.
 
-    Such a batch has one masked [PAD] more, of the second sentence for pairs.
+    Such a batch gets one extra masked [PAD]; for pairs it belongs to the second sentence.
 
     Args:
         num_sentences: 2 for pairs.

@@ -57,6 +57,14 @@ def check_distinct(columns: Iterable[str], where: str) -> None:
         )
 
 
+def check_single(text_pair_column_name: str | None, kind: str) -> None:
+    """Raise InputError if a second text is named for a kind of task that takes one."""
+    if text_pair_column_name:
+        raise InputError(
+            f"--text_pair_column_name is {text_pair_column_name!r}, but {kind} takes one text a row; leave it out"
+        )
+
+
 def as_text(value: Any, where: str, row: int, column: str) -> str:
     """A cell as text.
 

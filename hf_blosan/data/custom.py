@@ -10,7 +10,16 @@ from datasets import ClassLabel, Dataset
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task
-from .columns import LABEL_COLUMNS, as_text, check_columns, check_distinct, is_integer, is_number, text_columns
+from .columns import (
+    LABEL_COLUMNS,
+    as_text,
+    check_columns,
+    check_distinct,
+    check_single,
+    is_integer,
+    is_number,
+    text_columns,
+)
 from .loading import load_splits
 from .tables import read_table
 from .tagging import has_tags, tagging_columns, tagging_fields, tags_of
@@ -78,6 +87,7 @@ def custom_task(
     train = tables["train"]
     names_of_columns = (text_column_name, text_pair_column_name, label_column_name)
     if has_tags(train, text_column_name):
+        check_single(text_pair_column_name, "tagging")
         columns = tagging_columns(train, where["train"], text_column_name, label_column_name)
         tags = tags_of({where[split]: table for split, table in tables.items()}, columns["label_column"])
         head = tagging_fields(tags, columns["predicate_column"] is not None)

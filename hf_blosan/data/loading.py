@@ -57,16 +57,18 @@ def load_task(
 ) -> DatasetDict:
     """Load a task; every split has the columns ``sentence1``, ``sentence2`` (pairs only) and ``label``.
 
-    ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Tagging tasks have the columns
-    ``tokens``, ``tags`` and, for semantic role labelling, ``predicate_index`` instead.
+    ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Other kinds of tasks have others:
+    tagging ``tokens``, ``tags`` and, for semantic role labelling, ``predicate_index``; selection ``question``,
+    ``sentences``, ``label`` (an index) and ``passage``; translation ``sentence1`` and ``translation``.
 
     Files given here replace the task's own splits, which come from ``data_dir`` or else from the Hub. With a training
     file the Hub is not used, since its other splits would not belong to that file.
 
     Rows are held out of the training rows only where the task's protocol says so or an option asks for it: without a
     test split, fold ``fold`` of ``num_folds`` (stratified) folds, which are stored for CR, MPQA and SUBJ and seeded
-    for other rows; without a validation split, a seeded
-    (stratified) ``validation_fraction`` of the remaining rows. Held-out splits are logged. Empty texts are kept.
+    for other rows; without a validation split, a seeded (stratified) ``validation_fraction`` of the remaining rows.
+    Questions about one passage stay together, and so do the predicates of one sentence. Held-out splits are logged.
+    Empty texts are kept.
 
     Args:
         task: a task or its name.
@@ -214,19 +216,37 @@ def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
     return NORMALISERS[task.problem](raw, source, task, where)
 
 
+def _groups(rows: Dataset, task: Task) -> tuple[np.ndarray, str]:
+    """The number of each row's group, (rows,), and what groups are called.
+
+    Questions about one passage are a group, and so are the predicates of one sentence: a model that has learnt from
+    some of them knows the others. Any other row is by itself.
+    """
+    if task.problem == "selection":
+        return passages_of(rows), "passages"
+    if "predicate_index" in rows.column_names:
+        numbers: dict[tuple[str, ...], int] = {}
+        return np.array([numbers.setdefault(tuple(words), len(numbers)) for words in rows["tokens"]]), "sentences"
+    return np.arange(len(rows)), "rows"
+
+
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
-    labels, splitter, what, count = None, KFold, f"the training split of {task.name}", len(rows)
+    """Training and test rows; groups of rows stay together."""
+    groups, unit = _groups(rows, task)
+    distinct = np.unique(groups)
+    labels, splitter, what, count = None, KFold, f"the training split of {task.name}", len(distinct)
     if task.problem == "classification":
         labels = rows["label"][:]
         splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
     if count < num_folds:
-        raise InputError(f"{what} has {count} rows, too few for {num_folds} folds; use fewer folds")
+        raise InputError(f"{what} has {count} {unit}, too few for {num_folds} folds; use fewer folds")
     folds = stored_folds(task.name, rows) if num_folds == task.num_folds else None
     if folds is None:
-        parts = splitter(num_folds, shuffle=True, random_state=seed).split(np.zeros(len(rows)), labels)
-        kept, held_out = list(parts)[fold]
+        parts = splitter(num_folds, shuffle=True, random_state=seed).split(distinct, labels)
+        is_held_out = np.isin(groups, distinct[list(parts)[fold][1]])
     else:
-        kept, held_out = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        is_held_out = folds == fold
+    kept, held_out = np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
     logger.info(
         "%s: %s %d of %d (%d rows) of the training rows is the test split",
         *(task.name, "fold" if folds is None else "stored fold", fold, num_folds, len(held_out)),
@@ -237,15 +257,15 @@ def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: i
 def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     """Training and validation rows; a class with a single row cannot be stratified and stays in the training rows.
 
-    Questions about one passage stay together.
+    Groups of rows stay together.
     """
-    if task.problem == "selection":
-        numbers = passages_of(rows)
-        distinct = np.random.default_rng(seed).permutation(np.unique(numbers))
-        is_held_out = np.isin(numbers, distinct[: round(fraction * len(distinct))])
+    groups, unit = _groups(rows, task)
+    if unit != "rows":
+        distinct = np.random.default_rng(seed).permutation(np.unique(groups))
+        is_held_out = np.isin(groups, distinct[: round(fraction * len(distinct))])
         if not 0 < is_held_out.sum() < len(rows):
             raise InputError(
-                f"{task.name} has {len(distinct)} training passages, too few to hold out {fraction:g} of them for "
+                f"{task.name} has {len(distinct)} training {unit}, too few to hold out {fraction:g} of them for "
                 "validation; give a validation file or more rows"
             )
         logger.info("%s: %d of %d training rows are the validation split", task.name, is_held_out.sum(), len(rows))

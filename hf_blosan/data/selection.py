@@ -87,8 +87,9 @@ def _squad_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tup
     for row, (question, context, answers) in enumerate(
         zip(*(columns[name] for name in SQUAD_COLUMNS), strict=True), 1
     ):
+        context = as_text(context, where, row, "context")
         if context not in passages:
-            spans = sentence_spans(as_text(context, where, row, "context"))
+            spans = sentence_spans(context)
             passages[context] = spans, tuple(context[start:end] for start, end in spans)
         spans, sentences = passages[context]
         if not spans:

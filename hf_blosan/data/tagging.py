@@ -56,7 +56,7 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     """The tags that data sets declare, or else those that occur in them (where -> rows), with a ``B-X`` for ``I-X``.
 
     Raises:
-        InputError: there is only one tag, or a row has no list of them.
+        InputError: there is only one tag, or a row has no list of them; or the tags mark the ends of spans too.
     """
     tags = _tag_names(next(iter(tables.values())), column)
     if not tags:
@@ -67,6 +67,11 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
                     raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
                 found.update(as_text(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
         tags = sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
+    ends = [tag for tag in tags if tag.startswith(("E-", "S-", "L-", "U-"))]
+    if ends and any(tag.startswith(("B-", "I-")) for tag in tags):
+        raise InputError(
+            f"{next(iter(tables))}: tag {ends[0]!r} is of the form IOBES or BILOU; convert the tags to B-X, I-X and O"
+        )
     tags += [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
     if len(tags) < 2:
         raise InputError(

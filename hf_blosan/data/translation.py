@@ -9,6 +9,7 @@ from datasets import Dataset, DatasetDict, Features, Value
 
 from ..errors import InputError
 from ..tasks import Source, Task
+from ..tokenization import decoder_positions
 from .batching import token_limit
 from .columns import as_text, check_columns
 
@@ -45,14 +46,17 @@ def encode_translations(
 ) -> DatasetDict:
     """Splits with the columns ``input_ids``, ``attention_mask`` and ``labels``, the token ids of the translation.
 
-    Sentences, and translations to train on, are truncated to ``max_length`` tokens each; a warning gives their number.
+    Splits to evaluate on keep its text, ``translation``: not every tokenizer gives it back.
+
+    Sentences, and translations to train on, are truncated to ``max_length`` tokens each, for training to no more than
+    a decoder has positions; a warning gives their number.
 
     Raises:
         InputError: ``max_length`` is below 2.
     """
     limit = token_limit(tokenizer, max_length, least=2)
 
-    def encode(rows: dict[str, list], split: str) -> dict[str, list]:
+    def encode(rows: dict[str, list], split: str, limit: int) -> dict[str, list]:
         shorten = {"truncation": True, "max_length": limit}
         encoded = tokenizer(rows["sentence1"], **shorten)
         labels = tokenizer(text_target=rows["translation"], **(shorten if split == "train" else {}))
@@ -61,9 +65,12 @@ def encode_translations(
     options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False}
     splits = {}
     for split, rows in dataset.items():
-        told = {"remove_columns": rows.column_names, "fn_kwargs": {"split": split}, "desc": f"{split}: tokens"}
-        splits[split] = rows.map(encode, **options, **told)
-        full = sum(limit in map(len, pair) for pair in zip(*splits[split][:].values(), strict=True))
+        most = min(limit, decoder_positions(tokenizer)) if split == "train" else limit
+        unused = [column for column in rows.column_names if split == "train" or column != "translation"]
+        told = {"remove_columns": unused, "desc": f"{split}: tokens"}
+        splits[split] = rows.map(encode, **options, **told, fn_kwargs={"split": split, "limit": most})
+        encoded = splits[split].select_columns(["input_ids", "labels"])[:]
+        full = sum(most in map(len, pair) for pair in zip(*encoded.values(), strict=True))
         if full:
-            logger.warning("%s: %d of %d rows reach %d tokens and may be truncated", split, full, len(rows), limit)
+            logger.warning("%s: %d of %d rows reach %d tokens and may be truncated", split, full, len(rows), most)
     return DatasetDict(splits)

@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from ..errors import InputError, loading
 from ..overrides import read_config
-from ..tokenization import check_vocabulary
+from ..tokenization import check_vocabulary, limit_length
 
 
 def load(
@@ -34,7 +34,7 @@ def load(
         trust_remote_code: as in transformers.
 
     Raises:
-        InputError: there is none, it has no weights for what the class adds to the encoder, or it translates.
+        InputError: there is none, it has no weights for what the class adds to the encoder, or it does something else.
     """
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -46,7 +46,7 @@ def load(
             saved = config.architectures or ()
             if any(cls.endswith("ForTokenClassification") for cls in saved):
                 raise InputError(
-                    f"the model at {name!r} tags words; use it by pipeline('token-classification'), and hf-blosan "
+                    f"the model at {name!r} tags words; use it with pipeline('token-classification'), and hf-blosan "
                     "evaluate for its figures"
                 )
             if config.is_encoder_decoder and auto_class is not AutoModelForSeq2SeqLM:
@@ -58,6 +58,10 @@ def load(
                     f"the model at {name!r} chooses sentences of passages, which this command does not read; use "
                     "hf-blosan evaluate --predictions_file, or AutoModelForMultipleChoice in Python"
                 )
+            predicates = getattr(config, "predicate_size", 0)
+            if auto_class is AutoModel and (predicates or getattr(config, "pooling", None) == "none"):
+                why = f"needs predicates (predicate_size={predicates})" if predicates else 'has pooling="none"'
+                raise InputError(f"the model at {name!r} {why} and gives no sentence vectors; give another one")
             if auto_class is None:
                 auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
             tokenizer = AutoTokenizer.from_pretrained(name, **options)
@@ -72,6 +76,7 @@ def load(
             f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
         )
     check_vocabulary(tokenizer, model.config.vocab_size, name)
+    limit_length(tokenizer, model.config)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     return model.eval().to(accelerator or "cpu"), tokenizer
 

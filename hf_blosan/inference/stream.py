@@ -23,7 +23,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ..data.batching import PaddingCollator
+from ..data.batching import PaddingCollator, token_limit
 from ..data.columns import as_text, check_columns, check_distinct, text_columns
 from ..data.rows import Rows
 from ..errors import InputError
@@ -119,9 +119,10 @@ class Batches:
     ):
         self.model, self.tokenizer, self.take, self.size = model, tokenizer, take, arguments.batch_size
         check_max_length(arguments.max_length, tokenizer, getattr(model.config, "backbone_config", None))
-        self.limit = arguments.max_length or tokenizer.model_max_length
-        has_head = hasattr(model, "classifier")  # an encoder takes the sentences of a pair one by one
-        self.collate = PaddingCollator(tokenizer, num_sentences=model.config.num_sentences if has_head else 1)
+        self.limit = token_limit(tokenizer, arguments.max_length)
+        # An encoder takes the sentences of a pair one by one.
+        num_sentences = getattr(model.config, "num_sentences", 1) if hasattr(model, "classifier") else 1
+        self.collate = PaddingCollator(tokenizer, num_sentences=num_sentences)
         self.truncated = self.longest = 0
 
     def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:

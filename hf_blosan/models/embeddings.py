@@ -39,7 +39,7 @@ class InputEmbeddings(nn.Module):
         return self
 
     def forward(self, input_ids: Tensor | None = None, mask_BN: Tensor | None = None, inputs_embeds=None) -> Tensor:
-        """Ids (B, N), or vectors that a backbone takes in place of its own word table's -> (B, N, embedding_size)."""
+        """Ids (B, N), or vectors (B, N, E) that replace the backbone's word embeddings -> (B, N, embedding_size)."""
         if self.backbone is None:
             return self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         mask_BN = None if mask_BN is None else mask_BN.long()

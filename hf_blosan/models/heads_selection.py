@@ -67,8 +67,9 @@ class SentenceSelectionMixin(SentenceHeadMixin):
 
         The inputs have the layout of transformers' models of multiple choice, (B, C, N) with a question (type 0) and a
         sentence (type 1) in each row; or a packed one, of the same logits, in which passages are of any length and
-        questions may share one. Either way each sentence is encoded once. The logit of what is no sentence is the
-        lowest number of the dtype. ``output_attentions`` and ``output_hidden_states`` return those of the sentences.
+        questions may share one. Either way each sentence is encoded once. The logit of a position without a sentence
+        is the lowest number of the dtype. ``output_attentions`` and ``output_hidden_states`` return those of the
+        sentences.
 
         Args:
             input_ids, attention_mask, token_type_ids, inputs_embeds: (B, C, N); a row without tokens of type 1 is no

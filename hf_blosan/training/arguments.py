@@ -11,6 +11,8 @@ from ..errors import InputError
 from ..options import Parser, add_options, option, positional, read_options, same_as
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
     from ..tasks import Task
 
 DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
@@ -121,8 +123,8 @@ class RunArguments:
     )
     embedding_trainable: Literal["all", "train_words", "none"] | None = option(
         "Which embedding rows are trained. Default: train_words (padding and the unknown word stay zero, words "
-        "outside the training data keep their vectors); all with --tokenizer_name; none with --backbone, which all "
-        "trains."
+        "outside the training data keep their vectors); all with --tokenizer_name; none with --backbone (all "
+        "fine-tunes the backbone); as saved with --model_name_or_path."
     )
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)
@@ -136,13 +138,17 @@ class RunArguments:
     learning_rate: float | None = option("Learning rate. Default: the recipe's; 0.5 or 1e-3 for another optimiser.")
     embedding_learning_rate: float | None = option(
         "Learning rate of the word vectors or the backbone. Default: that of the layers; without --learning_rate, the "
-        "recipe's for vectors that start from --word_vectors or a saved model; 5e-5 with --backbone."
+        "recipe's for vectors that start from --word_vectors or a saved model; 5e-5 for a backbone."
     )
     weight_decay: float | None = option("Weight decay of the matrices inside the optimiser. Default: the recipe's.")
     l2: float | None = option("Factor of the L2 term in the loss, over the matrices that the papers regularise.")
     per_device_train_batch_size: int | None = option("Rows per training batch and process. Default: the recipe's.")
     per_device_eval_batch_size: int | None = option("Rows per evaluation batch and process. Default: the recipe's.")
-    gradient_accumulation_steps: int = option("Batches per optimiser update.", 1)
+    gradient_accumulation_steps: int = option(
+        "Batches per optimiser update. For tagging and translation, each batch counts the same however many tokens it "
+        "has.",
+        1,
+    )
     max_grad_norm: float | None = option("Clip the gradient to this norm; 0: no clipping. Default: the recipe's.")
     label_smoothing: float | None = option("Share of a label that is spread over all classes. Default: the recipe's.")
     ema_decay: float | None = option(
@@ -230,8 +236,8 @@ class RunArguments:
             if wrong:
                 raise InputError(sentence)
 
-    def resolved(self, task: Task, encoder: str) -> RunArguments:
-        """Fill the options left at None from the task and its recipe for the encoder.
+    def resolved(self, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None) -> RunArguments:
+        """Fill the options left at None from the task, its recipe for the encoder, and what the saved model is.
 
         The number of epochs stays None, since it may depend on that of training rows (:meth:`Recipe.epochs`).
         """
@@ -241,13 +247,13 @@ class RunArguments:
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         optimizer = self.optimizer or recipe.optimizer
         learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate
+        if backbone or getattr(saved_config, "backbone_config", None) is not None:
+            embedding_learning_rate = embedding_learning_rate or BACKBONE_LEARNING_RATE
         if learning_rate is None:
             same = optimizer == recipe.optimizer
             learning_rate = recipe.learning_rate if same else DEFAULT_LEARNING_RATES[optimizer]
             if same and (self.word_vectors or self.model_name_or_path):
                 embedding_learning_rate = embedding_learning_rate or recipe.embedding_learning_rate
-        if backbone:
-            embedding_learning_rate = embedding_learning_rate or BACKBONE_LEARNING_RATE
         given = {name: getattr(self, name) for name in FROM_RECIPE}
         return replace(
             self,

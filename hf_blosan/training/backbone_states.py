@@ -33,7 +33,7 @@ class StatesCollator:
     Attributes:
         collate: pads a list of encoded rows into a batch.
         states: a row for each sentence, memory-mapped: the states of its tokens, one after another.
-        places: a sentence, as in :func:`sentences_of` -> its row.
+        places: row of each sentence in ``states``; keys as from :func:`sentences_of`.
         width: features of a state.
     """
 
@@ -78,7 +78,7 @@ def cached_states(
 
     Raises:
         InputError: the model has no backbone, or one that is trained; the rows or the head are of a kind that cannot
-            use states; or the disk takes no file.
+            use states; or the file cannot be written.
     """
     takes_states = "backbone_hidden_states" in inspect.signature(model.forward).parameters
     if not takes_states or any(not {*INPUTS} <= {*rows.column_names} for rows in data.values()):

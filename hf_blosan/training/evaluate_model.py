@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
 from ..data import load_task
+from ..data.columns import check_single
 from ..data.custom import choose_columns, classification_fields, read_columns, regression_fields
 from ..data.loading import load_splits, normalise
 from ..data.tables import read_table
@@ -48,6 +49,8 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     own_rows = arguments.test_file or arguments.dataset_name
     with accelerator.main_process_first():
         task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
+        if arguments.predictions_file and "test" not in data:
+            raise InputError(f"--predictions_file: {task.title} has no test rows; give --test_file, or leave it out")
         problem = find_problem(task)
         tokenizer = load_tokenizer(
             arguments.model_name_or_path, problem, config, trust_remote_code=arguments.trust_remote_code
@@ -65,7 +68,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         print("\n".join(figure_lines(figure_table({"figures": figures}))))
         if arguments.output_file:
             write_json(arguments.output_file, figures)
-        if arguments.predictions_file and predictions is not None:
+        if arguments.predictions_file:
             write_predictions(arguments.predictions_file, problem.lines(predictions))
     return figures
 
@@ -93,6 +96,7 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
     if config.is_encoder_decoder:
         return find_translations(arguments, config, table, where, title)
     if has_tags(table, arguments.text_column_name):
+        check_single(arguments.text_pair_column_name, "tagging")
         columns = tagging_columns(table, where, arguments.text_column_name, arguments.label_column_name)
         labels = [config.id2label[i] for i in range(config.num_labels)]
         head = tagging_fields(labels, bool(config.predicate_size))
@@ -135,6 +139,7 @@ def find_translations(
     arguments: EvaluateArguments, config: PreTrainedConfig, table: Dataset, where: str, title: str
 ) -> tuple[Task, DatasetDict]:
     """The user's rows in the columns of the model's task, unless the options name others."""
+    check_single(arguments.text_pair_column_name, "translation")
     task = get_task(getattr(config, "finetuning_task", None) or "multi30k_en_de")
     texts = (arguments.text_column_name,) if arguments.text_column_name else task.local.text_columns
     label_column = arguments.label_column_name or task.local.label_column

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ class EvaluationSplit:
         name: prefix of its figures, for example `validation` or `validation_mismatched`.
         loader: batches without labels, sorted by length to reduce padding.
         order: the data set's row number of the loader's i-th row.
-        references: labels in data-set order, one or several per row.
+        references: what the predictions are compared with, in data-set order, one or several per row.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Evaluator:
     ) -> None:
         self.accelerator = accelerator
         self.problem, self.task = preparation.problem, preparation.task
-        names = figure_names(self.task.evaluation_splits)
+        names = figure_names([split for split in self.task.evaluation_splits if split in preparation.data])
         names |= {"test": "test"} if "test" in preparation.data else {}
         self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
         self.watched = [self.splits[0], *(split for split in self.splits if watch_test and split.name == "test")]
@@ -110,15 +111,16 @@ class Evaluator:
         encoded = preparation.data[split]
         # Longest rows first, so that running out of memory shows in the first batch.
         order = np.argsort(-self.problem.lengths(encoded), kind="stable")
-        rows = encoded.remove_columns("labels").select(order)
+        rows = encoded.remove_columns(list({"labels", self.problem.reference})).select(order)
         # Without its own generator a loader draws from the global one, and dropout would change.
         loader = DataLoader(
             rows, batch_size=batch_size, collate_fn=preparation.collate, generator=torch.Generator().manual_seed(0)
         )
-        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, encoded["labels"][:])
+        references = encoded[self.problem.reference][:]
+        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, references)
 
 
-def figure_names(splits: tuple[str, ...]) -> dict[str, str]:
+def figure_names(splits: Sequence[str]) -> dict[str, str]:
     """Split -> prefix of its figures; with two validation splits (MNLI) the first is the matched one."""
     names = {split: split for split in splits}
     return names if len(splits) == 1 else names | {"validation": "validation_matched"}

@@ -285,7 +285,7 @@ def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[d
 def fingerprint(rows: Dataset) -> str:
     """Hash of the encoded rows and their order."""
     table, parts = rows.with_format("arrow")[:], []
-    for name in sorted(set(table.column_names) - {"attention_mask"}):
+    for name in sorted(set(table.column_names) - {"attention_mask", "translation"}):  # labels has its tokens
         values = table[name].combine_chunks()
         while pa.types.is_list(values.type):  # nested: the lengths, then the elements
             parts.append(pc.list_value_length(values))

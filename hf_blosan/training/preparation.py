@@ -22,6 +22,7 @@ from ..tokenization import (
     check_max_length,
     check_vocabulary,
     count_words,
+    limit_length,
     num_fixed_words,
     vocabulary_size,
 )
@@ -149,7 +150,8 @@ def prepare(
                 proposed["hidden_size"] = backbone.hidden_size
         model = make_model(problem, encoder, proposed | overrides)
     else:
-        model = load_model(arguments, problem, saved_config, overrides)
+        trainable = {"embedding_trainable": arguments.embedding_trainable} if arguments.embedding_trainable else {}
+        model = load_model(arguments, problem, saved_config, trainable | overrides)
     problem.check_config(model.config)
     config = encoder_config(model.config)
     if config.embedding_dtype == "int8" and config.embedding_trainable != "none":
@@ -222,6 +224,7 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     if config is not None:
         check_vocabulary(tokenizer, config.vocab_size, name)
+        limit_length(tokenizer, config)
     return problem.prepare_tokenizer(tokenizer, for_backbone=for_backbone)
 
 

@@ -29,7 +29,12 @@ from ..families import FAMILIES, load
 from ..metrics import task_metrics
 from ..tagging import decode_tags
 from ..tasks import Task
-from ..tokenization import build_subword_tokenizer, build_tokenizer, prepare_pretrained_tokenizer
+from ..tokenization import (
+    build_subword_tokenizer,
+    build_tokenizer,
+    prepare_pretrained_tokenizer,
+    put_spaces_before_words,
+)
 from ..translation import make_encoder_decoder, translate
 
 if TYPE_CHECKING:
@@ -53,10 +58,12 @@ class Problem:
     Attributes:
         vocabulary: how texts are divided into tokens unless a tokenizer is given.
         head: what the class of a model is called after its encoder.
+        reference: the column of encoded rows that predictions are compared with.
     """
 
     vocabulary = "word level"
     head = "ForSequenceClassification"
+    reference = "labels"
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -141,7 +148,7 @@ class Problem:
         return self.predict(model, batch)
 
     def figures(self, predictions: np.ndarray, references: list) -> dict[str, float]:
-        """The task's metrics of the predictions, (rows,) or (rows, N), and the rows' labels."""
+        """The task's metrics of the predictions, (rows,) or (rows, N), and the rows' `reference`."""
         return self.metrics.compute(predictions=predictions.tolist(), references=references)
 
     def lines(self, predictions: np.ndarray) -> Iterator[str]:
@@ -178,6 +185,9 @@ class Tagging(Problem):
     @property
     def has_predicates(self) -> bool:
         return self.task.local.predicate_column is not None
+
+    def prepare_tokenizer(self, tokenizer, *, for_backbone):
+        return put_spaces_before_words(super().prepare_tokenizer(tokenizer, for_backbone=for_backbone))
 
     def texts(self, rows):
         return all_words(rows)
@@ -266,9 +276,10 @@ class Selection(Problem):
 
 
 class Translation(Problem):
-    """A text per row, by an encoder-decoder: the encoder of this package, Marian's decoder, one subword vocabulary."""
+    """Translates each row with an encoder-decoder: an encoder of this package, Marian's decoder, one vocabulary."""
 
     vocabulary = "byte-pair"
+    reference = "translation"
     tokenizer: PreTrainedTokenizerBase  # set by encode; predictions and labels are token ids
 
     def build_tokenizer(self, rows, **options):
@@ -306,7 +317,7 @@ class Translation(Problem):
         return make_encoder_decoder(CONFIG_CLASSES[encoder](**fields), self.tokenizer, **own)
 
     def outputs(self, model, batch):
-        """Without labels, of which the model would compute a loss of its own."""
+        """Leaves out the labels; given them, the model would also compute its own loss."""
         inputs = {name: value for name, value in batch.items() if name != "labels"}
         ids = self.tokenizer.pad_token_id, self.tokenizer.bos_token_id
         return model(**inputs, decoder_input_ids=shift_tokens_right(batch["labels"], *ids))
@@ -325,7 +336,7 @@ class Translation(Problem):
         return self.predict(model, batch, num_beams=1)
 
     def figures(self, predictions, references):
-        return self.metrics.compute(predictions=self.decode(predictions.tolist()), references=self.decode(references))
+        return self.metrics.compute(predictions=self.decode(predictions.tolist()), references=references)
 
     def lines(self, predictions):
         return (" ".join(text.split()) for text in self.decode(predictions.tolist()))

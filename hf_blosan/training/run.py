@@ -62,7 +62,7 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     set_seed(arguments.seed)
     task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
-    arguments = arguments.resolved(task, encoder)
+    arguments = arguments.resolved(task, encoder, saved_config)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
     if arguments.num_train_epochs is None:
