@@ -14,6 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 import hf_blosan
 from hf_blosan import functional as F
+from hf_blosan.kernels import dropout
 
 PAGE, NONE = mmap.PAGESIZE, 0
 libc = ctypes.CDLL(None, use_errno=True)
@@ -46,6 +47,10 @@ def check_operators(at_end, dtype):
         heads = [tensor[:, None] for tensor in (k, q, x, k)]
         F.tensorized_attention(*heads, directions="forward", key_mask=mask).sum().backward()
         F.linear_recurrence(k.sigmoid(), x).sum().backward()
+        for copies in (None, 3):
+            for tensor in (x, x.transpose(0, 1)):
+                y = dropout(tensor, 0.3, copies=copies)
+                y.backward(guarded(torch.randn(y.shape, dtype=dtype), at_end))
 
 FAMILIES = {"disan": {}, "biblosan": {"block_length": 3}, "mtsa": {}, "birnn": {"cell": "sru"}}
 
