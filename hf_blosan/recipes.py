@@ -228,7 +228,6 @@ _STACK = {
 _SRL = replace(
     _TAGGING,
     origin="MTSA semantic role labelling",
-    learning_rate=5e-4,
     num_train_epochs=6,
     train_rows_seen=None,
     batch_size=64,
