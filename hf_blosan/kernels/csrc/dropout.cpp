@@ -1,6 +1,7 @@
 // Dropout; schemas and gradients in dropout.py.
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "products.h"
