@@ -10,7 +10,7 @@ import pytest
 import torch
 from cli_models import refused
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value
-from small_data import options, question_rows, read_log, role_rows, tagging_rows, write_rows, write_splits
+from small_data import options, question_rows, read_lines, read_log, role_rows, tagging_rows, write_rows, write_splits
 from test_models import MODEL_TYPES, make, sentences
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch.nn import functional as F
@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from hf_blosan.analysis import explain
+from hf_blosan.cli import main
 from hf_blosan.data import custom_task, load_task
 from hf_blosan.data.tagging import TaggingCollator, encode_tags
 from hf_blosan.errors import InputError
@@ -331,8 +332,18 @@ def test_a_run_on_spans(tmp_path, capsys):
     assert figures["test_f1"] == pytest.approx(run["figures"]["test_f1"])
     tag = pipeline("token-classification", model=str(tmp_path / "out"), aggregation_strategy="simple")
     assert {entry["entity_group"] for entry in tag("the red cat of two")} == {"ANIMAL", "NUMBER"}
-    sentence = refused(capsys, "predict", tmp_path / "out", data["test_file"], tmp_path / "labels.csv")
-    assert "tags words; use it with pipeline('token-classification')" in sentence
+    assert main(["predict", str(tmp_path / "out"), data["test_file"], str(tmp_path / "tags.jsonl"), "--cpu"]) == 0
+    predicted = [row["tags"] for row in read_lines(tmp_path / "tags.jsonl")]
+    assert [" ".join(tags) for tags in predicted] == [line.split("\t")[1] for line in lines]
+    mistakes = {
+        "labels.csv": "one that ends in .jsonl, .parquet",
+        "labels.jsonl --probabilities": "'tags', which has none",
+        "labels.jsonl --text_column_name words": "has no column 'words'; it has tokens, tags",
+    }
+    for words, message in mistakes.items():
+        assert message in refused(capsys, "predict", tmp_path / "out", data["test_file"], *words.split())
+    sentence = refused(capsys, "encode", tmp_path / "out", data["test_file"], tmp_path / "vectors.npy")
+    assert "tags words; use it with hf-blosan predict and evaluate" in sentence
     with pytest.raises(InputError, match="BiRNNForTokenClassification has no sentence vectors to explain"):
         explain(tag.model, tag.tokenizer, "the red cat")
     texts = write_rows(tmp_path / "texts.jsonl", question_rows(4))
@@ -358,7 +369,7 @@ ROLES = {
 }
 
 
-def test_a_run_on_roles(tmp_path, monkeypatch):
+def test_a_run_on_roles(tmp_path, monkeypatch, capsys):
     """The model must see the predicate to know whose arguments to mark."""
     data = write_splits(tmp_path, role_rows, train=120)
     run = train(options(tmp_path / "out", data, **ROLES))
@@ -369,6 +380,27 @@ def test_a_run_on_roles(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(card.split("```python\n")[1].split("```")[0], names)
     assert names["tags"].shape == (4,)
+    unlabelled = [{name: row[name] for name in ("tokens", "predicate_index")} for row in role_rows(21, 2)]
+    command = [
+        "predict",
+        tmp_path / "out",
+        write_rows(tmp_path / "new.jsonl", unlabelled),
+        "--cpu",
+        "--batch_size",
+        "4",
+    ]
+    capsys.readouterr()
+    assert main([*map(str, command), "--max_length", "3"]) == 0
+    assert main([str(word) for word in (*command[:3], tmp_path / "tags.parquet", *command[3:])]) == 0
+    lines = (tmp_path / "out" / "predict_results_custom.txt").read_text().splitlines()[1:]
+    predicted = Dataset.from_parquet(str(tmp_path / "tags.parquet"))["tags"][:]
+    assert [" ".join(tags) for tags in predicted] == [line.split("\t")[1] for line in lines]
+    cut = [json.loads(line)["tags"] for line in capsys.readouterr().out.splitlines()]
+    assert list(map(len, cut)) == list(map(len, predicted)) and all(set(tags[3:]) <= {"O"} for tags in cut)
+    wrong = write_rows(tmp_path / "wrong.jsonl", [unlabelled[0], unlabelled[1] | {"predicate_index": 99}])
+    assert "row 2: predicate_index is 99, but the row has" in refused(
+        capsys, "predict", tmp_path / "out", wrong, "--cpu"
+    )
     with pytest.raises(InputError, match="predicate_size is 0, but .* has predicates"):
         train(options(tmp_path / "other", data, **ROLES | {"config_overrides": "predicate_size=0"}))
     without = write_splits(tmp_path / "spans", tagging_rows)

@@ -112,7 +112,7 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
     changed = 0
     for number, (words, tags, *predicate) in enumerate(zip(*(raw[column] for column in columns), strict=True), 1):
         row = f"{where}, row {number}"
-        words = _words(words, where, number, columns[0])
+        words = as_words(words, where, number, columns[0])
         if not isinstance(tags, list) or len(tags) != len(words):
             count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
             raise InputError(f"{row} has {len(words)} words and {count}; give one tag for each word")
@@ -126,11 +126,7 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
             if not may_follow(before, tag):
                 tags[n], changed = f"B-{tag[2:]}", changed + 1
         for index in predicate:
-            if not isinstance(index, int) or not 0 <= index < len(words):
-                raise InputError(
-                    f"{row}: {columns[2]} is {index!r}, but the row has {len(words)} words; give 0 to {len(words) - 1}"
-                )
-            rows["predicate_index"].append(index)
+            rows["predicate_index"].append(as_predicate(index, words, where, number, columns[2]))
         rows["tokens"].append(words)
         rows["tags"].append([ids[tag] for tag in tags])
     if changed:
@@ -147,7 +143,12 @@ def _tag_names(table: Dataset, column: str) -> list[str]:
     return list(names)
 
 
-def _words(words: Any, where: str, row: int, column: str) -> list[str]:
+def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
+    """A cell as words.
+
+    Raises:
+        InputError: it is not a list, or one without words or with an empty one.
+    """
     if not isinstance(words, list):
         raise InputError(f"{where}, row {row}: {column} is not a list; give a list of words (in .jsonl or .parquet)")
     if not words:
@@ -159,6 +160,20 @@ def _words(words: Any, where: str, row: int, column: str) -> list[str]:
     return words
 
 
+def as_predicate(index: Any, words: Sequence[str], where: str, row: int, column: str) -> int:
+    """A cell as the number of one of the words.
+
+    Raises:
+        InputError: it is another number, or none.
+    """
+    if not isinstance(index, int) or not 0 <= index < len(words):
+        raise InputError(
+            f"{where}, row {row}: {column} is {index!r}, but the row has {len(words)} words; give 0 to "
+            f"{len(words) - 1}"
+        )
+    return index
+
+
 def all_words(rows: Dataset) -> Iterator[str]:
     """The words of a split, one by one."""
     for words in rows["tokens"]:
@@ -168,10 +183,10 @@ def all_words(rows: Dataset) -> Iterator[str]:
 def encode_tags(
     rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, where: str = ""
 ) -> Dataset:
-    """Rows of :func:`normalise_tags` as inputs of a model and ``labels``.
+    """Rows of :func:`normalise_tags` as inputs of a model, see :func:`encode_words`, and ``labels``.
 
-    The first token of a word has its tag and 1 in ``word_mask``; all other tokens, special tokens among them, have
-    -100 and 0, as in transformers' run_ner. All tokens of the predicate have 1 in ``predicate_mask``.
+    The first token of a word has its tag; all other tokens, special tokens among them, have -100, as in transformers'
+    run_ner.
 
     Raises:
         InputError: ``max_length`` is below 1.
@@ -180,19 +195,13 @@ def encode_tags(
     lost = []
 
     def encode(batch: dict[str, list]) -> dict[str, list]:
-        options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
-        encoding = tokenizer(batch["tokens"], is_split_into_words=True, truncation=True, max_length=limit, **options)
-        columns = {name: encoding[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
-        columns |= {name: [] for name in FILLERS if name != "predicate_mask" or "predicate_index" in batch}
-        for row, tags in enumerate(batch["tags"]):
-            words = encoding.word_ids(row)
-            first = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
-            columns["word_mask"].append([int(is_first) for is_first in first])
-            columns["labels"].append([tags[w] if is_first else -100 for w, is_first in zip(words, first, strict=True)])
-            if "predicate_index" in batch:
-                columns["predicate_mask"].append([int(word == batch["predicate_index"][row]) for word in words])
-            if sum(first) < len(tags):
-                lost.append(len(tags) - sum(first))
+        columns, words = encode_words(tokenizer, batch["tokens"], batch.get("predicate_index"), limit)
+        columns["labels"] = []
+        for tags, of_tokens in zip(batch["tags"], words, strict=True):
+            columns["labels"].append([-100 if word is None else tags[word] for word in of_tokens])
+            missing = len(tags) - sum(word is not None for word in of_tokens)
+            if missing:
+                lost.append(missing)
         return columns
 
     options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False, "desc": f"{where}tokens"}
@@ -203,6 +212,38 @@ def encode_tags(
             *(where, sum(lost), len(lost), limit),
         )
     return encoded
+
+
+def encode_words(
+    tokenizer: PreTrainedTokenizerBase,
+    sentences: Sequence[Sequence[str]],
+    predicates: Sequence[int] | None,
+    limit: int | None,
+) -> tuple[dict[str, list], list[list[int | None]]]:
+    """Sentences in words as inputs of a tagger, and the word that each token begins, ``None`` where it begins none.
+
+    ``word_mask`` has 1 at the first token of each word, ``predicate_mask`` at all tokens of the predicate.
+
+    Args:
+        tokenizer: any.
+        sentences: the words of each.
+        predicates: the number of a word of each, or ``None``.
+        limit: tokens per sentence; ``None``: any number.
+    """
+    options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
+    shorten = {"truncation": True, "max_length": limit} if limit else {}
+    encoding = tokenizer(sentences, is_split_into_words=True, **shorten, **options)
+    columns = {name: encoding[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+    of_tokens = [encoding.word_ids(row) for row in range(len(sentences))]
+    first = [
+        [None if word == before else word for before, word in zip([None, *words], words, strict=False)]
+        for words in of_tokens
+    ]
+    columns["word_mask"] = [[int(word is not None) for word in words] for words in first]
+    if predicates is not None:
+        pairs = zip(of_tokens, predicates, strict=True)
+        columns["predicate_mask"] = [[int(word == predicate) for word in words] for words, predicate in pairs]
+    return columns, first
 
 
 @dataclass

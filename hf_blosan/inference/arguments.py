@@ -22,7 +22,7 @@ class StreamArguments:
     input: str = positional(INPUT, "-")
     output: str = positional("Set by the commands.", "-")
     text_column_name: str | None = option(
-        "Column of the (first) text. Default: as in training, see the log.", group="data"
+        "Column of the (first) text, or of a tagger's words. Default: as in training, see the log.", group="data"
     )
     text_pair_column_name: str | None = option("Column of the second text of pairs. Default: as in training.")
     max_length: int | None = option("Truncate rows to this many tokens. Default: the tokenizer's limit.")
@@ -49,7 +49,9 @@ class PredictArguments(StreamArguments):
     """Options of ``hf-blosan predict``."""
 
     output: str = positional(
-        "Predictions in the order of the input: .jsonl, .csv or .parquet; - is JSON on standard output.", "-"
+        "Predictions in the order of the input: .jsonl, .csv (but for taggers) or .parquet; - is JSON on standard "
+        "output.",
+        "-",
     )
     probabilities: bool = option("Also write the probability of every class.", False)
 

@@ -23,7 +23,7 @@ from ..files import check_writable, write_json
 logger = logging.getLogger(__name__)
 
 Columns = Mapping[str, Any]
-"""Columns of equal length: lists of strings, arrays of numbers (rows,) or of vectors (rows, width)."""
+"""Columns of equal length: lists of strings or of lists, arrays of numbers (rows,) or of vectors (rows, width)."""
 
 _ROWS_AT_ONCE = 8192  # when a file is converted to Parquet
 
@@ -249,4 +249,5 @@ PREDICTIONS = {
     ".csv": Format(lambda columns: _csv_lines(_by_row(columns)), lambda columns: _csv_lines([tuple(columns)])),
     ".parquet": Format(_json_lines, complete=_predictions_to_parquet),
 }
+TAGS = {suffix: PREDICTIONS[suffix] for suffix in (".jsonl", ".parquet")}  # CSV has no lists
 VECTORS = {".npy": _NPY, ".jsonl": _JSON_LINES, ".parquet": Format(_NPY.encode, _NPY.header, _vectors_to_parquet)}

@@ -11,6 +11,7 @@ from transformers import (
     AutoModel,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -44,10 +45,11 @@ def load(
         with loading(name):
             config = read_config(name, **options)
             saved = config.architectures or ()
-            if any(cls.endswith("ForTokenClassification") for cls in saved):
+            tags = any(cls.endswith("ForTokenClassification") for cls in saved)
+            if tags and auto_class is not AutoModelForTokenClassification:
                 raise InputError(
-                    f"the model at {name!r} tags words; use it with pipeline('token-classification'), and hf-blosan "
-                    "evaluate for its figures"
+                    f"the model at {name!r} tags words; use it with hf-blosan predict and evaluate, or with "
+                    "pipeline('token-classification')"
                 )
             if config.is_encoder_decoder and auto_class is not AutoModelForSeq2SeqLM:
                 raise InputError(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,22 @@ from transformers import (
     AutoModel,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from ..data.batching import PaddingCollator, token_limit
-from ..data.columns import as_text, check_columns, check_distinct, text_columns
+from ..data.columns import as_text, check_columns, check_distinct, check_single, text_columns
 from ..data.rows import Rows
+from ..data.tagging import TaggingCollator, as_predicate, as_words, encode_words
 from ..errors import InputError
 from ..overrides import read_config
+from ..tagging import decode_tags
 from ..tokenization import check_max_length
 from ..translation import translate
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
-from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
+from .output import PREDICTIONS, TAGS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
 from .saved import file_state, identity, load, probabilities_of
 
 logger = logging.getLogger(__name__)
@@ -41,28 +45,36 @@ BUFFER_BATCHES = 64
 
 
 def predict(arguments: PredictArguments) -> int:
-    """Write the label and its probability, the score, or the translation of every row; return the exit status.
+    """Write label and probability, score, tags, or translation of every row; return the exit status.
 
     Raises:
         InputError: the model, the rows or the output cannot be used.
     """
     check_streams(arguments, PREDICTIONS)
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
-    translates = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code).is_encoder_decoder
-    if translates and arguments.probabilities:
-        raise InputError(f"--probabilities: {arguments.model} translates, and has no classes; leave it out")
-    auto_class = AutoModelForSeq2SeqLM if translates else AutoModelForSequenceClassification
-    model, tokenizer = load(arguments.model, auto_class, **options)
-    batches = (Translations if translates else Batches)(model, tokenizer, arguments, lambda output: output.logits)
+    config = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code)
+    is_tagger = any(name.endswith("ForTokenClassification") for name in config.architectures or ())
+    kind = Translations if config.is_encoder_decoder else Tags if is_tagger else Batches
+    if arguments.probabilities and kind.column:
+        raise InputError(
+            f"--probabilities: {arguments.model} writes the column {kind.column!r}, which has none; leave it out"
+        )
+    choose_format(arguments.output, kind.formats)
+    model, tokenizer = load(arguments.model, kind.auto_class, **options)
+    batches = kind(model, tokenizer, arguments, lambda output: output.logits)
     settings = {"--probabilities": arguments.probabilities}
 
-    def compute(texts: list[tuple[str, ...]]) -> Columns:
-        if translates:
-            return {"translation": batches(texts).tolist()}
-        return prediction_columns(model.config, batches(texts), arguments.probabilities)
+    def compute(rows: list[tuple]) -> Columns:
+        if kind.column:
+            return {kind.column: batches(rows).tolist()}
+        return prediction_columns(model.config, batches(rows), arguments.probabilities)
 
-    num_texts = 1 if translates else getattr(model.config, "num_sentences", None)
-    stream(arguments, compute, PREDICTIONS, num_texts=num_texts, made_by=(identity(arguments.model, model), settings))
+    if is_tagger:
+        choose = partial(choose_words, arguments=arguments, has_predicates=bool(model.config.predicate_size))
+    else:
+        num_texts = 1 if kind is Translations else getattr(model.config, "num_sentences", None)
+        choose = partial(choose_texts, arguments=arguments, num_texts=num_texts)
+    stream(arguments, compute, kind.formats, choose=choose, made_by=(identity(arguments.model, model), settings))
     batches.report()
     return 0
 
@@ -84,7 +96,8 @@ def encode(arguments: EncodeArguments) -> int:
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(texts[0])])}
 
     num_texts = 2 if arguments.text_pair_column_name else 1
-    stream(arguments, compute, VECTORS, num_texts=num_texts, made_by=(identity(arguments.model, model), {}))
+    choose = partial(choose_texts, arguments=arguments, num_texts=num_texts)
+    stream(arguments, compute, VECTORS, choose=choose, made_by=(identity(arguments.model, model), {}))
     batches.report()
     return 0
 
@@ -108,7 +121,16 @@ class Batches:
         model, tokenizer: from :func:`load`.
         arguments: batch size and length limit.
         take: output of the model -> the tensor wanted, (batch, ...).
+
+    Attributes:
+        auto_class: loads the models that `predict` uses it for.
+        column: what `predict` calls its results; ``None``: labels or scores.
+        formats: suffixes of `predict`'s output.
     """
+
+    auto_class: type = AutoModelForSequenceClassification
+    column: str | None = None
+    formats = PREDICTIONS
 
     def __init__(
         self,
@@ -171,26 +193,64 @@ class Batches:
 class Translations(Batches):
     """The same for an encoder-decoder: texts."""
 
+    auto_class, column = AutoModelForSeq2SeqLM, "translation"
+
     def forward(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
         found = translate(self.model, self.collate(rows).to(self.model.device))
         return np.array(self.tokenizer.batch_decode(found, skip_special_tokens=True), dtype=object)
 
 
+class Tags(Batches):
+    """The same for a tagger: rows of words, with a predicate if the model needs one, and lists of tags.
+
+    A word without a token, for example behind the limit, has the tag O, or ``None`` if there is no such tag.
+    """
+
+    auto_class, column, formats = AutoModelForTokenClassification, "tags", TAGS
+
+    def __init__(self, model: PreTrainedModel, *args: Any):
+        super().__init__(model, *args)
+        self.collate = TaggingCollator(self.tokenizer)
+        self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
+        self.missing = "O" if "O" in self.labels else None
+
+    def rows(self, texts: list[tuple], *, truncate: bool = False) -> list[dict[str, Any]]:
+        sentences, *predicates = (list(column) for column in zip(*texts, strict=True))
+        limit = self.limit if truncate else None
+        columns, words = encode_words(self.tokenizer, sentences, predicates[0] if predicates else None, limit)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        for row, sentence, of_tokens in zip(rows, sentences, words, strict=True):
+            row["words"] = len(sentence), [word for word in of_tokens if word is not None]
+        return rows
+
+    @torch.inference_mode()
+    def forward(self, rows: list[dict[str, Any]]) -> np.ndarray:
+        words = [row["words"] for row in rows]
+        batch = self.collate([{name: row[name] for name in row if name != "words"} for row in rows])
+        batch = batch.to(self.model.device)
+        tags = np.empty(len(rows), dtype=object)
+        decoded = decode_tags(self.model(**batch).logits, self.labels, batch["word_mask"]).tolist()
+        for i, ((count, with_token), ids) in enumerate(zip(words, decoded, strict=True)):
+            found = dict(zip(with_token, (self.labels[tag] for tag in ids if tag != -100), strict=True))
+            tags[i] = [found.get(word, self.missing) for word in range(count)]
+        return tags
+
+
 def stream(
     arguments: StreamArguments,
-    compute: Callable[[list[tuple[str, ...]]], Columns],
+    compute: Callable[[list[tuple]], Columns],
     formats: Mapping[str, Format],
     *,
-    num_texts: int | None,
+    choose: Callable[..., tuple[tuple[str, ...], Iterator[tuple]]],
     made_by: tuple[list[Any], dict[str, Any]],
 ) -> None:
     """Read rows, compute columns of them, and write these.
 
     Args:
         arguments: options of the command.
-        compute: rows of texts -> columns.
+        compute: what `choose` gives of some rows -> columns.
         formats: suffix of the output -> format.
-        num_texts: how many texts a row must have.
+        choose: (rows, read_ahead=...) -> the columns to read, and what is computed of each row.
         made_by: identity of the model, and options in addition to the common ones, which must be the same to resume.
 
     Raises:
@@ -204,7 +264,7 @@ def stream(
     if arguments.output != "-" and Path(arguments.output).resolve() == Path(arguments.input).resolve():
         raise InputError(f"the output {arguments.output} is the input, which would be lost; give another file")
     with Rows(arguments.input) as rows:
-        names, texts = choose_texts(rows, arguments, num_texts, size)
+        names, items = choose(rows, read_ahead=size)
         made_from = {
             "input": [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)],
             "model": model,
@@ -220,8 +280,8 @@ def stream(
         useful = True
         try:
             if output.rows:
-                next(islice(texts, output.rows - 1, None), None)
-            while block := list(islice(texts, size)):
+                next(islice(items, output.rows - 1, None), None)
+            while block := list(islice(items, size)):
                 output.append(compute(block))
                 bar.set_postfix(rows=output.rows, refresh=False)
                 bar.update((output.rows if rows.unit == "rows" else rows.position) - bar.n)
@@ -261,8 +321,43 @@ def interruption(arguments: StreamArguments, output: Output) -> str:
     return f"interrupted after {output.rows:,} rows; the same command with --resume continues there"
 
 
+def begin(rows: Rows, read_ahead: int) -> tuple[list[dict[str, Any]], Iterator[dict[str, Any]]]:
+    """The first rows, and all.
+
+    Raises:
+        InputError: there are none.
+    """
+    iterator = iter(rows)
+    head = list(islice(iterator, min(read_ahead, 100)))
+    if not head:
+        raise InputError(f"{rows.name} has no rows; give a file with at least one")
+    return head, chain(head, iterator)
+
+
+def choose_words(
+    rows: Rows, arguments: StreamArguments, has_predicates: bool, read_ahead: int
+) -> tuple[tuple[str, ...], Iterator[tuple]]:
+    """The names of the columns of words and predicates, and the words of every row, with its predicate.
+
+    Raises:
+        InputError: a column is missing, or has no words or no predicate in a row; there are no rows.
+    """
+    where = rows.name
+    check_single(arguments.text_pair_column_name, "a tagger")
+    head, rows = begin(rows, read_ahead)
+    names = (arguments.text_column_name or "tokens", *(["predicate_index"] if has_predicates else []))
+    check_columns(names, head[0], where)
+
+    def items() -> Iterator[tuple]:
+        for number, row in enumerate(rows, 1):
+            words = as_words(row.get(names[0]), where, number, names[0])
+            yield words, *(as_predicate(row.get(name), words, where, number, name) for name in names[1:])
+
+    return names, items()
+
+
 def choose_texts(
-    rows: Iterable[dict[str, Any]], arguments: StreamArguments, num_texts: int | None, read_ahead: int
+    rows: Rows, arguments: StreamArguments, num_texts: int | None, read_ahead: int
 ) -> tuple[tuple[str, ...], Iterator[tuple[str, ...]]]:
     """The names of the text columns, and the texts of every row.
 
@@ -271,10 +366,7 @@ def choose_texts(
             the model takes.
     """
     where = rows.name
-    rows = iter(rows)
-    head = list(islice(rows, min(read_ahead, 100)))
-    if not head:
-        raise InputError(f"{where} has no rows; give a file with at least one")
+    head, rows = begin(rows, read_ahead)
     if arguments.text_column_name:
         names = tuple(filter(None, (arguments.text_column_name, arguments.text_pair_column_name)))
     else:
@@ -290,7 +382,7 @@ def choose_texts(
     check_columns(names, head[0], where)
 
     def texts() -> Iterator[tuple[str, ...]]:
-        for number, row in enumerate(chain(head, rows), 1):
+        for number, row in enumerate(rows, 1):
             yield tuple(as_text(row.get(name), where, number, name) for name in names)
 
     return names, texts()
