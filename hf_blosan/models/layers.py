@@ -95,9 +95,9 @@ class Layer(nn.Module):
         """dropout(x) for the input of a linear map, with separate elements for each head of a ``HeadLinear``."""
         if not (self.training and self.dropout):
             return x
-        if hasattr(map_, "of_each_head") and kernels and x.dim() == 3:
-            return dropout(x, self.dropout, copies=len(map_)).transpose(0, 1)
         if hasattr(map_, "of_each_head"):
+            if kernels and x.dim() == 3:  # one input for all heads
+                return dropout(x, self.dropout, copies=len(map_)).transpose(0, 1)
             x = map_.of_each_head(x)
         return dropout(x, self.dropout)
 
