@@ -79,7 +79,7 @@ def test_where_words_are_not_shared():
         model(ids, output_attentions=True)
         model(ids, output_hidden_states=True)
         model(inputs_embeds=model.embeddings(ids))
-        model(torch.arange(8).view(2, 4))  # no word occurs twice
+        model(torch.arange(1, 9).view(2, 4))  # no word occurs twice
         model(torch.zeros(1, 44, dtype=torch.long))  # one sentence
         model.train()(ids)
         assert seen == [44, 44, 44, 44, 8, 44, 44]

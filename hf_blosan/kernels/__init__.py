@@ -5,7 +5,7 @@ changes in a way that callers notice: the models' ``attention.py``, a copy of wh
 it.
 """
 
-from .directional import directional_attention, takes_blocks
+from .directional import directional_attention, takes_parts
 from .dropout import dropout
 from .library import instruction_set
 from .pointwise import available as can_use_kernel
@@ -21,7 +21,7 @@ from .recurrence import linear_recurrence
 from .source2token import source2token_attention
 from .tensorized import short_for_tensorized_attention, tensorized_attention
 
-INTERFACE = 4
+INTERFACE = 5
 
 __all__ = [
     "INTERFACE",
@@ -38,6 +38,6 @@ __all__ = [
     "linear_recurrence",
     "short_for_tensorized_attention",
     "source2token_attention",
-    "takes_blocks",
+    "takes_parts",
     "tensorized_attention",
 ]

@@ -25,16 +25,19 @@ from .equations import source2token_attention as source2token_equation
 from .masks import (
     check_bias,
     check_block_length,
+    check_cu_seqlens,
     check_direction,
     check_shapes,
     check_window,
     full_token_mask,
     on_blocks,
+    on_sentences,
     out_of_blocks,
+    out_of_sentences,
 )
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 4
+INTERFACE = 5
 try:
     from hf_blosan import kernels
 
@@ -102,6 +105,7 @@ def directional_attention(
     bias: Tensor | None = None,
     key_mask: Tensor | None = None,
     token_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
     block_length: int | None = None,
@@ -118,6 +122,8 @@ def directional_attention(
         key_mask: (B, N), true at real tokens; by default all tokens are real.
         token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
             masks; ``mask_from_heads`` makes one.
+        cu_seqlens: (S + 1,) integers, as in FlashAttention: the tensors hold S sentences without padding, one after
+            the other in a single row, (1, N, D); sentence s is from cu_seqlens[s] to cu_seqlens[s + 1].
         scale: the constant c that bounds the scores; 5 in all three papers.
         window: hide keys more than that many tokens away; any distance by default.
         block_length: split sentences into blocks of that many tokens (the last may be shorter); tokens see only keys
@@ -130,7 +136,8 @@ def directional_attention(
 
     Raises:
         ValueError: the direction or implementation is unknown, the window is negative, the block length is below 1,
-            shapes do not match, the token mask is floating-point, or it is combined with blocks.
+            shapes do not match, the token mask is floating-point, or two of token mask, blocks and ``cu_seqlens`` are
+            combined.
     """
     check_implementation(implementation)
     check_direction(direction)
@@ -138,21 +145,28 @@ def directional_attention(
     check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
     check_bias(bias, values.shape[2])
+    check_cu_seqlens(cu_seqlens, *values.shape[:2], block_length=block_length, token_mask=token_mask)
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
     options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
+    has_kernel = implementation != "eager" and kernels is not None and not to_onnx()
+    if cu_seqlens is not None and not (has_kernel and kernels.takes_parts(values)):
+        operator = partial(directional_attention, implementation=implementation, **options)
+        return out_of_sentences(on_sentences(operator, cu_seqlens, (keys, queries, values), key_mask), cu_seqlens)
     if implementation == "eager":
         masks = {"key_mask": key_mask, "token_mask": token_mask, "block_length": block_length}
         return directional_equation(keys, queries, values, **masks, **options)
     dtype = precision(values)
     tensors = [x.to(dtype) for x in (keys, queries, values)]
     options["bias"] = None if bias is None else bias.to(dtype)
-    if kernels is None or to_onnx():
+    if not has_kernel:
         attend = partial(some_queries_at_a_time, directional_equation, **options)
     else:
         attend = partial(kernels.directional_attention, implementation=implementation, **options)
         key_mask = None if key_mask is None else key_mask.bool()
-        if block_length is not None and kernels.takes_blocks(values):
+        if cu_seqlens is not None:
+            return attend(*tensors, key_mask=key_mask, cu_seqlens=cu_seqlens.long())
+        if block_length is not None and kernels.takes_parts(values):
             return attend(*tensors, key_mask=key_mask, block_length=block_length).to(values.dtype)
     if block_length is not None:
         return out_of_blocks(on_blocks(attend, block_length, tensors, key_mask), *values.shape[:2]).to(values.dtype)
@@ -165,6 +179,7 @@ def source2token_attention(
     *,
     mask: Tensor,
     empty_rows: str = "zero",
+    cu_seqlens: Tensor | None = None,
     block_length: int | None = None,
     implementation: str = "auto",
 ) -> Tensor:
@@ -176,24 +191,35 @@ def source2token_attention(
         mask: (B, N), true at real tokens.
         empty_rows: the vector of a row without real tokens: ``"zero"``, or ``"mean"`` of its padding as in the
             authors' code (which depends on the contents of the padding).
+        cu_seqlens: (S + 1,) integers: S sentences lie one after the other in a single row, and each gets a vector; see
+            :func:`directional_attention`.
         block_length: split sentences into M blocks of that many tokens (the last may be shorter) and return a vector
             for each block.
         implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``: the same function at different speeds.
             Only ``"eager"`` has second derivatives.
 
     Returns:
-        (B, D) in the dtype of ``values``; (B, M, D) with blocks.
+        (B, D) in the dtype of ``values``; (B, M, D) with blocks, (S, D) with several sentences in a row.
 
     Raises:
-        ValueError: the implementation is unknown, the block length is below 1, or the mask has another shape.
+        ValueError: the implementation is unknown, the block length is below 1, the mask has another shape, or
+            ``cu_seqlens`` does not divide a single row.
     """
     check_implementation(implementation)
     check_shapes(*values.shape[:2], mask)
     check_block_length(block_length)
+    check_cu_seqlens(cu_seqlens, *values.shape[:2], block_length=block_length)
     if kernels is not None and implementation != "eager" and empty_rows == "zero" and not to_onnx():
-        pooled = kernels.source2token_attention(scores, values, mask.bool(), block_length=block_length)
+        parts = {"block_length": block_length, "cu_seqlens": None if cu_seqlens is None else cu_seqlens.long()}
+        pooled = kernels.source2token_attention(scores, values, mask.bool(), **parts)
         if pooled is not None:
             return pooled
+    if cu_seqlens is not None:
+
+        def equation(scores, values, key_mask):
+            return source2token_equation(scores, values, mask=key_mask, empty_rows=empty_rows)
+
+        return on_sentences(equation, cu_seqlens, (scores, values), mask)
     options = {"mask": mask, "empty_rows": empty_rows, "block_length": block_length}
     return source2token_equation(scores, values, **options)
 

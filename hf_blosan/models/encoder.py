@@ -9,9 +9,21 @@ from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import InputEmbeddings
-from .layers import POOLERS, AttentionMaps, Layer, spread, with_maps
-from .masks import can_look_at, check_shapes, full_token_mask, in_graph, zero_padding
+from .layers import POOLERS, AttentionMaps, Layer, Pooler, spread, with_maps
+from .masks import (
+    can_look_at,
+    check_shapes,
+    cumulative_lengths,
+    full_token_mask,
+    in_graph,
+    pack,
+    unpack,
+    zero_padding,
+)
 from .pretrained import SentenceEncoderPreTrainedModel
+
+# Share of real tokens in a batch up to which it is encoded without its padding.
+LARGEST_SHARE_OF_TOKENS = 0.9
 
 
 @dataclass
@@ -43,7 +55,8 @@ class ContextFusion(Layer):
 
     Can be used independently, as a context layer in other networks. Each layer is called as
     ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module's; a caller's token mask is
-    the fourth argument of layers with ``takes_token_mask``. ``input_layer`` is a linear map before all layers.
+    the fourth argument of layers with ``takes_token_mask``. Layers with ``takes_cu_seqlens`` work without padding.
+    ``input_layer`` is a linear map before all layers.
     """
 
     def __init__(self, layers: list[nn.Module], input_layer: nn.Module | None = None, *, dropout: float = 0.0):
@@ -59,6 +72,7 @@ class ContextFusion(Layer):
         hidden_states: list[Tensor] | None = None,
         token_mask: Tensor | None = None,
         places_BN: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
     ) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens.
 
@@ -70,10 +84,12 @@ class ContextFusion(Layer):
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
             places_BN: which of V distinct words, (1, V, embedding_size) in hidden_BNE, each token is; without maps.
+            cu_seqlens: where S sentences start in a single row, (S + 1,), as in ``directional_attention``; only if
+                ``takes_cu_seqlens``, without maps.
 
         Raises:
-            ValueError: rows have no positions, a mask has another shape, or a token mask is given for layers in
-                which tokens do not attend to each other.
+            ValueError: rows have no positions, a mask has another shape, or a token mask or ``cu_seqlens`` is given
+                for layers that do not take it.
         """
         B, N = (hidden_BNE if places_BN is None else places_BN).shape[:2]
         if mask_BN is None:
@@ -87,6 +103,12 @@ class ContextFusion(Layer):
         # Among distinct words, padding is one more, of zeros.
         words = {} if places_BN is None else {"places_BN": torch.where(mask_BN, places_BN, hidden_BNE.shape[1])}
         hidden_BNE = nn.functional.pad(hidden_BNE, (0, 0, 0, 1)) if words else zero_padding(hidden_BNE, mask_BN)
+        sentences = {} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
+        if sentences and (output_attentions or not self.takes_cu_seqlens):
+            raise ValueError(
+                "cu_seqlens: several sentences in a row are for a DiSAN without windows and without attention maps; "
+                "give each a row of its own"
+            )
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))
@@ -94,13 +116,18 @@ class ContextFusion(Layer):
             hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
         for layer in self.layers:
-            hidden_BNE, maps = layer(hidden_BNE, *options, **words)
+            hidden_BNE, maps = layer(hidden_BNE, *options, **words, **sentences)
             words = {}
             if hidden_states is not None:
                 hidden_states.append(hidden_BNE)
             if maps is not None:
                 attentions, gates = attentions + maps.attentions, gates + maps.gates
         return hidden_BNE, AttentionMaps(attentions, gates) if output_attentions else None
+
+    @property
+    def takes_cu_seqlens(self) -> bool:
+        """Whether all layers can work on sentences that lie one after the other in a single row, without padding."""
+        return all(getattr(layer, "takes_cu_seqlens", False) for layer in self.layers)
 
     def checked_token_mask(self, token_mask: Tensor, mask_BN: Tensor) -> Tensor:
         for layer in self.layers:
@@ -136,19 +163,19 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
             self.feed_forward_norm = nn.LayerNorm(size, eps=1e-6)
             self.fusion_norm = nn.LayerNorm(size, eps=1e-6)
 
-    def fuse(self, hidden_BNE: Tensor, *options, **words) -> tuple[Tensor, AttentionMaps | None]:
+    def fuse(self, hidden_BNE: Tensor, *options, **layout) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens; arguments and results as in a layer of ``ContextFusion``."""
         raise NotImplementedError(f"{type(self).__name__} must implement fuse(hidden_BNE, mask_BN, output_attentions)")
 
-    def forward(self, hidden_BNE: Tensor, *options, **words) -> tuple[Tensor, AttentionMaps | None]:
+    def forward(self, hidden_BNE: Tensor, *options, **layout) -> tuple[Tensor, AttentionMaps | None]:
         if not self.stacked:
-            return self.fuse(hidden_BNE, *options, **words)
+            return self.fuse(hidden_BNE, *options, **layout)
         added_BNH = self.dense(self.feed_forward, hidden_BNE)
         if self.feed_forward_output is not None:
             added_BNH = self.linear(self.feed_forward_output, added_BNH)
         hidden_BNH = self.feed_forward_norm(hidden_BNE + self.drop(added_BNH))
-        fused_BNH, maps = self.fuse(hidden_BNH, *options, **words)
-        hidden_BNH = spread(hidden_BNH, words.get("places_BN"))
+        fused_BNH, maps = self.fuse(hidden_BNH, *options, **layout)
+        hidden_BNH = spread(hidden_BNH, layout.get("places_BN"))
         return self.fusion_norm(hidden_BNH + self.drop(fused_BNH)), maps
 
 
@@ -165,12 +192,12 @@ def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfi
     return ContextFusion(layers, input_layer, dropout=config.dropout)
 
 
-def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others, **words):
+def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others, **layout):
     """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
     if output_attentions:
         tokens, maps = with_maps(*(module.steps(hidden_BNE, mask_BN, *others) for module in modules), stack=True)
     else:
-        tokens, maps = [module(hidden_BNE, mask_BN, False, *others, **words)[0] for module in modules], None
+        tokens, maps = [module(hidden_BNE, mask_BN, False, *others, **layout)[0] for module in modules], None
     return torch.cat(tokens, dim=-1), maps
 
 
@@ -254,10 +281,14 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         hidden_BNE = self.embeddings.join_predicates(hidden_BNE, predicate_mask)
         hidden_states = [hidden_BNE] if output_hidden_states else None
         token_mask = fill_empty(token_mask)
-        tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
-        pooled_BH, pooler_attentions = None, None
-        if self.pooler is not None:
-            pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
+        pooled_BH, maps, pooler_attentions = None, None, None
+        plain = output_attentions or output_hidden_states or token_mask is not None
+        if not plain and self.padding_costs(hidden_BNE, mask_BN):
+            tokens_BNH, pooled_BH = self.encode_without_padding(hidden_BNE, mask_BN, **words)
+        else:
+            tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
+            if self.pooler is not None:
+                pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         output = SentenceEncoderOutput(
             last_hidden_state=tokens_BNH,
             pooler_output=pooled_BH,
@@ -280,6 +311,35 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             return input_ids, {}
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
         return (words_V[None], {"places_BN": places_BN}) if 2 * len(words_V) <= input_ids.numel() else (input_ids, {})
+
+    def padding_costs(self, hidden_BNE: Tensor, mask_BN: Tensor) -> bool:
+        """Whether to encode a batch without its padding: in inference by the kernels, if there is enough of it."""
+        if torch.is_grad_enabled() or self.training or not can_look_at(mask_BN):
+            return False
+        can_leave_out = self.context.takes_cu_seqlens or isinstance(self.pooler, Pooler)
+        if not can_leave_out or not self.context.can_use_kernel(hidden_BNE):
+            return False
+        parts = [self.context, *self.context.layers, *([] if self.pooler is None else [self.pooler])]
+        if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
+            return False  # a hook expects rows
+        lengths_B = mask_BN.sum(1)
+        return bool(lengths_B.all()) and int(lengths_B.sum()) <= LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
+
+    def encode_without_padding(self, hidden_BNE: Tensor, mask_BN: Tensor, **words) -> tuple[Tensor, Tensor | None]:
+        """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""
+        layout = {"cu_seqlens": cumulative_lengths(mask_BN)}
+        mask_1T = mask_BN.new_ones(1, int(layout["cu_seqlens"][-1]))
+        if self.context.takes_cu_seqlens:
+            words = {name: pack(places_BN, mask_BN) for name, places_BN in words.items()}
+            hidden_BNE = hidden_BNE if words else pack(hidden_BNE, mask_BN)
+            tokens_1TH, _ = self.context(hidden_BNE, mask_1T, **words, **layout)
+            tokens_BNH = unpack(tokens_1TH, mask_BN)
+        else:
+            tokens_BNH, _ = self.context(hidden_BNE, mask_BN, **words)
+            tokens_1TH = pack(tokens_BNH, mask_BN)
+        if isinstance(self.pooler, Pooler):
+            return tokens_BNH, self.pooler(tokens_1TH, mask_1T, **layout)[0]
+        return tokens_BNH, None if self.pooler is None else self.pooler(tokens_BNH, mask_BN)[0]
 
 
 def prepare_inputs(

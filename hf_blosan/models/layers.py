@@ -134,7 +134,7 @@ class Highway(Layer):
 class Pooler(Layer):
     """Tokens averaged by a softmax over scores W2 act(W1 x + b1) + b2, (B, N, D) -> (B, D); ``scores`` is W2 and b2.
 
-    ``empty_rows`` as in the operator.
+    ``empty_rows`` and ``cu_seqlens`` as in the operator.
     """
 
     def __init__(self, size, scores: nn.Linear, *, activation, dropout=0.0, empty_rows="zero"):
@@ -143,11 +143,14 @@ class Pooler(Layer):
         self.scores = scores
         self.empty_rows = empty_rows
 
-    def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False, cu_seqlens: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         scores = self.linear(self.scores, self.dense(self.hidden, tokens_BND))
         options = {"mask": mask_BN, "empty_rows": self.empty_rows}
         if not output_attentions:
-            return source2token_attention(scores, tokens_BND, implementation=self.implementation, **options), None
+            options |= {"cu_seqlens": cu_seqlens, "implementation": self.implementation}
+            return source2token_attention(scores, tokens_BND, **options), None
         weights = source2token_weights(scores, **options)
         return weighted_sum(weights, tokens_BND), weights
 
@@ -245,18 +248,19 @@ class FeatureAttention(Layer):
     def joint(self) -> bool:
         return hasattr(self, "alignment_map")
 
-    def forward(self, tokens_BND, mask_BN, token_mask=None, block_length=None, output_weights=False, words=None):
+    def forward(self, tokens_BND, mask_BN, token_mask=None, output_weights=False, words=None, **parts):
         """Results (B, N, D); or, if requested, the weights: (B, N, N, D), for M blocks of R tokens (B, M, R, R, D).
 
-        ``words`` are the distinct ones of the tokens, (1, V, D), and their places; see ``spread``.
+        ``words`` are the distinct ones of the tokens, (1, V, D), and their places; see ``spread``. ``parts``:
+        ``block_length`` or ``cu_seqlens``, as in the operator.
         """
         words_1VD, places_BN = (tokens_BND, None) if words is None else words
         keys_BND, queries_BND = (spread(x, places_BN) for x in self.align(self.drop(words_1VD)))
         options = {"direction": self.direction, "window": self.window, "bias": self.bias, "token_mask": token_mask}
         if not output_weights:
-            options |= {"key_mask": mask_BN, "block_length": block_length, "implementation": self.implementation}
+            options |= {"key_mask": mask_BN, "implementation": self.implementation, **parts}
             return directional_attention(keys_BND, queries_BND, tokens_BND, **options)
-        operator = partial(directional_attention_weights, **options)
+        operator, block_length = partial(directional_attention_weights, **options), parts.get("block_length")
         if block_length is None:
             return operator(keys_BND, queries_BND, key_mask=mask_BN)
         weights = on_blocks(operator, block_length, (keys_BND, queries_BND), mask_BN)
@@ -274,7 +278,7 @@ class DirectionalSelfAttention(Layer):
     """DiSA (DiSAN Eq. 15-20), (B, N, in) -> (B, N, D): dense map h, attention s over h in one direction, gate.
 
     Padded positions are 0 in the output. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator.
-    ``places_BN``: see ``ContextFusion``.
+    ``places_BN`` and ``cu_seqlens``: see ``ContextFusion``.
     """
 
     def __init__(self, in_features, size, *, direction, activation, window=None, formulation="released", dropout=0.0):
@@ -283,13 +287,14 @@ class DirectionalSelfAttention(Layer):
         self.attention = FeatureAttention(size, direction=direction, window=window, dropout=dropout)
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
-    def forward(self, tokens_BNE, mask_BN, output_attentions=False, token_mask=None, places_BN=None):
+    def forward(self, tokens_BNE, mask_BN, output_attentions=False, token_mask=None, places_BN=None, cu_seqlens=None):
         if output_attentions:
             (fused_BND,), maps = with_maps(self.steps(tokens_BNE, mask_BN, token_mask))
             return fused_BND, maps
         words_1VD = self.dense(self.dense_map, tokens_BNE)
         mapped_BND = spread(words_1VD, places_BN)
-        attended_BND = self.attention(mapped_BND, mask_BN, token_mask, words=(words_1VD, places_BN))
+        options = {"words": (words_1VD, places_BN), "cu_seqlens": cu_seqlens}
+        attended_BND = self.attention(mapped_BND, mask_BN, token_mask, **options)
         scores_BND = None if places_BN is None else spread(self.gate.first(words_1VD), places_BN)
         return self.gate(mapped_BND, attended_BND, mask_BN, first_scores=scores_BND), None
 

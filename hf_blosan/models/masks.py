@@ -113,6 +113,31 @@ def check_block_length(block_length: int | None, token_mask: Tensor | None = Non
         raise ValueError("token_mask and block_length exclude each other; give one of them")
 
 
+def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, length: int, **exclusive) -> None:
+    """Refuse places where sentences start, (S + 1,), that do not divide a single row of tokens.
+
+    Raises:
+        ValueError: names the places, or an option that excludes them.
+    """
+    if cu_seqlens is None:
+        return
+    for name, value in exclusive.items():
+        if value is not None:
+            raise ValueError(f"cu_seqlens and {name} exclude each other; give one of them")
+    if cu_seqlens.dim() != 1 or not len(cu_seqlens) or cu_seqlens.is_floating_point() or batch != 1:
+        raise ValueError(
+            f"cu_seqlens has shape {tuple(cu_seqlens.shape)} and dtype {cu_seqlens.dtype} for {batch} rows of tokens; "
+            "give S + 1 integers for S sentences that lie one after the other in a single row"
+        )
+    if not in_graph():
+        starts = cu_seqlens.tolist()
+        if starts[0] != 0 or starts[-1] != length or sorted(starts) != starts:
+            raise ValueError(
+                f"cu_seqlens is {starts}; give the places where sentences start, in order, from 0 to the number of "
+                f"tokens, {length}"
+            )
+
+
 def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
     """A caller's mask of token pairs as booleans (B, N, N); an (N, N) mask is expanded to every row without a copy.
 
@@ -222,3 +247,39 @@ def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], key_mask: 
     """``operator(*tensors, key_mask=...)`` with each block as a separate row, (B, N, D) each -> (B M, ...)."""
     mask_BN = tensors[0].new_ones(tensors[0].shape[:2], dtype=torch.bool) if key_mask is None else key_mask.bool()
     return operator(*(in_blocks(x, block_length) for x in tensors), key_mask=in_blocks(mask_BN, block_length))
+
+
+def cumulative_lengths(mask_BN: Tensor) -> Tensor:
+    """Where each sentence starts once padding is left out, and where the last one ends: ``cu_seqlens``, (B + 1,)."""
+    return F.pad(mask_BN.sum(1).cumsum(0), (1, 0))
+
+
+def pack(x: Tensor, mask_BN: Tensor) -> Tensor:
+    """(B, N, ...) -> (1, T, ...): the T tokens where the mask is true, sentence after sentence."""
+    return x.flatten(0, 1).index_select(0, mask_BN.flatten().nonzero()[:, 0])[None]
+
+
+def unpack(x: Tensor, mask_BN: Tensor) -> Tensor:
+    """(1, T, ...) -> (B, N, ...), 0 where the mask is false: undoes :func:`pack`."""
+    real_BN = mask_BN.flatten()
+    rows = x.new_empty(len(real_BN), *x.shape[2:]).index_copy_(0, real_BN.nonzero()[:, 0], x[0])
+    return rows.index_fill_(0, (~real_BN).nonzero()[:, 0], 0).unflatten(0, mask_BN.shape)
+
+
+def rows_of_sentences(cu_seqlens: Tensor) -> Tensor:
+    """The mask (S, L) of S sentences of a single row once each has a row of its own, padded to the longest."""
+    lengths_S = cu_seqlens.diff()
+    longest = int(lengths_S.max()) if len(lengths_S) else 0
+    return torch.arange(longest, device=cu_seqlens.device) < lengths_S[:, None]
+
+
+def on_sentences(operator, cu_seqlens: Tensor, tensors: Sequence[Tensor], key_mask: Tensor | None) -> Tensor:
+    """``operator(*tensors, key_mask=...)`` with each sentence of a row as a row, (1, N, D) each -> (S, L, ...)."""
+    mask_SL = rows_of_sentences(cu_seqlens)
+    real_SL = mask_SL if key_mask is None else unpack(key_mask.bool(), mask_SL)
+    return operator(*(unpack(x, mask_SL) for x in tensors), key_mask=real_SL)
+
+
+def out_of_sentences(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """(S, L, ...) -> (1, N, ...): undoes what :func:`on_sentences` does to tensors."""
+    return pack(rows, rows_of_sentences(cu_seqlens))

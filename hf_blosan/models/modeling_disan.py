@@ -23,6 +23,7 @@ class DiSANLayer(StackableLayer):
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
+        self.takes_cu_seqlens = not config.windows  # which count padding between tokens, too
         size = config.hidden_size // len(config.directions)
         windows = config.windows or [None] * len(config.directions)
         self.directions = nn.ModuleList(
@@ -38,8 +39,8 @@ class DiSANLayer(StackableLayer):
             for direction, window in zip(config.directions, windows, strict=True)
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **words):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask, **words)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **layout):
+        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask, **layout)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):

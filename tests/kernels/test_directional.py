@@ -234,7 +234,7 @@ def test_registration(suffix):
     backward = getattr(OPERATORS, f"directional_attention{suffix}_backward").default
     for pairs, implementation in ((None, "linear"), (token_mask, "fused")):
         options = ("diagonal", 5.0, 2, implementation, None)
-        tensors = (*inputs, inputs[0][0, 0].clone(), mask, pairs)
+        tensors = (*inputs, inputs[0][0, 0].clone(), mask, pairs, None)
         for save in (True, False):
             torch.library.opcheck(forward, (*tensors, *options, save))
         torch.library.opcheck(backward, (inputs[0], *tensors, *forward(*tensors, *options, True), *options))
@@ -413,7 +413,15 @@ def test_wrong_tensors_are_refused_before_memory_is_touched():
     if not has_cpu_kernels():
         pytest.skip("the C++ kernels are not compiled")
     x, mask = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
-    good = {"keys": x, "queries": x, "values": x, "bias": None, "key_mask": mask, "token_mask": None}
+    good = {
+        "keys": x,
+        "queries": x,
+        "values": x,
+        "bias": None,
+        "key_mask": mask,
+        "token_mask": None,
+        "cu_seqlens": None,
+    }
     good |= {"direction": "full", "scale": 5.0, "window": None, "implementation": "auto", "block_length": None}
     for wrong, message in (
         ({"keys": x[:, :2]}, r"keys: its shape is \(2, 2, 4\); give \(2, 3, 4\)"),
@@ -428,6 +436,7 @@ def test_wrong_tensors_are_refused_before_memory_is_touched():
         ({"scale": 50.0}, "scale is 50; give"),
         ({"window": -1}, "window is -1; give"),
         ({"block_length": 0}, "block_length is 0; give"),
+        ({"cu_seqlens": torch.tensor([0, 3])}, r"cu_seqlens: give \(S \+ 1\) where S sentences"),
     ):
         with pytest.raises(RuntimeError, match=message):
             OPERATORS.directional_attention(**good | wrong, save=False)

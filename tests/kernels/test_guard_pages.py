@@ -44,6 +44,10 @@ def check_operators(at_end, dtype):
                 options["implementation"] = implementation
                 F.directional_attention(k, q, x, key_mask=mask, **options).sum().backward()
         F.source2token_attention(k, x, mask=mask).sum().backward()
+        k1, q1, x1 = (tensor[:1] for tensor in (k, q, x))
+        starts = guarded(torch.tensor([0, N // 2, N // 2, N]), at_end)
+        F.directional_attention(k1, q1, x1, direction="forward", cu_seqlens=starts).sum().backward()
+        F.source2token_attention(k1, x1, mask=mask[:1], cu_seqlens=starts).sum().backward()
         heads = [tensor[:, None] for tensor in (k, q, x, k)]
         F.tensorized_attention(*heads, directions="forward", key_mask=mask).sum().backward()
         F.linear_recurrence(k.sigmoid(), x).sum().backward()

@@ -6,9 +6,11 @@
 namespace hf_blosan {
 
 // Sentences of `sentence` tokens in `parts` parts of `length` tokens, the last of which may be shorter. Tokens of
-// different parts do not see one another. Without blocks a sentence is one part.
+// different parts do not see one another. Without blocks a sentence is one part. With `starts` the parts are of any
+// length up to `length`: part p is starts[p] ... starts[p + 1] - 1 of a single row; one more entry repeats the end.
 struct Shape {
   int64_t length, size, sentence, parts;
+  const int64_t* starts;
 };
 
 // Which keys a query sees: those before it, after it, itself, at most `window` tokens away.

@@ -65,17 +65,23 @@ struct Item {
   Item(const Shape& shape, int64_t lanes, int64_t item) {
     const int64_t slices = (shape.size + lanes - 1) / lanes, row = item / slices;
     part = row % shape.parts;
-    begin = row / shape.parts * shape.sentence + part * shape.length;
+    begin = shape.starts ? shape.starts[part] : row / shape.parts * shape.sentence + part * shape.length;
     first = item % slices * lanes;
-    length = smaller(shape.length, shape.sentence - part * shape.length);
+    measure(shape);
   }
   INLINE void next(const Shape& shape, int64_t lanes) {
     first += lanes;
     if (first < shape.size) return;
     first = 0;
     begin += length;
-    part = part + 1 < shape.parts ? part + 1 : 0;
-    length = smaller(shape.length, shape.sentence - part * shape.length);
+    part = part + 1 < shape.parts || shape.starts ? part + 1 : 0;
+    measure(shape);
+  }
+
+ private:
+  INLINE void measure(const Shape& shape) {
+    length = shape.starts ? shape.starts[part + 1] - shape.starts[part]
+                          : smaller(shape.length, shape.sentence - part * shape.length);
   }
 };
 
@@ -83,13 +89,13 @@ struct Item {
 template <class T>
 INLINE Vector<T> read(const T* data, int64_t step, int64_t token, const Item& item, const Shape& shape) {
   const T* row = data + (item.begin + token) * step;
-  __builtin_prefetch(row + shape.length * step + item.first);
+  __builtin_prefetch(row + item.length * step + item.first);
   return load_features(row, item.first, shape.size);
 }
 template <class T>
 INLINE void write(T* data, int64_t token, const Item& item, const Shape& shape, Vector<T> v) {
   T* row = data + (item.begin + token) * shape.size;
-  __builtin_prefetch(row + shape.length * shape.size + item.first, 1);
+  __builtin_prefetch(row + item.length * shape.size + item.first, 1);
   store_features(row, item.first, shape.size, v);
 }
 template <class T>

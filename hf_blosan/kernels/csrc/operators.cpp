@@ -52,13 +52,38 @@ Expansion choose_expansion(double scale, const std::string& implementation, cons
   return expansion;
 }
 
-Shape make_shape(const Tensor& values, const std::optional<int64_t>& block_length) {
-  const int64_t sentence = values.size(1);
-  check(!block_length || *block_length >= 1, "block_length is ", block_length.value_or(0),
-        "; give a number of tokens, 1 or more");
-  const int64_t length = std::min(sentence, block_length.value_or(sentence));
-  return {length, values.size(2), sentence, std::max<int64_t>(1, (sentence + length - 1) / std::max<int64_t>(1, length))};
-}
+// How sentences are divided, and the starts that the shape points to.
+struct Parts {
+  std::vector<int64_t> starts;
+  Shape shape;
+
+  Parts(const Tensor& values, const std::optional<int64_t>& block_length, const MaybeTensor& cu_seqlens) {
+    const int64_t sentence = values.size(1);
+    check(!block_length || *block_length >= 1, "block_length is ", block_length.value_or(0),
+          "; give a number of tokens, 1 or more");
+    const int64_t length = std::min(sentence, block_length.value_or(sentence));
+    const int64_t parts = std::max<int64_t>(1, (sentence + length - 1) / std::max<int64_t>(1, length));
+    shape = {length, values.size(2), sentence, parts, nullptr};
+    if (!cu_seqlens) return;
+    check(!block_length, "cu_seqlens and block_length exclude each other; give one of them");
+    check(values.size(0) == 1 && cu_seqlens->dim() == 1 && cu_seqlens->size(0) >= 1,
+          "cu_seqlens: give (S + 1) where S sentences lie one after the other in a single row of tokens");
+    const Tensor starts_ = checked("cu_seqlens", *cu_seqlens, ScalarType::Long, sizes_of(*cu_seqlens));
+    starts.assign(read<int64_t>(starts_), read<int64_t>(starts_) + starts_.size(0));
+    shape.length = 0;
+    for (size_t i = 1; i < starts.size(); i++) {
+      check(starts[i] >= starts[i - 1], "cu_seqlens falls from ", starts[i - 1], " to ", starts[i],
+            "; give the places where sentences start, in order");
+      shape.length = std::max(shape.length, starts[i] - starts[i - 1]);
+    }
+    check(starts.front() == 0 && starts.back() == sentence, "cu_seqlens goes from ", starts.front(), " to ",
+          starts.back(), "; give the places where sentences start, from 0 to the number of tokens, ", sentence);
+    shape.parts = int64_t(starts.size()) - 1;
+    starts.push_back(sentence);
+    shape.starts = starts.data();
+  }
+  Parts(const Parts&) = delete;
+};
 
 int64_t num_items(const Tensor& values, const Shape& shape, int64_t lanes) {
   return shape.sentence ? values.size(0) * shape.parts * ((shape.size + lanes - 1) / lanes) : 0;
@@ -87,12 +112,14 @@ struct DirectionalInputs {
   Spaced keys, queries;
   Tensor values;
   MaybeTensor bias, key_mask, token_mask;
+  Parts parts;
   Directional<T> arguments;
 
   DirectionalInputs(const Tensor& keys_, const Tensor& queries_, const Tensor& values_, const MaybeTensor& bias_,
-                    const MaybeTensor& key_mask_, const MaybeTensor& token_mask_, const std::string& direction,
-                    double scale, const std::optional<int64_t>& window, const std::string& implementation,
-                    const std::optional<int64_t>& block_length, const int64_t* crossovers)
+                    const MaybeTensor& key_mask_, const MaybeTensor& token_mask_, const MaybeTensor& cu_seqlens,
+                    const std::string& direction, double scale, const std::optional<int64_t>& window,
+                    const std::string& implementation, const std::optional<int64_t>& block_length,
+                    const int64_t* crossovers)
       : sizes(three_dimensional(values_)),
         keys("keys", keys_, type_of<T>, sizes),
         queries("queries", queries_, type_of<T>, sizes),
@@ -100,13 +127,14 @@ struct DirectionalInputs {
         bias(checked("bias", bias_, type_of<T>, {sizes[2]})),
         key_mask(checked("key_mask", key_mask_, ScalarType::Bool, {sizes[0], sizes[1]})),
         token_mask(token_mask_),
+        parts(values, block_length, cu_seqlens),
         arguments{} {
     check(scale > 0 && scale <= 40, "scale is ", scale, "; give a bound of the scores above 0 and up to 40");
     check(!window || *window >= 0, "window is ", window.value_or(0), "; give a number of tokens, 0 or more");
     const bool before = direction != "backward", after = direction != "forward";
     check(!before || !after || direction == "diagonal" || direction == "full", "direction is '", direction,
           "'; choose one of forward, backward, diagonal, full");
-    arguments.shape = make_shape(values, block_length);
+    arguments.shape = parts.shape;
     arguments.visibility = {before, after, direction == "full", window ? std::min(*window, unlimited) : unlimited};
     arguments.scale = T(scale);
     arguments.limit = T(max_half_range * scale);
@@ -119,7 +147,8 @@ struct DirectionalInputs {
     arguments.values = read<T>(values);
     arguments.mask = read<bool>(key_mask);
     if (token_mask) {
-      check(!block_length, "token_mask and block_length exclude each other; give one of them");
+      check(!block_length && !cu_seqlens, "token_mask and ", block_length ? "block_length" : "cu_seqlens",
+            " exclude each other; give one of them");
       check_tensor("token_mask", *token_mask, ScalarType::Bool, {sizes[0], sizes[1], sizes[1]});
       arguments.token_mask = read<uint8_t>(token_mask);
       arguments.mask_row = token_mask->stride(0);
@@ -142,13 +171,13 @@ struct DirectionalInputs {
 
 std::tuple<Tensor, Tensor> directional_attention(
     const Tensor& keys, const Tensor& queries, const Tensor& values, const MaybeTensor& bias,
-    const MaybeTensor& key_mask, const MaybeTensor& token_mask, const std::string& direction, double scale,
-    const std::optional<int64_t>& window, const std::string& implementation,
-    const std::optional<int64_t>& block_length, bool save) {
+    const MaybeTensor& key_mask, const MaybeTensor& token_mask, const MaybeTensor& cu_seqlens,
+    const std::string& direction, double scale, const std::optional<int64_t>& window,
+    const std::string& implementation, const std::optional<int64_t>& block_length, bool save) {
   return by_type("values", values, [&](auto type) {
     using T = decltype(type);
-    DirectionalInputs<T> inputs(keys, queries, values, bias, key_mask, token_mask, direction, scale, window,
-                                implementation, block_length, forward_crossovers);
+    DirectionalInputs<T> inputs(keys, queries, values, bias, key_mask, token_mask, cu_seqlens, direction, scale,
+                                window, implementation, block_length, forward_crossovers);
     Tensor out = allocate(values, inputs.sizes);
     Tensor denominators = allocate(values, {save ? inputs.sizes[0] : 0, inputs.sizes[1], inputs.sizes[2]});
     inputs.arguments.out = write<T>(out);
@@ -160,13 +189,13 @@ std::tuple<Tensor, Tensor> directional_attention(
 
 std::tuple<Tensor, Tensor, Tensor> directional_attention_backward(
     const Tensor& grad, const Tensor& keys, const Tensor& queries, const Tensor& values, const MaybeTensor& bias,
-    const MaybeTensor& key_mask, const MaybeTensor& token_mask, const Tensor& out, const Tensor& denominators,
-    const std::string& direction, double scale, const std::optional<int64_t>& window,
+    const MaybeTensor& key_mask, const MaybeTensor& token_mask, const MaybeTensor& cu_seqlens, const Tensor& out,
+    const Tensor& denominators, const std::string& direction, double scale, const std::optional<int64_t>& window,
     const std::string& implementation, const std::optional<int64_t>& block_length) {
   return by_type("values", values, [&](auto type) {
     using T = decltype(type);
-    DirectionalInputs<T> inputs(keys, queries, values, bias, key_mask, token_mask, direction, scale, window,
-                                implementation, block_length, backward_crossovers);
+    DirectionalInputs<T> inputs(keys, queries, values, bias, key_mask, token_mask, cu_seqlens, direction, scale,
+                                window, implementation, block_length, backward_crossovers);
     const auto& sizes = inputs.sizes;
     const Tensor grad_ = checked("grad", grad, type_of<T>, sizes), out_ = checked("out", out, type_of<T>, sizes);
     const Tensor denominators_ = checked("denominators", denominators, type_of<T>, sizes);
@@ -184,7 +213,7 @@ std::tuple<Tensor, Tensor, Tensor> directional_attention_backward(
 }
 
 std::tuple<Tensor, Tensor, Tensor> source2token_attention(const Tensor& scores, const Tensor& values,
-                                                          const Tensor& mask,
+                                                          const Tensor& mask, const MaybeTensor& cu_seqlens,
                                                           const std::optional<int64_t>& block_length) {
   return by_type("values", values, [&](auto type) {
     using T = decltype(type);
@@ -192,7 +221,8 @@ std::tuple<Tensor, Tensor, Tensor> source2token_attention(const Tensor& scores, 
     const Tensor scores_ = checked("scores", scores, type_of<T>, sizes);
     const Tensor values_ = checked("values", values, type_of<T>, sizes);
     const Tensor mask_ = checked("mask", mask, ScalarType::Bool, {sizes[0], sizes[1]});
-    const Shape shape = make_shape(values, block_length);
+    const Parts parts(values, block_length, cu_seqlens);
+    const Shape& shape = parts.shape;
     const Sizes pooled{sizes[0], shape.parts, sizes[2]};
     Tensor out = allocate(values, pooled), tops = allocate(values, pooled), totals = allocate(values, pooled);
     check(shape.sentence > 0 || pooled[0] * pooled[2] == 0, "values: sentences of no tokens have no average");
@@ -205,13 +235,15 @@ std::tuple<Tensor, Tensor, Tensor> source2token_attention(const Tensor& scores, 
 
 std::tuple<Tensor, Tensor> source2token_attention_backward(const Tensor& grad, const Tensor& scores,
                                                            const Tensor& values, const Tensor& mask,
+                                                           const MaybeTensor& cu_seqlens,
                                                            const std::optional<int64_t>& block_length,
                                                            const Tensor& out, const Tensor& tops,
                                                            const Tensor& totals) {
   return by_type("values", values, [&](auto type) {
     using T = decltype(type);
     const Sizes sizes = DirectionalInputs<T>::three_dimensional(values);
-    const Shape shape = make_shape(values, block_length);
+    const Parts parts(values, block_length, cu_seqlens);
+    const Shape& shape = parts.shape;
     const Sizes pooled{sizes[0], shape.parts, sizes[2]};
     const Tensor scores_ = checked("scores", scores, type_of<T>, sizes);
     const Tensor values_ = checked("values", values, type_of<T>, sizes);

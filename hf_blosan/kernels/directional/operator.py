@@ -26,7 +26,7 @@ from .expansion import CHUNK, directional_attention_gradients, directional_atten
 # exp(c), and sums of it, must stay within float32.
 MAX_SCALE = 40.0
 
-MASKS = "Tensor? bias, Tensor? key_mask, Tensor? token_mask"
+MASKS = "Tensor? bias, Tensor? key_mask, Tensor? token_mask, Tensor? cu_seqlens"
 OPTIONS = "str direction, float scale, int? window, str implementation, int? block_length"
 for name in ("directional_attention", "directional_attention_in_torch"):
     LIBRARY.define(
@@ -49,6 +49,7 @@ def directional_attention(
     bias: Tensor | None = None,
     key_mask: Tensor | None = None,
     token_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     scale: float = 5.0,
     window: int | None = None,
     block_length: int | None = None,
@@ -62,9 +63,11 @@ def directional_attention(
         bias: b, (D), added to every query; 0 by default.
         key_mask: (B, N) booleans, true at real tokens; all tokens are real by default.
         token_mask: (B, N, N) booleans, true where the query (row) may see the key (column).
+        cu_seqlens: (S + 1,) int64: S sentences lie one after the other in a single row, without padding, each from
+            one of these places to the next; only where :func:`takes_parts`, and without a token mask.
         scale: c, the bound of the scores.
         window: see only keys at most that many tokens away.
-        block_length: see only keys of the same block of that many tokens; only where :func:`takes_blocks`.
+        block_length: see only keys of the same block of that many tokens; only where :func:`takes_parts`.
         implementation: ``"auto"``, ``"fused"`` or ``"linear"``.
 
     Returns:
@@ -77,15 +80,15 @@ def directional_attention(
     has_kernel = _has_cpu_kernel(values, scale) or (token_mask is None and cuda.available(values, scale))
     if not has_kernel:
         name = "directional_attention_in_torch"
-    tensors = distinct(keys, queries, values, bias, key_mask, token_mask)
+    tensors = distinct(keys, queries, values, bias, key_mask, token_mask, cu_seqlens)
     options = (direction, float(scale), window, implementation, block_length)
     if is_recorded(*tensors):
         return _DirectionalAttention.apply(name, *tensors, *options)[0]
     return getattr(OPERATORS, name).default(*tensors, *options, False)[0]
 
 
-def takes_blocks(values: Tensor, scale: float = 5.0) -> bool:
-    """Whether ``block_length`` is supported for such tensors."""
+def takes_parts(values: Tensor, scale: float = 5.0) -> bool:
+    """Whether ``block_length`` and ``cu_seqlens`` are supported for such tensors."""
     return _has_cpu_kernel(values, scale)
 
 
@@ -103,8 +106,8 @@ class _DirectionalAttention(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.name, *tensors = inputs[:7]
-        ctx.options = inputs[7:]
+        ctx.name, *tensors = inputs[:8]
+        ctx.options = inputs[8:]
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(*tensors, *output)
 
@@ -114,7 +117,7 @@ class _DirectionalAttention(torch.autograd.Function):
         operator = getattr(OPERATORS, f"{ctx.name}_backward").default
         gradients = operator(grad, *ctx.saved_tensors, *ctx.options)
         to_bias = gradients[1].sum((0, 1)) if ctx.needs_input_grad[4] else None
-        return None, *gradients, to_bias, *(None,) * 7
+        return None, *gradients, to_bias, *(None,) * 8
 
 
 def _forward_in_torch(keys, queries, values, key_mask, token_mask, options, implementation):
@@ -140,11 +143,12 @@ def _may_expand(values: Tensor, implementation: str) -> bool:
     return implementation == "linear" and long and values.device.type == "cpu" and values.dtype == torch.float32
 
 
-def _refuse_blocks(block_length: int | None) -> None:
-    if block_length is not None:
+def _refuse_parts(block_length: int | None, cu_seqlens: Tensor | None) -> None:
+    if block_length is not None or cu_seqlens is not None:
+        name = "cu_seqlens" if block_length is None else f"block_length={block_length}"
         raise RuntimeError(
-            f"block_length={block_length}: this form of directional attention has no blocks; a graph exported with "
-            "the compiled CPU kernels needs them to run: export it again where they are missing"
+            f"{name}: this form of directional attention does not divide rows; a graph exported with the compiled CPU "
+            "kernels needs them to run: export it again where they are missing"
         )
 
 
@@ -152,18 +156,19 @@ def _implement(name: str, dispatch_key: str, forward, backward) -> None:
     """Implement an operator and its gradient by a form without bias, blocks and the choice of what to save."""
 
     def operator(
-        keys, queries, values, bias, key_mask, token_mask, direction, scale, window, implementation, block_length, save
-    ):
-        _refuse_blocks(block_length)
+        keys, queries, values, bias, key_mask, token_mask, cu_seqlens, direction, scale, window, implementation,
+        block_length, save,
+    ):  # fmt: skip
+        _refuse_parts(block_length, cu_seqlens)
         queries, options = queries if bias is None else queries + bias, Options(direction, scale, window)
         out, denominators = forward(keys, queries, values, key_mask, token_mask, options, implementation)
         return out, denominators if save else denominators.new_empty(0, *out.shape[1:])
 
     def gradient(
-        grad, keys, queries, values, bias, key_mask, token_mask, out, denominators, direction, scale, window,
-        implementation, block_length,
+        grad, keys, queries, values, bias, key_mask, token_mask, cu_seqlens, out, denominators, direction, scale,
+        window, implementation, block_length,
     ):  # fmt: skip
-        _refuse_blocks(block_length)
+        _refuse_parts(block_length, cu_seqlens)
         queries, options = queries if bias is None else queries + bias, Options(direction, scale, window)
         tensors = (grad, keys, queries, values, key_mask, token_mask, out, denominators)
         return backward(*tensors, options, implementation)
