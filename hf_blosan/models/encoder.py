@@ -8,15 +8,16 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import InputEmbeddings
+from .embeddings import InputEmbeddings, fill_empty, prepare_inputs
 from .layers import POOLERS, AttentionMaps, Layer, Pooler, spread, with_maps
 from .masks import (
     can_look_at,
     check_shapes,
     cumulative_lengths,
     full_token_mask,
-    in_graph,
     pack,
+    real_tokens_first,
+    reorder,
     unpack,
     zero_padding,
 )
@@ -342,59 +343,6 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return tokens_BNH, None if self.pooler is None else self.pooler(tokens_BNH, mask_BN)[0]
 
 
-def prepare_inputs(
-    input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None, pad_token_id: int | None
-) -> tuple[Tensor, Tensor]:
-    """Ids (B, N) or vectors (B, N, E) with their boolean mask (B, N); rows of width 0 become one padded position.
-
-    Raises:
-        ValueError: neither or both of ids and vectors are given, something has another shape, or the mask is additive.
-    """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("give either input_ids or inputs_embeds, and not both")
-    inputs = input_ids if inputs_embeds is None else inputs_embeds
-    if inputs.dim() != (2 if inputs_embeds is None else 3):
-        expected = "input_ids (B, N)" if inputs_embeds is None else "inputs_embeds (B, N, embedding_size)"
-        raise ValueError(f"give {expected} for B rows of N tokens; they have shape {tuple(inputs.shape)}")
-    if inputs.shape[1] == 0:
-        # The tokenizer turns a batch of empty texts into floating-point rows of width 0.
-        shape = (inputs.shape[0], 1, *inputs.shape[2:])
-        inputs = inputs.new_zeros(shape, dtype=torch.long if inputs_embeds is None else inputs.dtype)
-        return inputs, torch.zeros(shape[:2], dtype=torch.bool, device=inputs.device)
-    if attention_mask is None:
-        if inputs_embeds is None and pad_token_id is not None:
-            attention_mask = inputs != pad_token_id
-        else:
-            attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
-    check_shapes(*inputs.shape[:2], attention_mask)
-    if attention_mask.is_floating_point() and can_look_at(attention_mask) and (attention_mask < 0).any():
-        raise ValueError("attention_mask has values below 0; give 1 at real tokens and 0 at padding")
-    return inputs, attention_mask.bool()
-
-
-def fill_empty(token_mask: Tensor | None) -> Tensor | None:
-    """A token mask for rows of width 0 after :func:`prepare_inputs` has padded them."""
-    if token_mask is None or token_mask.shape[-1]:
-        return token_mask
-    return token_mask.new_zeros(*token_mask.shape[:-2], 1, 1)
-
-
-def real_tokens_first(mask_BN: Tensor) -> Tensor:
-    """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
-    if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
-        N, device = mask_BN.shape[1], mask_BN.device
-        return torch.where(mask_BN, torch.arange(N, device=device), torch.arange(N, 2 * N, device=device)).argsort(1)
-    return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
-
-
-def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
-    """Tokens of each row in another order."""
-    B, N, _ = tokens_BND.shape
-    places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
-    # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
-    return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
-
-
 def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others, **words):
     """``fuse(hidden_BNE, mask_BN, *others, **words) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
 
@@ -410,35 +358,3 @@ def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others,
         hidden_BNE = reorder(hidden_BNE, order_BN)
     tokens_BNH, maps = fuse(hidden_BNE, mask_BN.gather(1, order_BN), *others, **words)
     return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps
-
-
-def split_pairs(
-    inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None, token_mask: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """One row per pair -> one row per sentence: (B, N, ...) -> (2B, N', ...), all first sentences before all second.
-
-    Returns inputs, mask and token mask (2B, N', N') or ``None``.
-
-    The tokens of a sentence are moved to the start of its row, so that word order and blocks count from its first
-    word. N' is the length of the longest sentence, or N in a graph, whose shapes cannot depend on values.
-
-    Raises:
-        ValueError: there are no token_type_ids, or the token mask has another shape.
-    """
-    if token_type_ids is None:
-        raise ValueError(
-            "this model compares two sentences and needs token_type_ids (0 first, 1 second) to tell them apart; "
-            "tokenize pairs as tokenizer(first, second)"
-        )
-    if token_type_ids.shape[1] == 0:  # a batch of pairs of empty texts
-        token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
-    mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
-    order_2BN = real_tokens_first(mask_2BN)
-    if not in_graph():
-        order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
-    mask_2BN = mask_2BN.gather(1, order_2BN)
-    rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]
-    if token_mask is not None:
-        token_mask_BNN = full_token_mask(fill_empty(token_mask), *mask_BN.shape)
-        token_mask = token_mask_BNN[rows_2B1[..., None], order_2BN[..., None], order_2BN[:, None]]
-    return inputs[rows_2B1, order_2BN], mask_2BN, token_mask

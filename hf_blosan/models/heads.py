@@ -10,7 +10,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
-from .encoder import prepare_inputs, split_pairs
+from .embeddings import prepare_inputs, split_pairs
 from .equations import spread_scores
 from .layers import ACTIVATIONS, Highway, Layer, dropout
 from .masks import can_look_at

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .configuration_base import SentenceEncoderConfig
-from .encoder import prepare_inputs, split_pairs
+from .embeddings import prepare_inputs, split_pairs
 from .heads import SentenceClassifierOutput, SentenceHeadMixin
 from .layers import Layer, Source2Token
 from .masks import can_look_at

@@ -1,4 +1,5 @@
-"""Visibility: which tokens see which, by word order, padding, dependency trees and blocks; and checks of arguments.
+"""Visibility: which tokens see which, by word order, padding, dependency trees and blocks; checks of arguments; and
+tokens in other places: blocks, rows without padding, rows with real tokens first.
 
 Shape suffixes: see equations.py.
 """
@@ -283,3 +284,19 @@ def on_sentences(operator, cu_seqlens: Tensor, tensors: Sequence[Tensor], key_ma
 def out_of_sentences(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
     """(S, L, ...) -> (1, N, ...): undoes what :func:`on_sentences` does to tensors."""
     return pack(rows, rows_of_sentences(cu_seqlens))
+
+
+def real_tokens_first(mask_BN: Tensor) -> Tensor:
+    """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
+    if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
+        N, device = mask_BN.shape[1], mask_BN.device
+        return torch.where(mask_BN, torch.arange(N, device=device), torch.arange(N, 2 * N, device=device)).argsort(1)
+    return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)
+
+
+def reorder(tokens_BND: Tensor, order_BN: Tensor) -> Tensor:
+    """Tokens of each row in another order."""
+    B, N, _ = tokens_BND.shape
+    places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
+    # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
+    return tokens_BND.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
