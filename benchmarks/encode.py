@@ -127,8 +127,11 @@ def make_systems(arguments: argparse.Namespace, tokenizer: PreTrainedTokenizerBa
             random_model(model_type, tokenizer, arguments.seed).save_pretrained(folder)
             for form in arguments.forms:
                 make, options = FORMS[FORM_NAMES[form]]
-                loaded = make(Path(folder), AutoModel, **options)
-                systems[f"{model_type} {form}"] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
+                for name in (f"{model_type} {form}", *[f"{model_type} {form}, padded"] * arguments.keep_padding):
+                    loaded = make(Path(folder), AutoModel, **options)
+                    if name.endswith("padded"):  # which a hook sees to
+                        loaded.context.register_forward_hook(lambda *_: None)
+                    systems[name] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
     if arguments.peer:
         peer = AutoModel.from_pretrained(arguments.peer), AutoTokenizer.from_pretrained(arguments.peer)
         systems["peer"] = System(peer[1], peer[0], mean_pooled)
@@ -190,6 +193,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = make_parser("benchmarks.encode", __doc__, repeats=7)
     add_text_options(parser)
     parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
+    parser.add_argument("--keep_padding", action="store_true", help="measure models with their padding, too")
     parser.add_argument("--forms", default="float32,int8", help=f"of {','.join(FORM_NAMES)}; default: float32,int8")
     parser.add_argument("--batch_size", type=int, default=64, help="default: 64")
     arguments = parser.parse_args(argv)

@@ -28,10 +28,12 @@ def peer(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*quantize_dynamic", "ignore:torch.ao.quantization is deprecated")
 def test_from_texts_to_vectors(tmp_path, peer):
     path = tmp_path / "encode.json"
-    options = ["--models", "disan", "--sentences", "40", "--batch_size", "16", "--peer", peer]
+    options = ["--models", "disan", "--sentences", "40", "--batch_size", "16", "--keep_padding", "--peer", peer]
     assert encode.main([*QUICK, *options, "--output", str(path)]) == 0
     *rows, peer = json.loads(path.read_text())["rows"]
-    assert [row["system"] for row in rows] == ["disan float32", "disan int8"]
+    assert [row["system"] for row in rows] == [
+        f"disan {form}" for form in ("float32", "float32, padded", "int8", "int8, padded")
+    ]
     assert peer["system"] == "peer" and peer["speed"] == 1
     for row in rows:
         assert row["shares"].keys() == set(STAGES) and sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
