@@ -1,6 +1,6 @@
 """Train the best recorded models again: `python examples/remake_checkpoints.py --data_dir DIR --word_vectors FILE`.
 
-The records in `results/summary` say how each model of the summary table was trained. For every encoder and each of
+The records of the summary table in `results` say how each of its models was trained. For every encoder and each of
 TREC, SST-2 and SICK relatedness, the seed with the best validation figure is trained again with the recorded command;
 its folder is the checkpoint, with its card. `--cards model_cards` writes only the cards.
 """
@@ -15,24 +15,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCard
+
 from hf_blosan.errors import InputError
 from hf_blosan.hub.model_card import make_model_card
 from hf_blosan.training import parse_arguments, train
 
 TASKS = ("trec", "sst2_phrases", "sick_relatedness")
-RECORDS = Path(__file__).resolve().parents[1] / "results" / "summary"
+RECORDS = [Path(__file__).resolve().parents[1] / "results" / folder for folder in ("trec_and_sick", "sst2")]
 
 
-def best_records(folder: Path) -> dict[str, dict[str, Any]]:
-    """The name of each model, such as ``disan-trec``, and the record of its best run on the validation data."""
-    best: dict[str, dict[str, Any]] = {}
-    for path in sorted(folder.glob("*.json")):
+def runs_by_model(folders: list[Path]) -> dict[str, list[dict[str, Any]]]:
+    """The records of each model, such as ``disan-trec``; first the run that is best on validation data."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(path for folder in folders for path in folder.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["task"]["name"] in TASKS:
-            kept = best.get(record["name"])
-            if kept is None or validation_figure(record) > validation_figure(kept):
-                best[record["name"]] = record
-    return dict(sorted(best.items()))
+            runs.setdefault(record["name"], []).append(record)
+    return {name: sorted(found, key=validation_figure, reverse=True) for name, found in sorted(runs.items())}
 
 
 def validation_figure(record: dict[str, Any]) -> float:
@@ -48,26 +48,34 @@ def remake(record: dict[str, Any], output_dir: Path, **paths: str | None) -> dic
     return {name: (value, figures[name]) for name, value in record["figures"].items()}
 
 
+def card_of(name: str, runs: list[dict[str, Any]]) -> ModelCard:
+    """The card of the best of the runs."""
+    return make_model_card(runs[0], location=name, repeated=runs)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="models, such as disan-trec (all)")
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of the records (results/summary)")
+    parser.add_argument("--records", type=Path, nargs="+", default=RECORDS, help="folders of the records (in results)")
     parser.add_argument("--data_dir", help="folder of the data, in place of the recorded one")
     parser.add_argument("--word_vectors", help="file of the word vectors, in place of the recorded one")
     parser.add_argument("--output_dir", type=Path, default=Path("out/checkpoints"), help="one folder for each model")
     parser.add_argument("--cards", type=Path, metavar="DIR", help="write only the cards, to this folder")
     options = parser.parse_args(argv)
     try:
-        best = best_records(options.records)
-        if unknown := set(options.names) - set(best):
-            raise InputError(f"no record of {min(unknown)} in {options.records}; choose from {', '.join(best)}")
-        for name in options.names or best:
+        runs = runs_by_model(options.records)
+        if unknown := set(options.names) - set(runs):
+            folders = ", ".join(map(str, options.records))
+            raise InputError(f"no record of {min(unknown)} in {folders}; choose from {', '.join(runs)}")
+        for name in options.names or runs:
             if options.cards:
-                make_model_card(best[name], location=name).save(options.cards / f"{name}.md")
+                card_of(name, runs[name]).save(options.cards / f"{name}.md")
                 continue
-            paths = {"data_dir": options.data_dir, "word_vectors": options.word_vectors}
-            for figure, (then, now) in remake(best[name], options.output_dir / name, **paths).items():
+            folder, paths = options.output_dir / name, {"data_dir": options.data_dir}
+            paths["word_vectors"] = options.word_vectors
+            for figure, (then, now) in remake(runs[name][0], folder, **paths).items():
                 print(f"{name} {figure}: recorded {then:.4f}, now {now:.4f}")
+            card_of(name, runs[name]).save(folder / "README.md")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -261,9 +261,9 @@ class TestThin:
         assert capsys.readouterr().out == "written\n"
 
     def test_card(self, tmp_path, capsys):
-        record = str(ROOT / "results" / "trec_disan.json")
-        assert main(["card", record, "--output_dir", str(tmp_path)]) == 0
-        assert (tmp_path / "trec_disan.md").read_text() == (ROOT / "model_cards" / "trec_disan.md").read_text()
+        name = "demo_disan_with_order_masks"
+        assert main(["card", str(ROOT / "results" / f"{name}.json"), "--output_dir", str(tmp_path)]) == 0
+        assert (tmp_path / f"{name}.md").read_text() == (ROOT / "model_cards" / f"{name}.md").read_text()
 
     def test_push(self, classifier, tmp_path, monkeypatch, capsys):
         with LoopbackHub() as hub:

@@ -231,3 +231,16 @@ def test_command_refuses_other_files(tmp_path, capsys, content):
         assert "file is a file; give a folder" in messages
         assert main([str(path), "--output_dir", str(tmp_path)]) == 2
         assert "give a file written by --results_file" in capsys.readouterr().err
+
+
+def test_what_was_watched_and_repeated():
+    watched = changed(settings=RUN["settings"] | {"watch_test": True, "max_length": 256})
+    assert "the test split was evaluated as often, but took no part in the choice" in make_model_card(watched).content
+    assert "Rows of more than 256 tokens are cut off" in make_model_card(watched).content
+    again = changed(seed=3, figures=RUN["figures"] | {"test_pearson": 0.85912345})
+    card = make_model_card(RUN, repeated=[RUN, again]).content
+    assert "Of the runs with seeds 3, 7 it is the best on the validation split" in card
+    assert "test pearson is 0.8641 ± 0.0071" in card
+    once = make_model_card(RUN).content
+    assert "Of the runs" not in once and "evaluated once" in once and "## Intended use and limits" in once
+    assert "For scoring pairs of sentences like those of SICK relatedness" in once

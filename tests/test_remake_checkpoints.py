@@ -10,7 +10,8 @@ from small_data import options, question_rows, write_rows
 
 from hf_blosan.training import train
 
-SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "remake_checkpoints.py"
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "examples" / "remake_checkpoints.py"
 SPECIFICATION = importlib.util.spec_from_file_location("remake_checkpoints", SCRIPT)
 remake_checkpoints = importlib.util.module_from_spec(SPECIFICATION)
 SPECIFICATION.loader.exec_module(remake_checkpoints)
@@ -45,6 +46,7 @@ def test_the_best_seed_is_trained_again(recorded, tmp_path, capsys):
     for line, (name, value) in zip(printed, best["figures"].items(), strict=True):
         assert line == f"disan-trec {name}: recorded {value:.4f}, now {value:.4f}"
     assert {"model.safetensors", "README.md"} <= {path.name for path in (tmp_path / "disan-trec").iterdir()}
+    assert "Of the runs with seeds 1, 2 it is the best" in (tmp_path / "disan-trec" / "README.md").read_text()
 
 
 def test_cards_need_no_training(recorded, tmp_path):
@@ -56,3 +58,14 @@ def test_cards_need_no_training(recorded, tmp_path):
 def test_unknown_names(recorded, tmp_path, capsys):
     assert remake_checkpoints.main(["mtsa-trec", "--records", str(recorded / "records")]) == 2
     assert "no record of mtsa-trec" in capsys.readouterr().err
+
+
+def test_every_best_model_has_its_card():
+    """What is shown in model_cards/ is made from the records."""
+    models = remake_checkpoints.runs_by_model(remake_checkpoints.RECORDS)
+    assert len(models) == 18  # six encoders, three tasks
+    shown = {path.stem: path.read_text() for path in (ROOT / "model_cards").iterdir()}
+    of_single_runs = {path.stem for path in (ROOT / "results").glob("*.json")}
+    assert shown.keys() == models.keys() | of_single_runs
+    for name, runs in models.items():
+        assert shown[name].strip() == str(remake_checkpoints.card_of(name, runs)).strip(), name

@@ -10,7 +10,9 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -52,6 +54,14 @@ AUTO_CLASSES = {
     "multiple-choice": "AutoModelForMultipleChoice",
 }
 
+USES = {
+    "tagging": "tagging sentences",
+    "selection": "choosing the sentence that answers a question",
+    "translation": "translating sentences",
+    "regression": "scoring pairs of sentences",
+}
+"""What a model of each kind is for; others classify."""
+
 EXAMPLES = {
     1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
     2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
@@ -67,13 +77,20 @@ HUB_METRICS = {"pearson": "pearsonr"}
 """Names of metrics on the Hub that differ from those of the figures."""
 
 
-def make_model_card(run: dict[str, Any], *, location: str | None = None, in_progress: bool = False) -> ModelCard:
+def make_model_card(
+    run: dict[str, Any],
+    *,
+    location: str | None = None,
+    in_progress: bool = False,
+    repeated: Sequence[dict[str, Any]] = (),
+) -> ModelCard:
     """The card of a recorded run.
 
     Args:
         run: record of the run, from `hf_blosan.training.train` or a results file.
         location: repository or folder from which the model is loaded; the record's name by default.
         in_progress: the model is the best one so far.
+        repeated: records of the same training with several seeds, this one included, of which it is the best.
 
     Raises:
         InputError: the record lacks an entry.
@@ -94,6 +111,8 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
+        "spread": spread_of(repeated),
+        "use": USES.get(task["problem"], f"classifying {'pairs of ' * (task['num_sentences'] == 2)}sentences"),
         "widget": examples(task),
         "pipeline": pipeline_of(task),
         "auto_class": AUTO_CLASSES[pipeline_of(task)],
@@ -105,6 +124,15 @@ def make_model_card(run: dict[str, Any], *, location: str | None = None, in_prog
         "settings": {name: value for name, value in settings.items() if value is not None},
     }
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
+
+
+def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Seeds, mean and standard deviation of the test figure by which models are selected; None for a single run."""
+    if len(runs) < 2:
+        return None
+    runs = sorted(runs, key=lambda run: run["seed"])
+    values = [run["figures"][f"test_{run['task']['best_metric']}"] for run in runs]
+    return {"seeds": [run["seed"] for run in runs], "mean": mean(values), "deviation": stdev(values)}
 
 
 def examples(task: dict[str, Any]) -> list[dict[str, str]]:
