@@ -28,7 +28,7 @@ from .command import check_positive, exit_code, surroundings
 LENGTHS = (32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256, 288, 320, 384, 448)
 PASSES = ("forward", "backward")
 TOKENS, SIZE, SCALE = 1024, 300, 5.0
-NO_MASKS = (None, None, None)
+NO_MASKS = (None,) * 4
 
 
 def seconds(call, repeats: int) -> float:

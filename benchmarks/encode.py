@@ -159,15 +159,16 @@ def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 def markdown(report: dict[str, Any]) -> str:
     """Speeds and shares as a table."""
-    header = report["header"]
+    header, rows = report["header"], report["rows"]
     lines = ["# From texts to sentence vectors", "", *surroundings_lines(header)]
     lines += [f"- Sentences: {header['sentences']} of {header['task']}, in batches of {header['batch_size']}", ""]
     lines += [
         "Speed: sentences a second, in units of the peer. Shares of the time, in percent: tokenizer, padding, and"
     ]
-    lines += ["the parts of the model.", ""]
+    padded = " A padded system does not leave padding out." if any("padded" in row["system"] for row in rows) else ""
+    lines += [f"the parts of the model.{padded}", ""]
     lines += [f"| system | sentences / s | speed | {' | '.join(STAGES)} |", f"| --- |{' ---: |' * (2 + len(STAGES))}"]
-    for row in report["rows"]:
+    for row in rows:
         cells = [row["system"], row["sentences_per_second"], row.get("speed", "")]
         cells += [f"{100 * row['shares'][stage]:.0f}" if "shares" in row else "" for stage in STAGES]
         lines.append(f"| {' | '.join(map(str, cells))} |")

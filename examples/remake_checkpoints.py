@@ -2,7 +2,7 @@
 
 The records of the summary table in `results` say how each of its models was trained. For every encoder and each of
 TREC, SST-2 and SICK relatedness, the seed with the best validation figure is trained again with the recorded command;
-its folder is the checkpoint, with its card. `--cards model_cards` writes only the cards.
+its folder is the checkpoint, with the card of the new run. `--cards model_cards` writes only those of the records.
 """
 
 from __future__ import annotations
@@ -75,7 +75,6 @@ def main(argv: list[str] | None = None) -> int:
             paths["word_vectors"] = options.word_vectors
             for figure, (then, now) in remake(runs[name][0], folder, **paths).items():
                 print(f"{name} {figure}: recorded {then:.4f}, now {now:.4f}")
-            card_of(name, runs[name]).save(folder / "README.md")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

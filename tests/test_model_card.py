@@ -236,11 +236,14 @@ def test_command_refuses_other_files(tmp_path, capsys, content):
 def test_what_was_watched_and_repeated():
     watched = changed(settings=RUN["settings"] | {"watch_test": True, "max_length": 256})
     assert "the test split was evaluated as often, but took no part in the choice" in make_model_card(watched).content
-    assert "Rows of more than 256 tokens are cut off" in make_model_card(watched).content
+    assert "Training rows were cut off after 256 tokens" in make_model_card(watched).content
     again = changed(seed=3, figures=RUN["figures"] | {"test_pearson": 0.85912345})
     card = make_model_card(RUN, repeated=[RUN, again]).content
     assert "Of the runs with seeds 3, 7 it is the best on the validation split" in card
     assert "test pearson is 0.8641 ± 0.0071" in card
+    untested = changed(figures={"validation_pearson": 0.8})
+    assert "Of the runs" not in make_model_card(RUN, repeated=[RUN, untested]).content
+    assert "test split" not in make_model_card(untested | {"settings": watched["settings"]}).content
     once = make_model_card(RUN).content
     assert "Of the runs" not in once and "evaluated once" in once and "## Intended use and limits" in once
     assert "For scoring pairs of sentences like those of SICK relatedness" in once

@@ -127,12 +127,11 @@ def make_model_card(
 
 
 def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Seeds, mean and standard deviation of the test figure by which models are selected; None for a single run."""
-    if len(runs) < 2:
+    """Seeds, mean and standard deviation of the test figure by which models are selected; None for fewer than two."""
+    values = {run["seed"]: run["figures"].get(f"test_{run['task']['best_metric']}") for run in runs}
+    if len(values) < 2 or None in values.values():
         return None
-    runs = sorted(runs, key=lambda run: run["seed"])
-    values = [run["figures"][f"test_{run['task']['best_metric']}"] for run in runs]
-    return {"seeds": [run["seed"] for run in runs], "mean": mean(values), "deviation": stdev(values)}
+    return {"seeds": sorted(values), "mean": mean(values.values()), "deviation": stdev(values.values())}
 
 
 def examples(task: dict[str, Any]) -> list[dict[str, str]]:

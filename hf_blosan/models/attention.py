@@ -190,7 +190,7 @@ def source2token_attention(
         values: x, shape (B, N, D).
         mask: (B, N), true at real tokens.
         empty_rows: the vector of a row without real tokens: ``"zero"``, or ``"mean"`` of its padding as in the
-            authors' code (which depends on the contents of the padding).
+            authors' code (which depends on the contents of the padding; not with ``cu_seqlens``).
         cu_seqlens: (S + 1,) integers: S sentences lie one after the other in a single row, and each gets a vector; see
             :func:`directional_attention`.
         block_length: split sentences into M blocks of that many tokens (the last may be shorter) and return a vector
@@ -208,7 +208,8 @@ def source2token_attention(
     check_implementation(implementation)
     check_shapes(*values.shape[:2], mask)
     check_block_length(block_length)
-    check_cu_seqlens(cu_seqlens, *values.shape[:2], block_length=block_length)
+    own = {"empty_rows='mean'": None if empty_rows == "zero" else empty_rows}
+    check_cu_seqlens(cu_seqlens, *values.shape[:2], block_length=block_length, **own)
     if kernels is not None and implementation != "eager" and empty_rows == "zero" and not to_onnx():
         parts = {"block_length": block_length, "cu_seqlens": None if cu_seqlens is None else cu_seqlens.long()}
         pooled = kernels.source2token_attention(scores, values, mask.bool(), **parts)
@@ -217,7 +218,7 @@ def source2token_attention(
     if cu_seqlens is not None:
 
         def equation(scores, values, key_mask):
-            return source2token_equation(scores, values, mask=key_mask, empty_rows=empty_rows)
+            return source2token_equation(scores, values, mask=key_mask)
 
         return on_sentences(equation, cu_seqlens, (scores, values), mask)
     options = {"mask": mask, "empty_rows": empty_rows, "block_length": block_length}

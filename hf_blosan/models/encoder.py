@@ -317,14 +317,15 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         """Whether to encode a batch without its padding: in inference by the kernels, if there is enough of it."""
         if torch.is_grad_enabled() or self.training or not can_look_at(mask_BN):
             return False
-        can_leave_out = self.context.takes_cu_seqlens or isinstance(self.pooler, Pooler)
-        if not can_leave_out or not self.context.can_use_kernel(hidden_BNE):
+        if not isinstance(self.context, ContextFusion) or not self.context.can_use_kernel(hidden_BNE):
+            return False
+        if not self.context.takes_cu_seqlens and not isinstance(self.pooler, Pooler):
             return False
         parts = [self.context, *self.context.layers, *([] if self.pooler is None else [self.pooler])]
         if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
             return False  # a hook expects rows
         lengths_B = mask_BN.sum(1)
-        return bool(lengths_B.all()) and int(lengths_B.sum()) <= LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
+        return bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
 
     def encode_without_padding(self, hidden_BNE: Tensor, mask_BN: Tensor, **words) -> tuple[Tensor, Tensor | None]:
         """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""

@@ -125,7 +125,8 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, length: int, **exclu
     for name, value in exclusive.items():
         if value is not None:
             raise ValueError(f"cu_seqlens and {name} exclude each other; give one of them")
-    if cu_seqlens.dim() != 1 or not len(cu_seqlens) or cu_seqlens.is_floating_point() or batch != 1:
+    whole = not cu_seqlens.is_floating_point() and cu_seqlens.dtype != torch.bool
+    if not whole or cu_seqlens.dim() != 1 or not len(cu_seqlens) or batch != 1:
         raise ValueError(
             f"cu_seqlens has shape {tuple(cu_seqlens.shape)} and dtype {cu_seqlens.dtype} for {batch} rows of tokens; "
             "give S + 1 integers for S sentences that lie one after the other in a single row"

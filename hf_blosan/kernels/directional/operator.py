@@ -2,7 +2,7 @@
 
 | tensors | form |
 | --- | --- |
-| CPU, float32 and float64 | C++ (``csrc/directional.h``, ``csrc/expansion.h``): every mask, window and block |
+| CPU, float32 and float64 | C++ (``csrc/directional.h``, ``csrc/expansion.h``): every mask, blocks, ``cu_seqlens`` |
 | CUDA, float32, without a token mask | Triton (``cuda.py``) |
 | all others, and where a kernel is missing | plain torch (``chunks.py``; ``expansion.py`` for "linear") |
 
