@@ -9,6 +9,7 @@ from typing import Any, Literal
 from .errors import InputError
 
 RecipeName = Literal["modern", "paper"]
+_MANY_ROWS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +23,14 @@ class Recipe:
             transformers, and the updates of warm-up (below 1: the fraction of all updates).
         embedding_learning_rate: of word vectors that do not start at random, if it is another.
         num_train_epochs, early_stopping_patience: the most epochs, and evaluations without improvement.
-        train_rows_seen: rows in all epochs together that :meth:`epochs` aims at; None: all epochs.
+        train_rows_seen: rows in all epochs together that :meth:`for_rows` aims at; None: all epochs.
         batch_size, eval_batch_size: rows per step.
         weight_decay: of the matrices, inside the optimiser.
         max_grad_norm: to which the gradient is clipped; 0: not at all.
         label_smoothing: share of a label that is spread over all classes.
         ema_decay: of the exponential moving average of the weights that is evaluated and saved; 0: no average.
         dropout, attention_dropout: drop probabilities (1 minus the released code's keep probabilities).
+        many_rows_dropout: the first of them for 20,000 training rows or more, if it is another.
         l2: factor ``wd`` of ``wd * sum(w^2) / 2``.
         activation: activation function of encoder and head.
         hidden_size: width of a token and of the sentence vector, both directions together.
@@ -55,6 +57,7 @@ class Recipe:
     ema_decay: float = 0.0
     dropout: float
     attention_dropout: float = 0.0
+    many_rows_dropout: float | None = None
     l2: float
     activation: str = "relu"
     hidden_size: int = 600
@@ -63,11 +66,14 @@ class Recipe:
     classifier_bias: bool = True
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def epochs(self, train_rows: int) -> int:
-        """Epochs for that many training rows: fewer for many rows, but at least 3."""
-        if self.train_rows_seen is None:
-            return self.num_train_epochs
-        return min(max(round(self.train_rows_seen / train_rows), 3), self.num_train_epochs)
+    def for_rows(self, train_rows: int) -> Recipe:
+        """The recipe for that many training rows: many rows need fewer epochs, though at least 3, and less dropout."""
+        epochs, dropout = self.num_train_epochs, self.dropout
+        if self.train_rows_seen is not None:
+            epochs = min(max(round(self.train_rows_seen / train_rows), 3), epochs)
+        if self.many_rows_dropout is not None and train_rows >= _MANY_ROWS:
+            dropout = self.many_rows_dropout
+        return replace(self, num_train_epochs=epochs, dropout=dropout)
 
 
 def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Recipe:
@@ -83,7 +89,8 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     if name == "paper" or settings in _OWN:
         return paper
     dropout = 0.1 if settings in _PAIRS else 0.2
-    return replace(paper, **{**_MODERN, "dropout": dropout, **_MODERN_FOR.get(settings, {})})
+    chosen = {**_MODERN, "dropout": dropout, "many_rows_dropout": 0.1, **_MODERN_FOR.get(settings, {})}
+    return replace(paper, **chosen)
 
 
 # Chosen on validation data alone; what was tried, with figures, is in results/NOTES.md.
@@ -248,6 +255,7 @@ _SRL_CONFIGS = {
     "textcnn": _PREDICATES | {"architecture": "hierarchical", "num_hidden_layers": 4},
     "wordbag": _PREDICATES | {"dense_map": True},
 }
+_SRL_LEARNING_RATES = {"multihead": 3e-4}  # the others' 1e-3 is too high for it
 _WORD_BY_WORD = {"wordbag": {"dense_map": True}}
 
 _ROWS = {
@@ -264,5 +272,9 @@ _ROWS = {
 for _encoder, _rows in list(_ROWS.items()):
     _ROWS[_encoder] = _rows | {
         "tagging": replace(_TAGGING, config=_WORD_BY_WORD.get(_encoder, {})),
-        "srl": replace(_SRL, config=_SRL_CONFIGS.get(_encoder, _STACK)),
+        "srl": replace(
+            _SRL,
+            config=_SRL_CONFIGS.get(_encoder, _STACK),
+            learning_rate=_SRL_LEARNING_RATES.get(_encoder, _SRL.learning_rate),
+        ),
     }

@@ -50,11 +50,12 @@ class TestPreparation:
         assert (arguments.learning_rate, arguments.ema_decay) == (modern.learning_rate, modern.ema_decay)
         assert (config.hidden_size, config.dropout) == (600, modern.dropout)
 
-    def test_many_rows_need_fewer_epochs(self):
+    def test_many_rows_need_fewer_epochs_and_less_dropout(self):
         paper, modern = (TASKS["sst2"].recipe("disan", name) for name in ("paper", "modern"))
-        assert paper.epochs(10) == paper.epochs(10**6) == 30
-        epochs = [modern.epochs(rows) for rows in (10, 5_000, 10_000, 20_000, 10**6)]
-        assert epochs == [12, 12, 6, 3, 3]
+        assert paper.for_rows(10) == paper.for_rows(10**6) == paper and paper.num_train_epochs == 30
+        chosen = [modern.for_rows(rows) for rows in (10, 5_000, 10_000, 19_999, 20_000, 10**6)]
+        assert [recipe.num_train_epochs for recipe in chosen] == [12, 12, 6, 3, 3, 3]
+        assert [recipe.dropout for recipe in chosen] == [0.2, 0.2, 0.2, 0.2, 0.1, 0.1]
 
     def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
         arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))

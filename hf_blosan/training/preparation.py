@@ -237,8 +237,8 @@ def propose_config(
     formulation: str = "released",
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
-    task = problem.task
-    known, recipe = {entry.name for entry in fields(CONFIG_CLASSES[encoder])}, task.recipe(encoder, arguments.recipe)
+    task, known = problem.task, {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
+    recipe = task.recipe(encoder, arguments.recipe).for_rows(len(train))
     proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
     subwords = arguments.tokenizer_name or problem.vocabulary != "word level"
     default = "none" if arguments.backbone else "all" if subwords else "train_words"

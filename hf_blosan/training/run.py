@@ -66,7 +66,7 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
     if arguments.num_train_epochs is None:
-        epochs = task.recipe(encoder, arguments.recipe).epochs(len(preparation.data["train"]))
+        epochs = task.recipe(encoder, arguments.recipe).for_rows(len(preparation.data["train"])).num_train_epochs
         arguments = replace(arguments, num_train_epochs=epochs)
     evaluator = Evaluator(
         preparation,
