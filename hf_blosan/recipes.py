@@ -251,11 +251,12 @@ _SRL_CONFIGS = {
     # Four heads see the words before, four those after: two of these in a window, of 2 and of 8 words.
     "mtsa": _STACK | {"num_heads": 8, "windows": 2 * [2, 8, None, None]},
     "birnn": _STACK | {"feed_forward_size": 700},
-    "multihead": _STACK | {"feed_forward_size": 900, "output_layer": True, "formulation": "paper"},
+    # Words that are scaled up drown its sinusoids.
+    "multihead": _STACK
+    | {"feed_forward_size": 900, "output_layer": True, "formulation": "paper", "embedding_scale": 1.0},
     "textcnn": _PREDICATES | {"architecture": "hierarchical", "num_hidden_layers": 4},
     "wordbag": _PREDICATES | {"dense_map": True},
 }
-_SRL_LEARNING_RATES = {"multihead": 3e-4}  # the others' 1e-3 is too high for it
 _WORD_BY_WORD = {"wordbag": {"dense_map": True}}
 
 _ROWS = {
@@ -272,9 +273,5 @@ _ROWS = {
 for _encoder, _rows in list(_ROWS.items()):
     _ROWS[_encoder] = _rows | {
         "tagging": replace(_TAGGING, config=_WORD_BY_WORD.get(_encoder, {})),
-        "srl": replace(
-            _SRL,
-            config=_SRL_CONFIGS.get(_encoder, _STACK),
-            learning_rate=_SRL_LEARNING_RATES.get(_encoder, _SRL.learning_rate),
-        ),
+        "srl": replace(_SRL, config=_SRL_CONFIGS.get(_encoder, _STACK)),
     }
