@@ -89,8 +89,9 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     if name == "paper" or settings in _OWN:
         return paper
     dropout = 0.1 if settings in _PAIRS else 0.2
-    chosen = {**_MODERN, "dropout": dropout, "many_rows_dropout": 0.1, **_MODERN_FOR.get(settings, {})}
-    return replace(paper, **chosen)
+    many_rows_dropout = None if encoder == "textcnn" else 0.1
+    chosen = {"dropout": dropout, "many_rows_dropout": many_rows_dropout, **_MODERN_FOR.get(settings, {})}
+    return replace(paper, **_MODERN | chosen)
 
 
 # Chosen on validation data alone; what was tried, with figures, is in results/NOTES.md.
