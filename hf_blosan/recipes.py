@@ -67,7 +67,7 @@ class Recipe:
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def for_rows(self, train_rows: int) -> Recipe:
-        """The recipe for that many training rows: many rows need fewer epochs, though at least 3, and less dropout."""
+        """The recipe for that many training rows: for many, fewer epochs (at least 3) and in part less dropout."""
         epochs, dropout = self.num_train_epochs, self.dropout
         if self.train_rows_seen is not None:
             epochs = min(max(round(self.train_rows_seen / train_rows), 3), epochs)
@@ -89,8 +89,11 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     if name == "paper" or settings in _OWN:
         return paper
     dropout = 0.1 if settings in _PAIRS else 0.2
-    many_rows_dropout = None if encoder == "textcnn" else 0.1
-    chosen = {"dropout": dropout, "many_rows_dropout": many_rows_dropout, **_MODERN_FOR.get(settings, {})}
+    chosen = {
+        "dropout": dropout,
+        "many_rows_dropout": _MANY_ROWS_DROPOUT.get(encoder),
+        **_MODERN_FOR.get(settings, {}),
+    }
     return replace(paper, **_MODERN | chosen)
 
 
@@ -113,6 +116,8 @@ _MODERN = {
     "l2": 0.0,
 }
 _PAIRS = ("snli", "sick")
+# The others do not gain from less dropout for many rows.
+_MANY_ROWS_DROPOUT = dict.fromkeys(("disan", "mtsa", "multihead"), 0.1)
 # Families without a released experiment, or whose optimiser was not released.
 _OWN = ("demo", "tagging", "srl")
 # Questions about one passage share its encoding, so a larger batch costs little more.
