@@ -56,16 +56,16 @@ class TestTables:
             of_training = ("parameters", "seconds_per_update", "peak_memory_mib")
             assert column.figure in of_training or column.figure.removeprefix("test_") in metrics
 
-    @pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].columns[0].name == "|θ|"])
+    @pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].columns[0].name == "parameters"])
     def test_models_have_as_many_parameters_as_the_paper_says(self, name):
         """To one unit of the last printed digit, because the papers sometimes round and sometimes truncate."""
         snli = find_problem(TASKS["snli"])
-        assert sum("|θ|" in row.paper for row in TABLES[name].rows) > 2
+        assert sum("parameters" in row.paper for row in TABLES[name].rows) > 2
         for row in TABLES[name].rows:
-            if "|θ|" not in row.paper:
+            if "parameters" not in row.paper:
                 continue
             model = snli.make_model(row.encoder, config_fields(row, "snli") | snli.config_fields())
-            printed = row.paper["|θ|"].removesuffix("m")
+            printed = row.paper["parameters"].removesuffix("m")
             unit = 10.0 ** -len(printed.partition(".")[2])
             millions = count_parameters(model)["without_embeddings"] / 1e6
             assert millions == pytest.approx(float(printed), abs=unit), row.name
@@ -283,9 +283,9 @@ class TestCommand:
     def test_figures_of_the_paper_are_printed_beside_ours(self, trained, tmp_path, capsys):
         _, lines, _ = run(capsys, "disan_table1", "--rows", "DiSAN", "--output_dir", tmp_path)
         assert lines[2:5] == [
-            "| system |   |θ| | paper |  SNLI | paper |",
-            "| ------ | ----: | ----: | ----: | ----: |",
-            "| DiSAN  | 2.35m | 2.35m | 80.42 |  85.6 |",
+            "| system | parameters | paper |  SNLI | paper |",
+            "| ------ | ---------: | ----: | ----: | ----: |",
+            "| DiSAN  |      2.35m | 2.35m | 80.42 |  85.6 |",
         ]
         assert "The papers train on 549,367 rows: the figures are not comparable." in lines[6]
         assert "could not be verified" not in "".join(lines)

@@ -58,6 +58,15 @@ def test_the_table_of_the_readme_has_figures_of_the_page():
         assert page[system, f"{column}, paper"] == (paper or "-"), (system, column)
 
 
+def test_figures_of_semantic_roles_in_the_readme():
+    page = {place: cell for lines in TABLES for place, cell in cells(lines).items()}
+    (row,) = re.findall(r"^\| \[tagging.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    shown = re.findall(r"(MTSA|Bi-LSTM|multi-head) (\d+\.\d+)", row)
+    assert len(shown) == 3
+    for system, figure in shown:
+        assert page[system.replace("multi", "Multi"), "F1"] == figure
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/distillation.md"])
 def test_figures_of_the_distilled_encoder(page):
     run = json.loads((ROOT / "benchmarks" / "reports" / "distillation.json").read_text())

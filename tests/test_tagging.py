@@ -377,6 +377,7 @@ def test_a_run_on_roles(tmp_path, monkeypatch, capsys):
     assert run["config"]["predicate_size"] == 4
     card, names = (tmp_path / "out" / "README.md").read_text(), {}
     assert "(4 tags: O, B-ARG0, B-ARG1, B-V)" in card and "a sentence and one of its predicates" in card
+    assert "widget" not in card
     monkeypatch.chdir(tmp_path)
     exec(card.split("```python\n")[1].split("```")[0], names)
     assert names["tags"].shape == (4,)

@@ -131,7 +131,7 @@ def choose(entries: tuple, names: list[str] | None, kind: str, table: str) -> tu
 
 def slug(name: str) -> str:
     """A name for files: ``Bi-LSTM`` -> ``bi_lstm``, ``w/o local`` -> ``without_local``."""
-    spelt = name.lower().replace("w/o", "without").replace("|θ|", "parameters").replace("ρ", "rho")
+    spelt = name.lower().replace("w/o", "without").replace("ρ", "rho")
     return re.sub(r"[^a-z0-9]+", "_", spelt).strip("_")
 
 
@@ -142,7 +142,7 @@ def _variant(row: Row, name: str | None = None, paper: Mapping[str, str] | None 
 
 def _sized(row: Row, parameters: str, name: str | None = None, accuracy: str | None = None, **overrides) -> Row:
     """A copy of the row with the figures published for SNLI."""
-    paper = {"|θ|": parameters} | ({"SNLI": accuracy} if accuracy else {})
+    paper = {"parameters": parameters} | ({"SNLI": accuracy} if accuracy else {})
     return _variant(row, name, paper, **overrides)
 
 
@@ -155,12 +155,12 @@ _SICK = tuple(
 )
 _ENTAILMENT = Column(name="SICK-E", task="sick_entailment")
 _SNLI = (
-    Column(name="|θ|", task="snli", figure="parameters", scale=1e-6, unit="m", train_rows=549_367),
+    Column(name="parameters", task="snli", figure="parameters", scale=1e-6, unit="m", train_rows=549_367),
     Column(name="SNLI", task="snli", train_rows=549_367),
 )
 _TRANSLATION = (
     Column(name="BLEU", task="multi30k_en_de", figure="test_bleu", scale=1.0),
-    Column(name="|θ|", task="multi30k_en_de", figure="parameters", scale=1e-6, unit="m"),
+    Column(name="parameters", task="multi30k_en_de", figure="parameters", scale=1e-6, unit="m"),
 )
 
 _SRL = (
@@ -168,12 +168,12 @@ _SRL = (
         Column(name=name, task="propbank_srl", figure=f"test_{figure}")
         for name, figure in (("F1", "f1"), ("P", "precision"), ("R", "recall"), ("complete", "complete"))
     ),
-    Column(name="|θ|", task="propbank_srl", figure="parameters", scale=1e-6, unit="m"),
+    Column(name="parameters", task="propbank_srl", figure="parameters", scale=1e-6, unit="m"),
 )
 
 _SQUAD = (
     Column(name="Accuracy", task="squad_sentences"),
-    Column(name="|θ|", task="squad_sentences", figure="parameters", scale=1e-6, unit="m"),
+    Column(name="parameters", task="squad_sentences", figure="parameters", scale=1e-6, unit="m"),
     Column(
         name="Time per update", task="squad_sentences", figure="seconds_per_update", scale=1e3, digits=0, unit=" ms"
     ),

@@ -191,7 +191,8 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         pipeline_tag=pipeline_of(task),
         base_model=backbone if "/" in (backbone := run.get("backbone") or "") else None,
         tags=["hf_blosan", run["encoder"], *own_code],
-        widget=examples(task),
+        # The Hub's widget has no place for a predicate.
+        widget=None if run["config"].get("predicate_size") else examples(task),
         datasets=data["hub_id"] if from_hub else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=run["name"],
