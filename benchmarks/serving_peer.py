@@ -22,7 +22,7 @@ class MeanPooled(nn.Module):
 
     def __init__(self, model: PreTrainedModel):
         super().__init__()
-        self.model, self.device = model, model.device
+        self.model, self.config, self.device = model, model.config, model.device
 
     def forward(self, attention_mask: Tensor, **inputs: Tensor) -> SimpleNamespace:
         output = self.model(attention_mask=attention_mask, **inputs)
