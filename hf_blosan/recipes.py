@@ -257,7 +257,7 @@ _SRL_CONFIGS = {
     # Four heads see the words before, four those after: two of these in a window, of 2 and of 8 words.
     "mtsa": _STACK | {"num_heads": 8, "windows": 2 * [2, 8, None, None]},
     "birnn": _STACK | {"feed_forward_size": 700},
-    # Words that are scaled up drown its sinusoids.
+    # Scaled, its word vectors would be eight times as large as its sinusoids.
     "multihead": _STACK
     | {"feed_forward_size": 900, "output_layer": True, "formulation": "paper", "embedding_scale": 1.0},
     "textcnn": _PREDICATES | {"architecture": "hierarchical", "num_hidden_layers": 4},
