@@ -22,6 +22,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 from hf_blosan.auto import FAMILIES
 from hf_blosan.data import load_task
 from hf_blosan.errors import InputError
+from hf_blosan.inference.arguments import StreamArguments
+from hf_blosan.inference.stream import Batches
 from hf_blosan.tasks import get_task
 from hf_blosan.tokenization import build_tokenizer, num_fixed_words
 from hf_blosan.training.problems import find_problem
@@ -46,7 +48,7 @@ def mean_pooled(output: Any, mask_BN: Tensor) -> Tensor:
 
 
 class System:
-    """A tokenizer and a model that encode texts.
+    """A tokenizer and a model that encode texts, from text to batch as in `hf-blosan encode`.
 
     Args:
         tokenizer, model: as in transformers.
@@ -54,14 +56,15 @@ class System:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: nn.Module, pool: Callable[[Any, Tensor], Tensor]):
-        self.tokenizer, self.model, self.pool = tokenizer, model.eval(), pool
+        self.model, self.pool = model.eval(), pool
+        self.batches = Batches(model, tokenizer, StreamArguments(""), lambda output: output)
 
     @torch.no_grad()
     def encode(self, batches: list[list[str]]) -> list[Tensor]:
         """Sentence vectors of every batch."""
         vectors = []
         for texts in batches:
-            inputs = self.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+            inputs = self.batches.collate(self.batches.tokenize([(text,) for text in texts]))
             vectors.append(self.pool(self.model(**inputs), inputs["attention_mask"]))
         return vectors
 
@@ -81,8 +84,8 @@ class System:
             module.forward = partial(timed, stage, module.forward)
         for _ in range(repeats):
             for texts in batches:
-                rows = timed("tokenizer", self.tokenizer, texts, truncation=True)
-                inputs = timed("padding", self.tokenizer.pad, rows, return_tensors="pt")
+                rows = timed("tokenizer", self.batches.tokenize, [(text,) for text in texts])
+                inputs = timed("padding", self.batches.collate, rows)
                 timed("others", self.model, **inputs)
         for module in parts.values():
             del module.forward

@@ -162,7 +162,7 @@ def test_lazily_negated_tensors_in_gates_and_maps():
         with torch.no_grad():
             results.append(
                 [
-                    kernels.linear_elu(x, W, b),
+                    kernels.linear(x, W, b, elu=True),
                     kernels.fusion_gate(x, y, W, V, b),
                     kernels.block_fusion(x, y, blocks, wide, bias, 6),
                     kernels.heads_linear(x, [W, V], [b, b]),

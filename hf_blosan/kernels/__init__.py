@@ -15,13 +15,13 @@ from .pointwise import (
     fusion_gate_of_scores,
     heads_fusion_gate,
     heads_linear,
-    linear_elu,
+    linear,
 )
 from .recurrence import linear_recurrence
 from .source2token import source2token_attention
 from .tensorized import short_for_tensorized_attention, tensorized_attention
 
-INTERFACE = 5
+INTERFACE = 6
 
 __all__ = [
     "INTERFACE",
@@ -34,7 +34,7 @@ __all__ = [
     "heads_fusion_gate",
     "heads_linear",
     "instruction_set",
-    "linear_elu",
+    "linear",
     "linear_recurrence",
     "short_for_tensorized_attention",
     "source2token_attention",

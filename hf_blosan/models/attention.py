@@ -37,7 +37,7 @@ from .masks import (
 )
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 5
+INTERFACE = 6
 try:
     from hf_blosan import kernels
 

@@ -103,15 +103,20 @@ class Layer(nn.Module):
 
     def linear(self, map_: nn.Module, x: Tensor) -> Tensor:
         """W dropout(x) + b."""
-        return map_(self.drop(x, map_))
+        return self.apply_map(map_, self.drop(x, map_))
+
+    def apply_map(self, map_: nn.Module, x: Tensor) -> Tensor:
+        """W x + b."""
+        if hasattr(map_, "of_each_head") or not self.can_use_kernel(x, maps=[map_]):
+            return map_(x)
+        return kernels.linear(x, map_.weight, map_.bias)
 
     def dense(self, map_: nn.Module, x: Tensor) -> Tensor:
         """act(W dropout(x) + b): the authors' dense layers apply dropout to their input."""
         if self.activation == "elu" and self.can_use_kernel(x, maps=[map_]):
             if hasattr(map_, "of_each_head"):
                 return map_.elu(self.drop(x, map_))
-            if map_.bias is not None:
-                return kernels.linear_elu(self.drop(x), map_.weight, map_.bias)
+            return kernels.linear(self.drop(x), map_.weight, map_.bias, elu=True)
         return ACTIVATIONS[self.activation](self.linear(map_, x))
 
     def can_use_kernel(self, *tensors: Tensor, maps=()) -> bool:
@@ -270,8 +275,8 @@ class FeatureAttention(Layer):
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
         """W1 h and W2 h."""
         if self.joint:
-            return self.alignment_map(tokens_BND).chunk(2, dim=-1)
-        return self.key_map(tokens_BND), self.query_map(tokens_BND)
+            return self.apply_map(self.alignment_map, tokens_BND).chunk(2, dim=-1)
+        return self.apply_map(self.key_map, tokens_BND), self.apply_map(self.query_map, tokens_BND)
 
 
 class DirectionalSelfAttention(Layer):
@@ -295,7 +300,7 @@ class DirectionalSelfAttention(Layer):
         mapped_BND = spread(words_1VD, places_BN)
         options = {"words": (words_1VD, places_BN), "cu_seqlens": cu_seqlens}
         attended_BND = self.attention(mapped_BND, mask_BN, token_mask, **options)
-        scores_BND = None if places_BN is None else spread(self.gate.first(words_1VD), places_BN)
+        scores_BND = None if places_BN is None else spread(self.apply_map(self.gate.first, words_1VD), places_BN)
         return self.gate(mapped_BND, attended_BND, mask_BN, first_scores=scores_BND), None
 
     def steps(self, tokens_BNE: Tensor, mask_BN: Tensor | None, token_mask=None):

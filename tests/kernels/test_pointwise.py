@@ -13,7 +13,8 @@ from hf_blosan.kernels.pointwise import operator
 
 pytestmark = pytest.mark.skipif(not pointwise.available(), reason="the C++ kernels are not compiled")
 
-SHAPES = ((1, 1, 5), (3, 4, 16), (2, 63, 37), (4, 100, 300), (11, 100, 24))  # the last: more rows than one product
+# The last two: more rows than one product, of small and of large matrices.
+SHAPES = ((1, 1, 5), (3, 4, 16), (2, 63, 37), (4, 100, 300), (11, 100, 24), (9, 130, 130))
 
 
 def random(*shape, seed=0):
@@ -25,8 +26,8 @@ def weights(*shape, seed=0, inputs=None):
 
 
 # What layers compute without the kernels, products over all rows at once.
-def linear_elu(x, weight, bias):
-    return F.elu(F.linear(x, weight, bias))
+def linear(x, weight, bias=None, elu=False):
+    return operator._linear(x, weight, bias, elu)
 
 
 def fusion_gate(first, second, first_weight, second_weight, *biases, mask=None):
@@ -74,7 +75,13 @@ def cases(B, N, D, draw=0):
 
     x, mask = random(B, N, D), random(B, N, seed=9) > -0.5
     second, biases = random(B, N, D, seed=1), [random(D, seed=seed) for seed in (2, 3, 4)]
-    yield pointwise.linear_elu, linear_elu, [x, weights(D + 3, D, seed=5), random(D + 3, seed=6)]
+    for elu in (False, True):
+        for bias in ([], [random(D + 3, seed=6)]):
+
+            def dense(x, weight, bias=None, elu=elu):
+                return pointwise.linear(x, weight, bias, elu)
+
+            yield dense, partial(linear, elu=elu), [x, weights(D + 3, D, seed=5), *bias]
     for given in (None, mask):
         for count in (1, 3):
             yield (
@@ -215,9 +222,10 @@ def test_gate_whose_first_scores_are_known(shape, dtype):
 
 def test_functional_transforms():
     x, weight, bias = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
-    found = torch.func.grad(lambda *inputs: pointwise.linear_elu(*inputs).square().sum())(x, weight, bias)
-    expected = torch.func.grad(lambda *inputs: linear_elu(*inputs).square().sum())(x, weight, bias)
-    torch.testing.assert_close(found, expected)
+    for elu in (False, True):
+        found = torch.func.grad(lambda *inputs, elu=elu: pointwise.linear(*inputs, elu).square().sum())
+        expected = torch.func.grad(lambda *inputs, elu=elu: linear(*inputs, elu).square().sum())
+        torch.testing.assert_close(found(x, weight, bias), expected(x, weight, bias))
 
 
 def test_other_memory():
@@ -245,7 +253,7 @@ def test_extremes():
     x = torch.tensor([[float("nan"), float("inf"), -float("inf"), 200.0, -200.0, 0.0, -1e-8]])
     for dtype in (torch.float32, torch.float64):
         numbers, one, zeros = x.T.to(dtype), torch.ones(1, 1, dtype=dtype), torch.zeros(1, dtype=dtype)
-        found = pointwise.linear_elu(numbers, one, zeros)
+        found = pointwise.linear(numbers, one, zeros, elu=True)
         torch.testing.assert_close(found, F.elu(numbers), equal_nan=True)
         scores = torch.tensor([[-1e4], [-200.0], [200.0], [1e4]], dtype=dtype)
         gates = pointwise.fusion_gate(torch.ones_like(scores), 0 * scores, one * 0, one * 0, zeros)
@@ -302,10 +310,10 @@ def test_wrong_tensors_are_refused():
     x, square, bias, mask = random(2, 3, 4), random(4, 4), random(4), torch.ones(2, 3, dtype=torch.bool)
     stack = random(2, 2, 3, 4)
     refused = (
-        (pointwise.linear_elu, (x, random(4, 5), bias)),
-        (pointwise.linear_elu, (x, square, random(5))),
-        (pointwise.linear_elu, (x, square.double(), bias)),
-        (pointwise.linear_elu, (x.int(), square, bias)),
+        (pointwise.linear, (x, random(4, 5), bias)),
+        (pointwise.linear, (x, square, random(5))),
+        (pointwise.linear, (x, square.double(), bias)),
+        (pointwise.linear, (x.int(), square, bias)),
         (pointwise.fusion_gate, (x, x[:1], square, square, bias)),
         (pointwise.fusion_gate, (x, x, square[:3], square, bias)),
         (pointwise.fusion_gate, (x, x, square, square, bias[:3])),
@@ -352,8 +360,8 @@ def test_registration():
     stack, heads, gates, biases = random(2, 2, 3, 4), [square] * 2, [random(4, 8)] * 2, [bias] * 2
     rows, of_blocks = random(6, 8), random(4, 8)
     calls = {
-        "linear_elu": [(x, square, bias)],
-        "linear_elu_backward": [(x, x, square, x, True), (x, x, square, x, False)],
+        "linear": [(x, square, bias, True), (x, square, None, False)],
+        "linear_backward": [(x, x, square, x, True, True), (x, x, square, None, False, False)],
         "fusion_gate": [(x, x, None, x, square, square, bias, None, bias, mask, save) for save in (True, False)],
         "fusion_gate_of_scores": [(x, x, random(2, 3, 4), square, bias, bias, mask)],
         "fusion_gate_backward": [(x, x, x, None, None, square, square, mask, x, bias)],

@@ -5,7 +5,7 @@
 namespace hf_blosan {
 namespace {
 
-// elu(x W' + bias)
+// x W' + bias, or elu of it
 
 struct LinearSizes {
   Sizes x, y;
@@ -21,47 +21,52 @@ struct LinearSizes {
   }
 };
 
-Tensor linear_elu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bool elu) {
   return by_type("x", x, [&](auto type) {
     using T = decltype(type);
     const LinearSizes sizes(x, weight);
     const RowsOf x_("x", x, type_of<T>, sizes.x);
     check_tensor("weight", weight, type_of<T>, {sizes.out, sizes.in});
-    const Tensor bias_ = checked("bias", bias, type_of<T>, {sizes.out});
+    const MaybeTensor bias_ = checked("bias", bias, type_of<T>, {sizes.out});
     Tensor y = allocate(x, sizes.y);
     multiply(matrix(y, sizes.rows, sizes.out, sizes.out), matrix(x_.tensor, sizes.rows, sizes.in, x_.step),
              transposed(weight));
-    BiasElu<T> arguments{chunks(1, sizes.rows, sizes.out), true};
+    BiasElu<T> arguments{chunks(1, sizes.rows, sizes.out), elu};
     arguments.x = {read<T>(y), 0, sizes.out};
     arguments.bias = read<T>(bias_);
     arguments.y = {write<T>(y), 0, sizes.out};
-    run_groups(loops<T>().bias_elu, arguments);
+    if (elu || bias) run_groups(loops<T>().bias_elu, arguments);
     return y;
   });
 }
 
-std::tuple<Tensor, Tensor, Tensor> linear_elu_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
-                                                       const Tensor& y, bool need_x) {
+// The gradients of x, of the weight and of the bias. Without ELU there is no y.
+std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
+                                                   const MaybeTensor& y, bool need_x, bool need_bias) {
   return by_type("x", x, [&](auto type) {
     using T = decltype(type);
     const LinearSizes sizes(x, weight);
     const int64_t in = sizes.in, out = sizes.out, rows = sizes.rows;
     const RowsOf x_("x", x, type_of<T>, sizes.x), grad_("grad", grad, type_of<T>, sizes.y);
     check_tensor("weight", weight, type_of<T>, {out, in});
-    const Tensor y_ = checked("y", y, type_of<T>, sizes.y);
-    const Tensor to_y = allocate(x, {rows, out});
-    BiasElu<T> arguments{chunks(1, rows, out), true};
-    const int64_t groups = groups_of_head(arguments.groups);
-    const Tensor sums = allocate(x, {groups, out});
-    arguments.grad = grad_.template place<T>();
-    arguments.result = {read<T>(y_), 0, out};
-    arguments.grad_x = {write<T>(to_y), 0, out};
-    arguments.sums = write<T>(sums);
-    run_groups(loops<T>().bias_elu_backward, arguments);
+    Tensor to_y = matrix(grad_.tensor, rows, out, grad_.step), to_bias = nothing(x);
+    if (y || need_bias) {
+      const MaybeTensor y_ = checked("y", y, type_of<T>, sizes.y);
+      to_y = allocate(x, {rows, out});
+      BiasElu<T> arguments{chunks(1, rows, out), y.has_value()};
+      const int64_t groups = groups_of_head(arguments.groups);
+      const Tensor sums = allocate(x, {groups, out});
+      arguments.grad = grad_.template place<T>();
+      arguments.result = {read<T>(y_), 0, out};
+      arguments.grad_x = {write<T>(to_y), 0, out};
+      arguments.sums = write<T>(sums);
+      run_groups(loops<T>().bias_elu_backward, arguments);
+      to_bias = sum_rows<T>(sums, 1, groups, out, {out});
+    }
     Tensor to_x = need_x ? allocate(x, sizes.x) : nothing(x), to_weight = allocate(x, {out, in});
     if (need_x) multiply(matrix(to_x, rows, in, in), to_y, weight);
     multiply(to_weight, transposed(to_y), matrix(x_.tensor, rows, in, x_.step));
-    return std::make_tuple(to_x, to_weight, sum_rows<T>(sums, 1, groups, out, {out}));
+    return std::make_tuple(to_x, to_weight, to_bias);
   });
 }
 
@@ -343,8 +348,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(
 }  // namespace hf_blosan
 
 STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CPU, m) {
-  m.impl("linear_elu", TORCH_BOX(&hf_blosan::linear_elu));
-  m.impl("linear_elu_backward", TORCH_BOX(&hf_blosan::linear_elu_backward));
+  m.impl("linear", TORCH_BOX(&hf_blosan::linear));
+  m.impl("linear_backward", TORCH_BOX(&hf_blosan::linear_backward));
   m.impl("fusion_gate", TORCH_BOX(&hf_blosan::fusion_gate));
   m.impl("fusion_gate_of_scores", TORCH_BOX(&hf_blosan::fusion_gate_of_scores));
   m.impl("fusion_gate_backward", TORCH_BOX(&hf_blosan::fusion_gate_backward));

@@ -41,10 +41,16 @@ inline Tensor narrow(const Tensor& x, int64_t dim, int64_t first, int64_t count)
 // times with 1,024 of them, and nothing is lost at other widths.
 constexpr int64_t rows_of_product = 1024;
 
+// Whether oneDNN computes a product of two matrices faster than torch, and out = a b, or out += a b, by it: onednn.cpp.
+bool suits_onednn(const Tensor& a, const Tensor& b);
+void multiply_by_onednn(const Tensor& out, const Tensor& a, const Tensor& b, bool add);
+
 // out = a b, or out += a b, of matrices or of stacks of them.
 inline void multiply(const Tensor& out, const Tensor& a, const Tensor& b, bool add = false) {
   const int64_t dim = a.dim() - 2, rows = a.size(dim);
-  if (dim == 0 && rows > rows_of_product) {
+  if (dim == 0 && suits_onednn(a, b)) {
+    multiply_by_onednn(out, a, b, add);
+  } else if (dim == 0 && rows > rows_of_product) {
     for (int64_t row = 0; row < rows; row += rows_of_product) {
       const int64_t count = std::min(rows_of_product, rows - row);
       multiply(narrow(out, 0, row, count), narrow(a, 0, row, count), b, add);

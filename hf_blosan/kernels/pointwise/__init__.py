@@ -7,7 +7,7 @@ from .operator import (
     fusion_gate_of_scores,
     heads_fusion_gate,
     heads_linear,
-    linear_elu,
+    linear,
 )
 
 __all__ = [
@@ -17,5 +17,5 @@ __all__ = [
     "fusion_gate_of_scores",
     "heads_fusion_gate",
     "heads_linear",
-    "linear_elu",
+    "linear",
 ]

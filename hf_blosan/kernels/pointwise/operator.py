@@ -19,8 +19,9 @@ from torch.nn import functional as F
 from ..library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded, refuse_forward_mode
 
 SCHEMAS = (
-    "linear_elu(Tensor x, Tensor weight, Tensor bias) -> Tensor",
-    "linear_elu_backward(Tensor grad, Tensor x, Tensor weight, Tensor y, bool need_x) -> (Tensor, Tensor, Tensor)",
+    "linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
+    "linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor? y, bool need_x, bool need_bias) "
+    "-> (Tensor, Tensor, Tensor)",
     "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
     "Tensor second_weight, Tensor bias, Tensor? first_bias, Tensor? second_bias, Tensor? mask, bool save) "
     "-> (Tensor, Tensor, Tensor)",
@@ -58,11 +59,11 @@ def available(*tensors: Tensor) -> bool:
     return known and all(x.is_cpu and type(x) in (Tensor, Parameter) and x.layout == torch.strided for x in tensors)
 
 
-def linear_elu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """elu(x W' + b) for x (..., in), W (out, in), b (out)."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, elu: bool = False) -> Tensor:
+    """x W' + b, or elu(x W' + b), for x (..., in), W (out, in), b (out)."""
     if is_recorded(x, weight, bias):
-        return _LinearElu.apply(x, weight, bias)
-    return OPERATORS.linear_elu.default(x, weight, bias)
+        return _Linear.apply(*distinct(x, weight, bias), elu)
+    return OPERATORS.linear.default(x, weight, bias, elu)
 
 
 def fusion_gate(
@@ -191,25 +192,31 @@ def _is_batched(*tensors: Tensor | None) -> bool:
     return any(functorch.is_batchedtensor(x) or functorch.is_legacy_batchedtensor(x) for x in tensors if x is not None)
 
 
-class _LinearElu(torch.autograd.Function):
+def _linear(x, weight, bias, elu):
+    y = F.linear(x, weight, bias)
+    return F.elu(y) if elu else y
+
+
+class _Linear(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x, weight, bias):
-        return OPERATORS.linear_elu.default(x, weight, bias)
+    def forward(x, weight, bias, elu):
+        return OPERATORS.linear.default(x, weight, bias, elu)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs, output)
+        *tensors, ctx.elu = inputs
+        ctx.save_for_backward(*tensors, output if ctx.elu else None)
 
     @staticmethod
     def backward(ctx, grad):
         x, weight, bias, y = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return _by_torch(lambda x, weight, bias: F.elu(F.linear(x, weight, bias)), ctx, grad, x, weight, bias)
-        need_x = ctx.needs_input_grad[0]
-        to_x, to_weight, to_bias = OPERATORS.linear_elu_backward.default(grad, x, weight, y, need_x)
-        return to_x if need_x else None, to_weight, to_bias
+            return _by_torch(_linear, ctx, grad, x, weight, bias, ctx.elu)
+        need_x, _, need_bias, _ = ctx.needs_input_grad
+        to_x, to_weight, to_bias = OPERATORS.linear_backward.default(grad, x, weight, y, need_x, need_bias)
+        return to_x if need_x else None, to_weight, to_bias if need_bias else None, None
 
 
 def _gated(first, second, first_input, second_input, first_weight, second_weight, *biases_and_mask):
