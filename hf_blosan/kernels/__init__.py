@@ -11,6 +11,7 @@ from .library import instruction_set
 from .pointwise import available as can_use_kernel
 from .pointwise import (
     block_fusion,
+    elu,
     fusion_gate,
     fusion_gate_of_scores,
     heads_fusion_gate,
@@ -29,6 +30,7 @@ __all__ = [
     "can_use_kernel",
     "directional_attention",
     "dropout",
+    "elu",
     "fusion_gate",
     "fusion_gate_of_scores",
     "heads_fusion_gate",

@@ -117,7 +117,10 @@ class Layer(nn.Module):
             if hasattr(map_, "of_each_head"):
                 return map_.elu(self.drop(x, map_))
             return kernels.linear(self.drop(x), map_.weight, map_.bias, elu=True)
-        return ACTIVATIONS[self.activation](self.linear(map_, x))
+        y = self.linear(map_, x)
+        if self.activation == "elu" and not torch.is_grad_enabled() and self.can_use_kernel(y):
+            return kernels.elu(y)
+        return ACTIVATIONS[self.activation](y)
 
     def can_use_kernel(self, *tensors: Tensor, maps=()) -> bool:
         """Whether a step of this layer may run as one kernel; see attention.py."""
@@ -215,7 +218,7 @@ class FusionGate(Layer):
 
         ``first_scores`` is Wa a where it is known, without gradients; it is overwritten.
         """
-        maps = (self.first, self.second)
+        maps, mask = (self.first, self.second), None if mask is None else mask.bool()
         if not output_gate and self.can_use_kernel(first, second, self.bias, maps=maps):
             if first_scores is not None:
                 parameters = (self.second.weight, self.bias, self.second.bias)
@@ -224,10 +227,11 @@ class FusionGate(Layer):
             dropped = {}
             if self.training and self.dropout:
                 dropped = {"first_input": self.drop(first), "second_input": self.drop(second)}
-            mask = None if mask is None else mask.bool()
             return kernels.fusion_gate(first, second, *parameters, mask=mask, **dropped)
         first_scores = self.linear(self.first, first) if first_scores is None else first_scores
         scores = first_scores + self.linear(self.second, second)
+        if not (output_gate or torch.is_grad_enabled()) and self.can_use_kernel(first, second, scores, self.bias):
+            return kernels.fusion_gate_of_scores(first, second, scores.contiguous(), None, self.bias, mask=mask)
         gate = torch.sigmoid(scores + self.bias.to(scores.dtype))
         return gate if output_gate else zero_padding(mix(first, second, gate), mask)
 

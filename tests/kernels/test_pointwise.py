@@ -216,6 +216,9 @@ def test_gate_whose_first_scores_are_known(shape, dtype):
             found, pointwise.fusion_gate(first, second, one, other, *biases, mask=given), **close
         )
         assert found is memory
+    both = scores + F.linear(second, other, biases[2])
+    found = pointwise.fusion_gate_of_scores(first, second, both, None, biases[0], mask=mask)
+    torch.testing.assert_close(found, pointwise.fusion_gate(first, second, one, other, *biases, mask=mask), **close)
     found = pointwise.fusion_gate_of_scores(first, second, F.linear(first, one), other, biases[0], mask=mask)
     torch.testing.assert_close(found, pointwise.fusion_gate(first, second, one, other, biases[0], mask=mask), **close)
 
@@ -255,6 +258,7 @@ def test_extremes():
         numbers, one, zeros = x.T.to(dtype), torch.ones(1, 1, dtype=dtype), torch.zeros(1, dtype=dtype)
         found = pointwise.linear(numbers, one, zeros, elu=True)
         torch.testing.assert_close(found, F.elu(numbers), equal_nan=True)
+        torch.testing.assert_close(pointwise.elu(numbers), F.elu(numbers), equal_nan=True)
         scores = torch.tensor([[-1e4], [-200.0], [200.0], [1e4]], dtype=dtype)
         gates = pointwise.fusion_gate(torch.ones_like(scores), 0 * scores, one * 0, one * 0, zeros)
         torch.testing.assert_close(gates, torch.full_like(scores, 0.5))
@@ -314,6 +318,8 @@ def test_wrong_tensors_are_refused():
         (pointwise.linear, (x, square, random(5))),
         (pointwise.linear, (x, square.double(), bias)),
         (pointwise.linear, (x.int(), square, bias)),
+        (pointwise.elu, (x.int(),)),
+        (pointwise.elu, (x[0, 0, 0],)),
         (pointwise.fusion_gate, (x, x[:1], square, square, bias)),
         (pointwise.fusion_gate, (x, x, square[:3], square, bias)),
         (pointwise.fusion_gate, (x, x, square, square, bias[:3])),
@@ -361,9 +367,10 @@ def test_registration():
     rows, of_blocks = random(6, 8), random(4, 8)
     calls = {
         "linear": [(x, square, bias, True), (x, square, None, False)],
+        "elu": [(x,), (x.mT,)],
         "linear_backward": [(x, x, square, x, True, True), (x, x, square, None, False, False)],
         "fusion_gate": [(x, x, None, x, square, square, bias, None, bias, mask, save) for save in (True, False)],
-        "fusion_gate_of_scores": [(x, x, random(2, 3, 4), square, bias, bias, mask)],
+        "fusion_gate_of_scores": [(x, x, random(2, 3, 4), weight, bias, bias, mask) for weight in (square, None)],
         "fusion_gate_backward": [(x, x, x, None, None, square, square, mask, x, bias)],
         "block_fusion": [(x, x, blocks, wide, twice, 2, save) for save in (True, False)],
         "block_fusion_backward": [

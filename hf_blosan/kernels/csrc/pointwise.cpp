@@ -40,6 +40,21 @@ Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bo
   });
 }
 
+Tensor elu(const Tensor& x) {
+  return by_type("x", x, [&](auto type) {
+    using T = decltype(type);
+    const Sizes sizes = sizes_of(x);
+    check(!sizes.empty(), "x: give (..., D)");
+    const RowsOf rows("x", x, type_of<T>, sizes);
+    Tensor y = allocate(x, sizes);
+    BiasElu<T> arguments{chunks(1, rows.count, rows.size), true};
+    arguments.x = rows.place<T>();
+    arguments.y = {write<T>(y), 0, rows.size};
+    run_groups(loops<T>().bias_elu, arguments);
+    return y;
+  });
+}
+
 // The gradients of x, of the weight and of the bias. Without ELU there is no y.
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    const MaybeTensor& y, bool need_x, bool need_bias) {
@@ -96,7 +111,7 @@ struct GateInputs {
   Gate<T> arguments;
 
   GateInputs(const Tensor& first_, const Tensor& second_, const MaybeTensor& first_input_,
-             const MaybeTensor& second_input_, const Tensor& first_weight, const Tensor& second_weight,
+             const MaybeTensor& second_input_, const MaybeTensor& first_weight, const MaybeTensor& second_weight,
              const MaybeTensor& mask_)
       : sizes(not_empty(first_)),
         first("first", first_, type_of<T>, sizes),
@@ -107,8 +122,8 @@ struct GateInputs {
         rows(first.count),
         size(first.size),
         arguments{} {
-    check_tensor("first_weight", first_weight, type_of<T>, {size, size});
-    check_tensor("second_weight", second_weight, type_of<T>, {size, size});
+    if (first_weight) check_tensor("first_weight", *first_weight, type_of<T>, {size, size});
+    if (second_weight) check_tensor("second_weight", *second_weight, type_of<T>, {size, size});
     first_rows = matrix(first_input.tensor, rows, size, first_input.step);
     second_rows = matrix(second_input.tensor, rows, size, second_input.step);
     arguments.groups = chunks(1, rows, size);
@@ -160,8 +175,9 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
   });
 }
 
-// The same where first W1' + its bias is known: `scores`, which the result overwrites.
-void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor scores, const Tensor& second_weight,
+// The same where first W1' + its bias is known, or without second_weight both products: `scores`, which the result
+// overwrites.
+void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor scores, const MaybeTensor& second_weight,
                            const Tensor& bias, const MaybeTensor& second_bias, const MaybeTensor& mask) {
   by_type("first", first, [&](auto type) {
     using T = decltype(type);
@@ -169,7 +185,8 @@ void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor sco
     check_tensor("scores", scores, type_of<T>, inputs.sizes);
     check(scores.is_contiguous(), "scores: give a contiguous tensor");
     const Tensor sum = sum_of_biases<T>(scores, {bias, second_bias}, inputs.size);
-    multiply(matrix(scores, inputs.rows, inputs.size, inputs.size), inputs.second_rows, transposed(second_weight), true);
+    const Tensor score_rows = matrix(scores, inputs.rows, inputs.size, inputs.size);
+    if (second_weight) multiply(score_rows, inputs.second_rows, transposed(*second_weight), true);
     inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
     inputs.arguments.bias = read<T>(sum);
     inputs.arguments.out = {write<T>(scores), 0, inputs.size};
@@ -349,6 +366,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(
 
 STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CPU, m) {
   m.impl("linear", TORCH_BOX(&hf_blosan::linear));
+  m.impl("elu", TORCH_BOX(&hf_blosan::elu));
   m.impl("linear_backward", TORCH_BOX(&hf_blosan::linear_backward));
   m.impl("fusion_gate", TORCH_BOX(&hf_blosan::fusion_gate));
   m.impl("fusion_gate_of_scores", TORCH_BOX(&hf_blosan::fusion_gate_of_scores));

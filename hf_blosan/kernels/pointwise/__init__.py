@@ -3,6 +3,7 @@
 from .operator import (
     available,
     block_fusion,
+    elu,
     fusion_gate,
     fusion_gate_of_scores,
     heads_fusion_gate,
@@ -13,6 +14,7 @@ from .operator import (
 __all__ = [
     "available",
     "block_fusion",
+    "elu",
     "fusion_gate",
     "fusion_gate_of_scores",
     "heads_fusion_gate",

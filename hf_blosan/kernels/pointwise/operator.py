@@ -22,10 +22,11 @@ SCHEMAS = (
     "linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
     "linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor? y, bool need_x, bool need_bias) "
     "-> (Tensor, Tensor, Tensor)",
+    "elu(Tensor x) -> Tensor",
     "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
     "Tensor second_weight, Tensor bias, Tensor? first_bias, Tensor? second_bias, Tensor? mask, bool save) "
     "-> (Tensor, Tensor, Tensor)",
-    "fusion_gate_of_scores(Tensor first, Tensor second, Tensor(a!) scores, Tensor second_weight, Tensor bias, "
+    "fusion_gate_of_scores(Tensor first, Tensor second, Tensor(a!) scores, Tensor? second_weight, Tensor bias, "
     "Tensor? second_bias, Tensor? mask) -> ()",
     "fusion_gate_backward(Tensor grad, Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, "
     "Tensor first_weight, Tensor second_weight, Tensor? mask, Tensor scores, Tensor bias) "
@@ -66,6 +67,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, elu: bool = Fa
     return OPERATORS.linear.default(x, weight, bias, elu)
 
 
+def elu(x: Tensor) -> Tensor:
+    """elu(x) for x (..., D). Without gradients."""
+    refuse_forward_mode()
+    return OPERATORS.elu.default(x)
+
+
 def fusion_gate(
     first: Tensor,
     second: Tensor,
@@ -102,7 +109,7 @@ def fusion_gate_of_scores(
     first: Tensor,
     second: Tensor,
     scores: Tensor,
-    second_weight: Tensor,
+    second_weight: Tensor | None,
     bias: Tensor,
     second_bias: Tensor | None = None,
     *,
@@ -110,7 +117,7 @@ def fusion_gate_of_scores(
 ) -> Tensor:
     """:func:`fusion_gate` where first W1' + its bias is known: ``scores``, (..., D), overwritten by the result.
 
-    Without gradients.
+    Without ``second_weight`` they are the scores of both. Without gradients.
     """
     refuse_forward_mode()
     OPERATORS.fusion_gate_of_scores.default(first, second, scores, second_weight, bias, second_bias, mask)
