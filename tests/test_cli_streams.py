@@ -25,7 +25,9 @@ from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
 from hf_blosan.inference import stream
+from hf_blosan.inference.arguments import StreamArguments
 from hf_blosan.inference.output import PREDICTIONS, Output
+from hf_blosan.inference.saved import load
 
 
 @pytest.fixture
@@ -62,11 +64,13 @@ class TestPredict:
                 probabilities.values()
             )
 
-    def test_scores_of_pairs(self, scorer, tmp_path):
+    @pytest.mark.parametrize("size", ["1", "64"])
+    def test_scores_of_pairs(self, size, scorer, tmp_path):
         rows = [{"n": i, "b": row["sentence2"], "a": row["sentence1"]} for i, row in enumerate(pair_rows(30))]
+        rows[3]["b"] = ""
         source, output = write_rows(tmp_path / "pairs.jsonl", rows), tmp_path / "o.csv"
         columns = ["--text_column_name", "a", "--text_pair_column_name", "b"]
-        assert main(["predict", scorer, str(source), str(output), *columns]) == 0
+        assert main(["predict", scorer, str(source), str(output), *columns, "--batch_size", size]) == 0
         model, tokenizer = (
             AutoModelForSequenceClassification.from_pretrained(scorer),
             AutoTokenizer.from_pretrained(scorer),
@@ -78,9 +82,10 @@ class TestPredict:
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
     @pytest.mark.parametrize("lines", ["a cat\n\nred\n", '{"text": "a cat"}\n{"text": ""}\n{"text": "red"}\n'])
-    def test_standard_input_and_output(self, lines, classifier, monkeypatch, capsysbinary):
+    @pytest.mark.parametrize("size", ["1", "64"])
+    def test_standard_input_and_output(self, size, lines, classifier, monkeypatch, capsysbinary):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
-        assert main(["predict", classifier]) == 0
+        assert main(["predict", classifier, "--batch_size", size]) == 0
         rows = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
         classify = pipeline("text-classification", classifier)
         assert [row["score"] for row in rows] == pytest.approx([classify(t)[0]["score"] for t in ("a cat", "", "red")])
@@ -89,6 +94,19 @@ class TestPredict:
         assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
         (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
         assert re.match(r"\d+ texts have more than 3 tokens \(the longest 12\)", message)
+
+    def test_rows_are_alike_whether_truncated_or_not(self, classifier, scorer):
+        """A server computes them in one batch."""
+        for name, texts in ((classifier, [("a b c",), ("a",)]), (scorer, [("a b c", "d"), ("a", "")])):
+            model, tokenizer = load(name, None, cpu=True)
+            batches = stream.Batches(
+                model, tokenizer, StreamArguments(name, max_length=3), lambda output: output.logits
+            )
+            cut, rows = batches.rows(texts, truncate=True), batches.rows(texts)
+            assert [list(row) for row in cut] == [list(row) for row in rows]
+            assert cut[1] == rows[1] and [len(row["input_ids"]) for row in cut] == [3, 1]
+            assert len(rows[0]["input_ids"]) == sum(len(text.split()) for text in texts[0])
+            assert batches.forward([cut[0], rows[1]]).shape[0] == 2
 
     def test_a_model_and_a_tokenizer_from_elsewhere(self, tmp_path):
         """The model has no number of sentences, the tokenizer no limit but that of the positions."""

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import peers_report
 from hf_blosan.experiments.report import render
 from hf_blosan.experiments.runner import Run, plan
 from hf_blosan.experiments.tables import Table, get_table
 from hf_blosan.hub.model_card import make_model_card
 
 ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPORTS = ROOT / "benchmarks" / "reports"
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 IN_TABLES = sorted((ROOT / "results").glob("*/*.json"))
 FOLDERS = sorted({path.parent for path in IN_TABLES})
@@ -47,8 +50,7 @@ def cells(lines: list[str]) -> dict[tuple[str, str], str]:
 def test_the_table_of_the_readme_has_figures_of_the_page():
     # Where several tables have a column, the first one counts: that of the default recipe.
     page = {place: cell for lines in reversed(TABLES) for place, cell in cells(lines).items()}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| system \| TREC .*\n(?:\|.*\n)+", text, re.MULTILINE)
+    (table,) = re.findall(r"^\| system \| TREC \| SST-2 .*\n(?:\|.*\n)+", README, re.MULTILINE)
     shown = {place: cell for place, cell in cells(table.splitlines()).items() if cell != "-"}
     assert len(shown) >= 18
     for (system, column), cell in shown.items():
@@ -60,23 +62,50 @@ def test_the_table_of_the_readme_has_figures_of_the_page():
 
 def test_figures_of_semantic_roles_in_the_readme():
     page = {place: cell for lines in TABLES for place, cell in cells(lines).items()}
-    (row,) = re.findall(r"^\| \[tagging.*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    (row,) = re.findall(r"^\| \[tagging.*$", README, re.MULTILINE)
     shown = re.findall(r"(MTSA|Bi-LSTM|multi-head) (\d+\.\d+)", row)
     assert len(shown) == 3
     for system, figure in shown:
         assert page[system.replace("multi", "Multi"), "F1"] == figure
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/distillation.md"])
-def test_figures_of_the_distilled_encoder(page):
-    run = json.loads((ROOT / "benchmarks" / "reports" / "distillation.json").read_text())
-    text, models = (ROOT / page).read_text(encoding="utf-8"), run["models"]
+def test_figures_of_the_distilled_encoder():
+    run = json.loads((REPORTS / "distillation.json").read_text())
+    text, models = (ROOT / "docs" / "distillation.md").read_text(encoding="utf-8"), run["models"]
     for model in models.values():
         figures = [f"{model[f'{task}_spearman']:.4f}" for task in ("stsb", "sick")]
         assert " | ".join([*figures, f"{model['megabytes']:.1f}", f"{model['sentences_per_second']:,.0f}"]) in text
     assert re.fullmatch(r"[0-9a-f]{40}", run["commit"]) and re.fullmatch(r"[0-9a-f]{40}", run["training"]["commit"])
     assert models["DiSAN"]["stsb_spearman"] >= 0.79
     assert models["DiSAN"]["sentences_per_second"] >= 10 * models["teacher"]["sentences_per_second"]
+    student, teacher = models["DiSAN"], models["teacher"]
+    sentence = (
+        r"DiSAN of ([\d.]+) MB has ([\d.]+) .* teacher has ([\d.]+), .*? ([\d,]+) sentences a second .*? (\d+)\."
+    )
+    (shown,) = re.findall(sentence, README.replace("\n", " "))
+    assert shown == (
+        f"{student['megabytes']:.1f}",
+        *(f"{model['stsb_spearman']:.4f}" for model in (student, teacher)),
+        *(f"{model['sentences_per_second']:,.0f}" for model in (student, teacher)),
+    )
+
+
+def test_speeds_in_the_readme():
+    run = json.loads((REPORTS / "encode.json").read_text())
+    speeds = {row["system"]: f"{row['speed']:.1f}" for row in run["rows"] if row["system"] != "peer"}
+    (section,) = re.findall(r"^## Speed\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"\d+\.\d", section)
+    assert shown == [
+        speeds[f"{encoder} {form}"] for encoder in ("disan", "mtsa", "biblosan") for form in ("float32", "int8")
+    ]
+    assert re.fullmatch(r"[0-9a-f]{40}", run["header"]["commit"])
+
+
+def test_the_comparison_with_what_people_use():
+    report = json.loads((REPORTS / "peers.json").read_text())
+    assert peers_report.overview(report["rows"]) in README
+    assert (REPORTS / "peers.md").read_text(encoding="utf-8") == peers_report.markdown(report)
+    assert re.fullmatch(r"[0-9a-f]{40}", report["header"]["commit"])
 
 
 @pytest.mark.parametrize("path", [*RECORDS, *IN_TABLES], ids=lambda path: path.stem)

@@ -196,6 +196,8 @@ class PaddingCollator(DataCollatorWithPadding):
         pairs = self.num_sentences == 2
         if not any(1 in row["token_type_ids"] if pairs else len(row["input_ids"]) for row in features):
             masked = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": int(pairs), "attention_mask": 0}
-            longer = {name: [*features[0][name], value] for name, value in masked.items()}
-            features = [features[0] | longer, *features[1:]]
+            features = [{"attention_mask": [1] * len(row["input_ids"])} | row for row in features]
+            first = features[0]
+            longer = {name: [*first[name], value] for name, value in masked.items() if name in first}
+            features = [first | longer, *features[1:]]
         return super().__call__(features)

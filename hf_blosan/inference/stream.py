@@ -177,18 +177,21 @@ class Batches:
     def rows(self, texts: list[tuple[str, ...]], *, truncate: bool = False) -> list[dict[str, list[int]]]:
         """Rows of token ids, of any length or cut to the limit; with type ids in pairs."""
         columns = [list(column) for column in zip(*texts, strict=True)]
+        paired = len(columns) == 2 and "token_type_ids" in self.tokenizer.model_input_names
         if truncate or not self.tokenizer.is_fast:
             options = {"truncation": True, "max_length": self.limit} if truncate else {}
+            options |= {"return_token_type_ids": paired, "return_attention_mask": False}
             encoding = self.tokenizer(*columns, verbose=False, **options)
             return [dict(zip(encoding, row, strict=True)) for row in zip(*encoding.values(), strict=True)]
         # The library under transformers' tokenizer, which by itself takes less than half the time.
         backend = self.tokenizer.backend_tokenizer
-        backend.no_truncation()
-        backend.no_padding()
-        encodings = backend.encode_batch_fast(columns[0] if len(columns) == 1 else texts)
-        if len(columns) == 1 or "token_type_ids" not in self.tokenizer.model_input_names:
-            return [{"input_ids": encoding.ids} for encoding in encodings]
-        return [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings]
+        if backend.truncation or backend.padding:
+            backend.no_truncation()
+            backend.no_padding()
+        encodings = backend.encode_batch_fast(texts if len(columns) == 2 else columns[0])
+        if paired:
+            return [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings]
+        return [{"input_ids": encoding.ids} for encoding in encodings]
 
     def report(self) -> None:
         """Warn of texts that were truncated."""

@@ -223,6 +223,31 @@ def test_gate_whose_first_scores_are_known(shape, dtype):
     torch.testing.assert_close(found, pointwise.fusion_gate(first, second, one, other, biases[0], mask=mask), **close)
 
 
+def test_frozen_tensors_cost_no_products():
+    x, weight, bias = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
+    for elu in (False, True):
+        for frozen in range(3):
+            leaves = [tensor.clone().requires_grad_(i != frozen) for i, tensor in enumerate((x, weight, bias))]
+            wanted = [tensor for tensor in leaves if tensor.requires_grad]
+            found, expected = (step(*leaves, elu).square().sum() for step in (pointwise.linear, linear))
+            found, expected = (torch.autograd.grad(loss, wanted) for loss in (found, expected))
+            torch.testing.assert_close(found, expected)
+        _, to_weight, _ = OPERATORS.linear_backward.default(x @ weight.T, x, weight, None, True, False, False)
+        assert to_weight.numel() == 0
+
+
+def test_vmap_without_gradients():
+    x, square, bias, mask = random(6, 3, 4), weights(4, 4), random(4), torch.ones(3, dtype=torch.bool)
+    for step in (
+        lambda x: pointwise.linear(x, square, bias),
+        pointwise.elu,
+        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, None, bias, mask=mask),
+        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, square, bias, bias, mask=mask),
+    ):
+        with torch.no_grad():
+            torch.testing.assert_close(torch.vmap(step)(x), torch.stack([step(one) for one in x]))
+
+
 def test_functional_transforms():
     x, weight, bias = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
     for elu in (False, True):
@@ -368,7 +393,7 @@ def test_registration():
     calls = {
         "linear": [(x, square, bias, True), (x, square, None, False)],
         "elu": [(x,), (x.mT,)],
-        "linear_backward": [(x, x, square, x, True, True), (x, x, square, None, False, False)],
+        "linear_backward": [(x, x, square, y, *[needed] * 3) for y, needed in ((x, True), (None, False))],
         "fusion_gate": [(x, x, None, x, square, square, bias, None, bias, mask, save) for save in (True, False)],
         "fusion_gate_of_scores": [(x, x, random(2, 3, 4), weight, bias, bias, mask) for weight in (square, None)],
         "fusion_gate_backward": [(x, x, x, None, None, square, square, mask, x, bias)],

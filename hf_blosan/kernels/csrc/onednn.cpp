@@ -3,13 +3,12 @@
 // torch computes float32 products by MKL, whose AVX-512 code runs on Intel's processors only; on others MKL takes AVX2.
 // oneDNN has AVX-512 code for all of them: on an EPYC 9005 a product takes half the time.
 
-#if defined(__x86_64__)
+#include "products.h"
+
+#if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
-#endif
 
 #include <cstring>
-
-#include "products.h"
 
 // As in torch/csrc/inductor/aoti_torch/c/shim_cpu.h. Null where torch is built without oneDNN.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_cpu__linear_pointwise(
@@ -22,19 +21,15 @@ namespace {
 // oneDNN compiles code for every new shape, which takes a millisecond. The dimension that differs from batch to batch
 // is therefore cut into powers of two between these, and what is left over goes to torch.
 constexpr int64_t shortest = 64, longest = 1024;
-// Fewer numbers in the result for each of these rows do not pay for the call.
+// Products with a smaller weight do not pay for the call.
 constexpr int64_t smallest_weight = 128 * 128;
 
 bool onednn_is_faster() {
-#if defined(__x86_64__)
   unsigned leaf, ebx, ecx, edx;
   if (!aoti_torch_cpu__linear_pointwise || !__get_cpuid(0, &leaf, &ebx, &ecx, &edx)) return false;
   const bool intel = ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx && edx == signature_INTEL_edx;
   const bool avx512 = loops<float>().lanes * sizeof(float) == 64;
   return !intel && avx512;
-#else
-  return false;
-#endif
 }
 
 // The gradient of a weight: a product whose sum is over the rows of a batch.
@@ -47,9 +42,10 @@ Tensor without_gaps(const Tensor& x) {
 }
 
 Tensor product(const Tensor& a, const Tensor& b) {
+  const Tensor weight = transposed(without_gaps(b));
   AtenTensorHandle made;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu__linear_pointwise(a.get(), transposed(b).get(), nullptr, "none", nullptr,
-                                                                 0, nullptr, &made));
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch_cpu__linear_pointwise(a.get(), weight.get(), nullptr, "none", nullptr, 0, nullptr, &made));
   return Tensor(made);
 }
 
@@ -70,12 +66,13 @@ bool suits_onednn(const Tensor& a, const Tensor& b) {
   if (!faster || a.scalar_type() != ScalarType::Float) return false;
   const int64_t rows = a.size(0), depth = a.size(1), columns = b.size(1);
   const bool sum = sums_rows(a);
-  return (sum ? depth : rows) >= shortest && (sum ? rows : depth) * columns >= smallest_weight;
+  const int64_t length = sum ? depth : rows, width = sum ? rows : depth;
+  return length >= shortest && width > 1 && columns > 1 && width * columns >= smallest_weight;
 }
 
 void multiply_by_onednn(const Tensor& out, const Tensor& a, const Tensor& b, bool add) {
   const bool sum = sums_rows(a);
-  const Tensor factor = without_gaps(b);
+  const Tensor factor = sum ? b : without_gaps(b);
   const int64_t length = a.size(sum);
   int64_t start = 0;
   for (int64_t count = longest; count >= shortest; count /= 2) {
@@ -98,3 +95,14 @@ void multiply_by_onednn(const Tensor& out, const Tensor& a, const Tensor& b, boo
 }
 
 }  // namespace hf_blosan
+
+#else
+
+namespace hf_blosan {
+
+bool suits_onednn(const Tensor&, const Tensor&) { return false; }
+void multiply_by_onednn(const Tensor&, const Tensor&, const Tensor&, bool) {}
+
+}  // namespace hf_blosan
+
+#endif

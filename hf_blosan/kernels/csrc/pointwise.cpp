@@ -57,7 +57,8 @@ Tensor elu(const Tensor& x) {
 
 // The gradients of x, of the weight and of the bias. Without ELU there is no y.
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
-                                                   const MaybeTensor& y, bool need_x, bool need_bias) {
+                                                   const MaybeTensor& y, bool need_x, bool need_weight,
+                                                   bool need_bias) {
   return by_type("x", x, [&](auto type) {
     using T = decltype(type);
     const LinearSizes sizes(x, weight);
@@ -78,9 +79,10 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Ten
       run_groups(loops<T>().bias_elu_backward, arguments);
       to_bias = sum_rows<T>(sums, 1, groups, out, {out});
     }
-    Tensor to_x = need_x ? allocate(x, sizes.x) : nothing(x), to_weight = allocate(x, {out, in});
+    Tensor to_x = need_x ? allocate(x, sizes.x) : nothing(x);
+    Tensor to_weight = need_weight ? allocate(x, {out, in}) : nothing(x);
     if (need_x) multiply(matrix(to_x, rows, in, in), to_y, weight);
-    multiply(to_weight, transposed(to_y), matrix(x_.tensor, rows, in, x_.step));
+    if (need_weight) multiply(to_weight, transposed(to_y), matrix(x_.tensor, rows, in, x_.step));
     return std::make_tuple(to_x, to_weight, to_bias);
   });
 }

@@ -20,7 +20,7 @@ from ..library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded
 
 SCHEMAS = (
     "linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
-    "linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor? y, bool need_x, bool need_bias) "
+    "linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor? y, bool need_x, bool need_weight, bool need_bias) "
     "-> (Tensor, Tensor, Tensor)",
     "elu(Tensor x) -> Tensor",
     "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
@@ -120,6 +120,9 @@ def fusion_gate_of_scores(
     Without ``second_weight`` they are the scores of both. Without gradients.
     """
     refuse_forward_mode()
+    if _is_batched(first, second, scores):  # vmap has no way to overwrite
+        scores = scores if second_weight is None else scores + F.linear(second, second_weight)
+        return _mixed(first, second, scores + bias + (0 if second_bias is None else second_bias), mask)
     OPERATORS.fusion_gate_of_scores.default(first, second, scores, second_weight, bias, second_bias, mask)
     return scores
 
@@ -221,9 +224,9 @@ class _Linear(torch.autograd.Function):
         x, weight, bias, y = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _by_torch(_linear, ctx, grad, x, weight, bias, ctx.elu)
-        need_x, _, need_bias, _ = ctx.needs_input_grad
-        to_x, to_weight, to_bias = OPERATORS.linear_backward.default(grad, x, weight, y, need_x, need_bias)
-        return to_x if need_x else None, to_weight, to_bias if need_bias else None, None
+        *needed, _ = ctx.needs_input_grad
+        gradients = OPERATORS.linear_backward.default(grad, x, weight, y, *needed)
+        return *(found if need else None for found, need in zip(gradients, needed, strict=True)), None
 
 
 def _gated(first, second, first_input, second_input, first_weight, second_weight, *biases_and_mask):
@@ -231,7 +234,12 @@ def _gated(first, second, first_input, second_input, first_weight, second_weight
     first_input = first if first_input is None else first_input
     second_input = second if second_input is None else second_input
     bias = sum(x for x in biases if x is not None)
-    gate = torch.sigmoid(F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + bias)
+    scores = F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + bias
+    return _mixed(first, second, scores, mask)
+
+
+def _mixed(first, second, scores, mask):
+    gate = torch.sigmoid(scores)
     mixed = gate * first + (1 - gate) * second
     return mixed if mask is None else mixed * mask[..., None]
 
@@ -380,5 +388,7 @@ def _heads_fusion_gate_under_vmap(v, attended, weights, biases, mask, save):
     return _gated_heads(mask, v, attended, *weights, *biases), scores
 
 
+LIBRARY.impl("linear", _linear, "FuncTorchBatched")
+LIBRARY.impl("elu", F.elu, "FuncTorchBatched")
 LIBRARY.impl("heads_linear", _heads_linear_under_vmap, "FuncTorchBatched")
 LIBRARY.impl("heads_fusion_gate", _heads_fusion_gate_under_vmap, "FuncTorchBatched")
