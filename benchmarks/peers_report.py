@@ -131,7 +131,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     except ImportError as error:
         raise InputError('the figure needs matplotlib: pip install -e ".[benchmark]"') from error
     tasks = by_task(rows)
-    columns = min(3, len(tasks))
+    columns = math.ceil(math.sqrt(len(tasks)))
     lines = math.ceil(len(tasks) / columns)
     figure = Figure(figsize=(1 + 4 * columns, 1 + 3.2 * lines), layout="constrained")
     panels = list(figure.subplots(lines, columns, squeeze=False).flat)

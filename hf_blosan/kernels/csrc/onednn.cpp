@@ -49,14 +49,24 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return Tensor(made);
 }
 
-void write_to(const Tensor& out, const Tensor& x, bool add) {
-  const int64_t rows = x.size(0), columns = x.size(1), step = out.stride(0);
-  const float* from = read<float>(x);
-  float* to = write<float>(out);
-  for (int64_t row = 0; row < rows; row++, from += columns, to += step) {
-    if (!add) std::memcpy(to, from, columns * sizeof(float));
-    for (int64_t i = 0; add && i < columns; i++) to[i] += from[i];
+struct Rows {
+  const float* from;
+  float* to;
+  int64_t columns, step;  // step: between rows of `to`
+  bool add;
+};
+
+void write_rows(const Rows& a, int64_t start, int64_t stop, void*) {
+  for (int64_t row = start; row < stop; row++) {
+    const float* from = a.from + row * a.columns;
+    float* to = a.to + row * a.step;
+    if (!a.add) std::memcpy(to, from, a.columns * sizeof(float));
+    for (int64_t i = 0; a.add && i < a.columns; i++) to[i] += from[i];
   }
+}
+
+void write_to(const Tensor& out, const Tensor& x, bool add) {
+  run<Rows>(write_rows, {read<float>(x), write<float>(out), x.size(1), out.stride(0), add}, x.size(0), x.numel());
 }
 
 }  // namespace
