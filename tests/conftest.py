@@ -1,6 +1,8 @@
 """Settings of all tests."""
 
+import logging
 import os
+import sys
 
 import pytest
 import torch
@@ -21,6 +23,30 @@ def one_thread():
     """Sums depend on the number of threads, which the commands of the benchmarks set."""
     yield
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def root_logger():
+    """Commands set it up for standard error as it is in their test."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture
+def code_of_checkpoints(tmp_path, monkeypatch):
+    """Code that comes with checkpoints is written to a folder of the test and imported from there."""
+
+    def forget():
+        for name in [name for name in sys.modules if name.partition(".")[0] == "transformers_modules"]:
+            del sys.modules[name]
+
+    forget()
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    forget()
 
 
 @pytest.fixture

@@ -123,7 +123,6 @@ def write_files(folder: Path) -> None:
 def enter(folder: Path, monkeypatch) -> Path:
     """A working directory as a reader has it who has followed the pages, with small models."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(folder / "modules"))
     write_files(folder)
     demo = [text for row in make_demo_corpus(size=60)["train"] for text in (row["sentence1"], row["sentence2"])]
     names = ("entailment", "neutral", "contradiction")
@@ -176,6 +175,7 @@ def is_slow(block: Block) -> bool:
     return any(word in block.code for word in SLOW)
 
 
+@pytest.mark.usefixtures("code_of_checkpoints")
 def test_python_blocks_run(tmp_path, monkeypatch):
     """Block after block of a page, as in a notebook."""
     enter(tmp_path, monkeypatch)
@@ -191,6 +191,7 @@ def test_python_blocks_run(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in GUIDES if any(map(is_slow, python_blocks(page)))])
+@pytest.mark.usefixtures("code_of_checkpoints")
 def test_slow_python_blocks_run(page, tmp_path, monkeypatch):
     enter(tmp_path, monkeypatch)
     names = {"__name__": "__main__"}
@@ -380,6 +381,7 @@ def run_line(line: str, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in GUIDES if lines_to_run(page)])
+@pytest.mark.usefixtures("code_of_checkpoints")
 def test_commands_run(page, tmp_path, monkeypatch):
     enter(tmp_path, monkeypatch)
     for line in lines_to_run(page):

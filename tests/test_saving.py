@@ -158,9 +158,9 @@ def test_a_config_that_names_no_architecture(tmp_path):
         assert type(loaded) is hf_blosan.DiSANForSequenceClassification
 
 
-def test_a_family_that_is_not_installed_comes_with_its_code(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("code_of_checkpoints")
+def test_a_family_that_is_not_installed_comes_with_its_code(tmp_path):
     """Also for the package's own Auto class, as when a newer version has another family."""
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = tmp_path / "model"
     make("disan", "ForPairRegression", num_sentences=2).save_pretrained(folder)
     for name, old, new in (("config.json", '"disan"', '"newer"'), ("configuration_disan.py", '"disan"', '"newer"')):
