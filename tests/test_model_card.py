@@ -117,7 +117,8 @@ def test_text_says_how_it_was_made():
 
 
 def test_classification_of_single_sentences():
-    task = RUN["task"] | {"num_sentences": 1, "labels": ["negative", "positive"], "title": "customer reviews"}
+    task = RUN["task"] | {"problem": "classification", "labels": ["negative", "positive"], "num_sentences": 1}
+    task |= {"title": "customer reviews"}
     data = RUN["data"] | {"hub_id": None, "held_out": {"test": "fold 0 of 10"}}
     text = make_model_card(
         changed(task=task, data=data, word_vectors=None, commit=None, encoder="own", continued_from="base")

@@ -71,6 +71,15 @@ EXAMPLES = {
 """What the page of the model and its snippet try it with, by the number of sentences or the problem."""
 
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
+_LAST_LAYERS = ("classifier_highway", "classifier_bias")
+UNUSED = {
+    "classification": (*SCORE_FIELDS, "passage_block_length"),
+    "regression": (*_LAST_LAYERS, "passage_block_length"),
+    "selection": (*SCORE_FIELDS, *_LAST_LAYERS),
+    "tagging": (*SCORE_FIELDS, *_LAST_LAYERS, "classifier_size", "passage_block_length"),
+    "translation": (*SCORE_FIELDS, *_LAST_LAYERS, "classifier_size", "passage_block_length"),
+}
+"""Fields of the configuration that the model of each kind of task does not use."""
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
 HUB_METRICS = {"pearson": "pearsonr"}
@@ -101,10 +110,7 @@ def make_model_card(
     table, task, machine = figure_table(run), run["task"], run["hardware"]
     threads = machine["processes"] * machine["threads"]
     cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
-    unused = SCORE_FIELDS if task["labels"] else ("classifier_highway",)
-    if task["problem"] == "translation":
-        unused = (*SCORE_FIELDS, "classifier_size", "classifier_highway", "classifier_bias")
-    unused = (*unused, "backbone_config")
+    unused = {*UNUSED[task["problem"]], "backbone_config"}
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
         "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
