@@ -22,6 +22,7 @@ class Recipe:
         learning_rate, lr_scheduler_type, num_warmup_steps: the learning rate, its schedule by its name in
             transformers, and the updates of warm-up (below 1: the fraction of all updates).
         embedding_learning_rate: of word vectors that do not start at random, if it is another.
+        embedding_trainable: which word vectors are trained if they start from a file; None: the training words'.
         num_train_epochs, early_stopping_patience: the most epochs, and evaluations without improvement.
         train_rows_seen: rows in all epochs together that :meth:`for_rows` aims at; None: all epochs.
         batch_size, eval_batch_size: rows per step.
@@ -44,6 +45,7 @@ class Recipe:
     optimizer: Literal["adadelta", "adam", "adamw"] = "adadelta"
     learning_rate: float = 0.5
     embedding_learning_rate: float | None = None
+    embedding_trainable: Literal["none"] | None = None
     lr_scheduler_type: str = "constant"
     num_warmup_steps: float = 0
     num_train_epochs: int = 30
@@ -129,7 +131,7 @@ _MODERN_FOR = {
         "dropout": 0.0,
         "many_rows_dropout": None,
         "learning_rate": 2e-3,
-        "embedding_learning_rate": 1e-3,
+        "embedding_trainable": "none",
     }
 }
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from datasets import Dataset
-from small_data import options, prepared, read_log, squad_rows, write_rows
+from small_data import options, prepared, read_log, squad_rows, write_rows, write_vectors
 from test_models import MODEL_TYPES, SMALL, make
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
@@ -242,6 +242,21 @@ def test_batches_share_passages(tmp_path):
         sentences = batch["input_ids"].split(batch["passage_lengths"].tolist())
         for i, passage in zip(indices, batch["question_passages"].tolist(), strict=True):
             assert [s[s > 0].tolist() for s in sentences[passage]] == rows[i]["input_ids"]
+
+
+def test_the_modern_recipe_keeps_word_vectors_from_a_file(tmp_path):
+    """And trains those that start at random, as the papers' recipe trains all of the training words."""
+    vectors = str(write_vectors(tmp_path / "vectors.txt", ["the", "cat", "unseen"]))
+    given = {"word_vectors": vectors, "config_overrides": "hidden_size=8"}
+    for changes, expected in (
+        ({"recipe": "modern", **given}, "none"),
+        ({"recipe": "modern"}, "train_words"),
+        ({"recipe": "modern", "embedding_trainable": "train_words", **given}, "train_words"),
+        ({"recipe": "paper", **given}, "train_words"),
+    ):
+        model = prepared(options(tmp_path / "out", files(tmp_path), **changes))[1].model
+        assert model.config.embedding_trainable == expected
+        assert model.model.embeddings.word_embeddings.weight.requires_grad == (expected != "none")
 
 
 def test_training_evaluation_and_predictions(tmp_path, capsys):

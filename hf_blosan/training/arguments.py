@@ -124,7 +124,7 @@ class RunArguments:
     embedding_trainable: Literal["all", "train_words", "none"] | None = option(
         "Which embedding rows are trained. Default: train_words (padding and the unknown word stay zero, words "
         "outside the training data keep their vectors); all with --tokenizer_name; none with --backbone (all "
-        "fine-tunes the backbone); as saved with --model_name_or_path."
+        "fine-tunes the backbone), and for squad_sentences with --word_vectors; as saved with --model_name_or_path."
     )
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)

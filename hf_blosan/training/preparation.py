@@ -241,7 +241,8 @@ def propose_config(
     recipe = task.recipe(encoder, arguments.recipe).for_rows(len(train))
     proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
     subwords = arguments.tokenizer_name or problem.vocabulary != "word level"
-    default = "none" if arguments.backbone else "all" if subwords else "train_words"
+    of_words = recipe.embedding_trainable if arguments.word_vectors else None
+    default = "none" if arguments.backbone else "all" if subwords else of_words or "train_words"
     trainable = arguments.embedding_trainable or default
     proposed |= {
         "vocab_size": vocabulary_size(tokenizer),
