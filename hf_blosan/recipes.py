@@ -95,6 +95,7 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
         "dropout": dropout,
         "many_rows_dropout": _MANY_ROWS_DROPOUT.get(encoder),
         **_MODERN_FOR.get(settings, {}),
+        **_MODERN_FOR.get((settings, encoder), {}),
     }
     return replace(paper, **_MODERN | chosen)
 
@@ -132,7 +133,8 @@ _MODERN_FOR = {
         "many_rows_dropout": None,
         "learning_rate": 2e-3,
         "embedding_trainable": "none",
-    }
+    },
+    ("squad", "multihead"): {"learning_rate": 1e-3},  # its loss rises again at 2e-3
 }
 
 _ADAM = {"optimizer": "adam", "learning_rate": 0.001}

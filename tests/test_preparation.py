@@ -58,6 +58,8 @@ class TestPreparation:
         assert [recipe.dropout for recipe in chosen] == [0.2, 0.2, 0.2, 0.2, 0.1, 0.1]
         assert TASKS["sst2"].recipe("biblosan").for_rows(10**6).dropout == 0.2
         assert TASKS["squad_sentences"].recipe("disan").for_rows(10**6).dropout == 0
+        rates = [TASKS["squad_sentences"].recipe(encoder).learning_rate for encoder in ("birnn", "multihead")]
+        assert rates == [2e-3, 1e-3]
 
     def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
         arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))
