@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -44,7 +45,9 @@ def code_of_checkpoints(tmp_path, monkeypatch):
 
     forget()
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    # transformers appends its folder, so that one that is there already would come first.
+    others = [place for place in sys.path if not Path(place, "transformers_modules").exists()]
+    monkeypatch.setattr(sys, "path", others)
     yield
     forget()
 
