@@ -1,9 +1,9 @@
 """Train the best recorded models again: `python examples/remake_checkpoints.py --data_dir DIR --word_vectors FILE`.
 
 The records of the tables in `results` say how each of their models was trained. For every encoder and each of TREC,
-SST-2, SICK relatedness and semantic roles, the seed with the best validation figure is trained again with the recorded
-command; its folder is the checkpoint, with the card of the new run. `--cards model_cards` writes only those of the
-records.
+SST-2, SICK relatedness, semantic roles and sentence selection, the seed with the best validation figure is trained
+again with the recorded command; its folder is the checkpoint, with the card of the new run. `--cards model_cards`
+writes only those of the records.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hf_blosan.errors import InputError
 from hf_blosan.hub.model_card import make_model_card
 from hf_blosan.training import parse_arguments, train
 
-TASKS = ("trec", "sst2_phrases", "sick_relatedness", "propbank_srl")
+TASKS = ("trec", "sst2_phrases", "sick_relatedness", "propbank_srl", "squad_sentences")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-RECORDS = [RESULTS / folder for folder in ("trec_and_sick", "sst2", "mtsa_srl")]
+RECORDS = [RESULTS / folder for folder in ("trec_and_sick", "sst2", "mtsa_srl", "squad")]
 
 
 def runs_by_model(folders: list[Path]) -> dict[str, list[dict[str, Any]]]:

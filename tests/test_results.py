@@ -60,13 +60,14 @@ def test_the_table_of_the_readme_has_figures_of_the_page():
         assert page[system, f"{column}, paper"] == (paper or "-"), (system, column)
 
 
-def test_figures_of_semantic_roles_in_the_readme():
+@pytest.mark.parametrize(("task", "column"), [("tagging", "F1"), ("sentence selection", "Accuracy")])
+def test_figures_of_the_tasks_in_the_readme(task, column):
     page = {place: cell for lines in TABLES for place, cell in cells(lines).items()}
-    (row,) = re.findall(r"^\| \[tagging.*$", README, re.MULTILINE)
-    shown = re.findall(r"(MTSA|Bi-LSTM|multi-head) (\d+\.\d+)", row)
+    (row,) = re.findall(rf"^\| \[{task}.*$", README, re.MULTILINE)
+    shown = re.findall(r"(MTSA|DiSAN|Bi-BloSAN|Bi-LSTM|multi-head) (\d+\.\d+)", row)
     assert len(shown) == 3
     for system, figure in shown:
-        assert page[system.replace("multi", "Multi"), "F1"] == figure
+        assert page[system.replace("multi", "Multi"), column] == figure
 
 
 def test_figures_of_the_distilled_encoder():
