@@ -159,7 +159,7 @@ _TRANSLATION = Recipe(
     **_MODERN
     | {"learning_rate": 2e-3, "embedding_learning_rate": None, "num_train_epochs": 15, "train_rows_seen": None}
     | {"batch_size": 64},
-    dropout=0.2,
+    dropout=0.1,
     hidden_size=128,
 )
 _STACKS = {
@@ -175,8 +175,9 @@ def _translation(encoder: str) -> Recipe:
     """Three layers of an encoder that can be stacked, one of another."""
     layers = {"num_hidden_layers": 3, **_STACKS[encoder]} if encoder in _STACKS else {}
     size = 126 if encoder == "textcnn" else _TRANSLATION.hidden_size  # divisible by three window sizes
-    # Scaled as in Vaswani et al. (section 3.4): else the sinusoids of multi-head attention drown its word vectors.
-    words = {"embedding_size": _TRANSLATION.hidden_size, "embedding_scale": _TRANSLATION.hidden_size**0.5}
+    # Of variance 1, as in Vaswani et al. (section 3.4), from uniform numbers within 0.05: else the sinusoids of
+    # multi-head attention drown its word vectors.
+    words = {"embedding_size": _TRANSLATION.hidden_size, "embedding_scale": 3**0.5 / 0.05}
     return replace(_TRANSLATION, hidden_size=size, config={**words, **layers})
 
 

@@ -117,6 +117,18 @@ class TestPreparation:
         with pytest.raises(InputError, match="vectors.txt, line 1"):
             prepared(arguments)
 
+    @pytest.mark.parametrize(
+        "given", [{"embedding_trainable": "none"}, {"config_overrides": "embedding_trainable=none"}]
+    )
+    def test_word_vectors_may_be_fixed(self, tmp_path, questions, given):
+        path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen"])
+        arguments, preparation = prepared(options(tmp_path, questions, word_vectors=str(path), **given))
+        config = preparation.model.config
+        assert (config.num_fixed_embeddings, config.embedding_trainable) == (0, "none")
+        assert arguments.embedding_trainable == "none"
+        with pytest.raises(InputError, match="embedding_trainable is 'some'; give one of all, train_words, none"):
+            prepared(options(tmp_path, questions, config_overrides="embedding_trainable=some"))
+
     def test_word_vectors_give_the_width(self, tmp_path, questions):
         path = write_vectors(tmp_path / "vectors.txt", ["cat"], width=5)
         arguments = options(tmp_path, questions, word_vectors=str(path), config_overrides="hidden_size=8")

@@ -243,7 +243,8 @@ class RunArguments:
         """
         from ..overrides import parse_config_overrides
 
-        backbone = self.backbone or parse_config_overrides(self.config_overrides).get("backbone")
+        overrides = parse_config_overrides(self.config_overrides)
+        backbone = self.backbone or overrides.get("backbone")
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         optimizer = self.optimizer or recipe.optimizer
         learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate
@@ -259,6 +260,7 @@ class RunArguments:
             self,
             **{name: getattr(recipe, name) if value is None else value for name, value in given.items()},
             backbone=backbone,
+            embedding_trainable=overrides.get("embedding_trainable", self.embedding_trainable),
             optimizer=optimizer,
             learning_rate=learning_rate,
             embedding_learning_rate=embedding_learning_rate or learning_rate,
