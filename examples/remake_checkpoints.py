@@ -1,9 +1,9 @@
 """Train the best recorded models again: `python examples/remake_checkpoints.py --data_dir DIR --word_vectors FILE`.
 
 The records of the tables in `results` say how each of their models was trained. For every encoder and each of TREC,
-SST-2, SICK relatedness, semantic roles and sentence selection, the seed with the best validation figure is trained
-again with the recorded command; its folder is the checkpoint, with the card of the new run. `--cards model_cards`
-writes only those of the records.
+SST-2, SICK relatedness, semantic roles, sentence selection and translation, the seed with the best validation figure
+is trained again with the recorded command; its folder is the checkpoint, with the card of the new run. `--cards
+model_cards` writes only those of the records.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from hf_blosan.errors import InputError
 from hf_blosan.hub.model_card import make_model_card
 from hf_blosan.training import parse_arguments, train
 
-TASKS = ("trec", "sst2_phrases", "sick_relatedness", "propbank_srl", "squad_sentences")
+TASKS = ("trec", "sst2_phrases", "sick_relatedness", "propbank_srl", "squad_sentences", "multi30k_en_de")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-RECORDS = [RESULTS / folder for folder in ("trec_and_sick", "sst2", "mtsa_srl", "squad")]
+RECORDS = [RESULTS / folder for folder in ("trec_and_sick", "sst2", "mtsa_srl", "squad", "mtsa_translation")]
 
 
 def runs_by_model(folders: list[Path]) -> dict[str, list[dict[str, Any]]]:
@@ -42,9 +42,9 @@ def validation_figure(record: dict[str, Any]) -> float:
 
 
 def remake(record: dict[str, Any], output_dir: Path, **paths: str | None) -> dict[str, tuple[float, float]]:
-    """Repeat the recorded command with other paths; the figures as recorded and as they are now."""
-    given = {name: path for name, path in paths.items() if path}
+    """Repeat the recorded command with other paths for those it has; the figures as recorded and as they are now."""
     recorded = parse_arguments(shlex.split(record["command"])[2:])
+    given = {name: path for name, path in paths.items() if path and getattr(recorded, name)}
     arguments = replace(recorded, output_dir=str(output_dir), results_file=None, **given)
     figures = train(arguments, command=record["command"])["figures"]
     return {name: (value, figures[name]) for name, value in record["figures"].items()}

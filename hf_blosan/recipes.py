@@ -153,7 +153,8 @@ _DEMO = Recipe(
     classifier_size=128,
 )
 
-# The paper translates 4.5 million pairs; these are sizes for 29,000.
+# The paper translates 4.5 million pairs; these are sizes for 29,000. With dropout 0.2 multi-head attention does not learn
+# in this time which words translate which.
 _TRANSLATION = Recipe(
     origin="this package",
     **_MODERN
@@ -175,8 +176,7 @@ def _translation(encoder: str) -> Recipe:
     """Three layers of an encoder that can be stacked, one of another."""
     layers = {"num_hidden_layers": 3, **_STACKS[encoder]} if encoder in _STACKS else {}
     size = 126 if encoder == "textcnn" else _TRANSLATION.hidden_size  # divisible by three window sizes
-    # Of variance 1, as in Vaswani et al. (section 3.4), from uniform numbers within 0.05: else the sinusoids of
-    # multi-head attention drown its word vectors.
+    # Word vectors start uniform within 0.05: of variance 1 after this, as in Vaswani et al. (section 3.4).
     words = {"embedding_size": _TRANSLATION.hidden_size, "embedding_scale": 3**0.5 / 0.05}
     return replace(_TRANSLATION, hidden_size=size, config={**words, **layers})
 

@@ -334,7 +334,7 @@ TABLES = {
     "mtsa_translation": Table(
         title="Translation of Multi30k by MTSA's stack, and by the same model with another attention in its encoder",
         columns=_TRANSLATION,
-        rows=(_MULTI_HEAD, _DISAN, _MTSA),
+        rows=(_MULTI_HEAD, _MTSA),
         published=False,
     ),
     "mtsa_srl": Table(
