@@ -153,8 +153,8 @@ _DEMO = Recipe(
     classifier_size=128,
 )
 
-# The paper translates 4.5 million pairs; these are sizes for 29,000. With dropout 0.2 multi-head attention does not learn
-# in this time which words translate which.
+# The paper translates 4.5 million pairs; these are sizes for 29,000. With dropout 0.2 multi-head attention does not
+# learn in this time which words translate which.
 _TRANSLATION = Recipe(
     origin="this package",
     **_MODERN
