@@ -291,6 +291,10 @@ class TestCommand:
         assert "could not be verified" not in "".join(lines)
         assert trained[0].per_device_train_batch_size == 64
 
+    def test_a_table_without_figures_of_a_paper_is_not_compared_with_one(self, trained, tmp_path, capsys):
+        _, lines, _ = run(capsys, "all_systems", "--rows", "DiSAN", "--columns", "TREC", "--output_dir", tmp_path)
+        assert "paper" not in "".join(lines[2:]) and "- Word vectors start at random." in lines
+
     def test_options_of_the_user_override_those_of_the_row(self, trained, tmp_path, capsys):
         words = ["--config_overrides", "hidden_size=8,dropout=0.2", "--per_device_train_batch_size", "8"]
         run(capsys, "mtsa_snli", "--rows", "600d_bi_blosan", "--output_dir", tmp_path, *words)

@@ -34,7 +34,7 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
             parts.append(["paper", *(row.paper.get(column.name, NO_FIGURE) for row in rows)])
         for line, *cells in zip(lines, *parts, strict=True):
             line += cells
-    notes = _notes(columns, runs, missing)
+    notes = _notes(table, runs, missing)
     if BEST_SEEN in lines[0]:
         notes.append(
             f'"{BEST_SEEN}": the highest figure on the test split over all evaluations of a run, which is what the '
@@ -103,16 +103,16 @@ def _cell(
     return f"{text} ({failed} failed)" if failed else text
 
 
-def _notes(columns: tuple[Column, ...], runs: list[Run], missing: Mapping[str, str]) -> list[str]:
+def _notes(table: Table, runs: list[Run], missing: Mapping[str, str]) -> list[str]:
     """Failures, the data of each task and the word vectors."""
     notes = [summary(run) for run in runs if run.failure]
-    for task, train_rows in {column.task: column.train_rows for column in columns}.items():
+    for task, train_rows in {column.task: column.train_rows for column in table.columns}.items():
         if task in missing:
             notes.append(f"{task}: no data: {missing[task]}")
         if finished := [run for run in runs if run.record and run.task == task]:
             notes.append(f"{task}: {_data(finished)}{_warning(finished[0].record, train_rows or 0)}")
     records = [run.record for run in runs if run.record]
-    notes += dict.fromkeys(map(_vectors, records))
+    notes += dict.fromkeys(_vectors(record, table.published) for record in records)
     if records:
         notes.append(
             "Accuracies are percentages. A run's model is the best one on its validation split. Several runs (seeds, "
@@ -148,10 +148,10 @@ def _warning(record: Mapping[str, Any], paper_rows: int) -> str:
     return ""
 
 
-def _vectors(record: Mapping[str, Any]) -> str:
-    """How the word vectors are initialised."""
+def _vectors(record: Mapping[str, Any], published: bool) -> str:
+    """How the word vectors are initialised; with published figures beside them, also that theirs were others."""
     vectors = record["word_vectors"]
     start = f"from `{vectors['file']}` (width {vectors['width']})" if vectors else "at random"
-    if vectors and "glove.6b" in vectors["file"].lower():
+    if not published or vectors and "glove.6b" in vectors["file"].lower():
         return f"Word vectors start {start}."
     return f"Word vectors start {start}, those of the papers from GloVe 6B: compare with care."
