@@ -42,9 +42,11 @@ def validation_figure(record: dict[str, Any]) -> float:
 
 
 def remake(record: dict[str, Any], output_dir: Path, **paths: str | None) -> dict[str, tuple[float, float]]:
-    """Repeat the recorded command with other paths for those it has; the figures as recorded and as they are now."""
+    """Repeat the recorded command with other paths, of word vectors only if it has some; the figures then and now."""
     recorded = parse_arguments(shlex.split(record["command"])[2:])
-    given = {name: path for name, path in paths.items() if path and getattr(recorded, name)}
+    given = {name: path for name, path in paths.items() if path}
+    if not recorded.word_vectors:
+        given.pop("word_vectors", None)
     arguments = replace(recorded, output_dir=str(output_dir), results_file=None, **given)
     figures = train(arguments, command=record["command"])["figures"]
     return {name: (value, figures[name]) for name, value in record["figures"].items()}
@@ -60,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models, such as disan-trec (all)")
     parser.add_argument("--records", type=Path, nargs="+", default=RECORDS, help="folders of the records (in results)")
     parser.add_argument("--data_dir", help="folder of the data, in place of the recorded one")
-    parser.add_argument("--word_vectors", help="file of the word vectors, in place of the recorded one")
+    parser.add_argument("--word_vectors", help="file of the word vectors, where a run had one")
     parser.add_argument("--output_dir", type=Path, default=Path("out/checkpoints"), help="one folder for each model")
     parser.add_argument("--cards", type=Path, metavar="DIR", help="write only the cards, to this folder")
     options = parser.parse_args(argv)
