@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models, such as disan-trec (all)")
     parser.add_argument("--records", type=Path, nargs="+", default=RECORDS, help="folders of the records (in results)")
     parser.add_argument("--data_dir", help="folder of the data, in place of the recorded one")
-    parser.add_argument("--word_vectors", help="file of the word vectors, where a run had one")
+    parser.add_argument("--word_vectors", help="file of the word vectors, where a file is recorded")
     parser.add_argument("--output_dir", type=Path, default=Path("out/checkpoints"), help="one folder for each model")
     parser.add_argument("--cards", type=Path, metavar="DIR", help="write only the cards, to this folder")
     options = parser.parse_args(argv)

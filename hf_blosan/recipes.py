@@ -176,7 +176,7 @@ def _translation(encoder: str) -> Recipe:
     """Three layers of an encoder that can be stacked, one of another."""
     layers = {"num_hidden_layers": 3, **_STACKS[encoder]} if encoder in _STACKS else {}
     size = 126 if encoder == "textcnn" else _TRANSLATION.hidden_size  # divisible by three window sizes
-    # Word vectors start uniform within 0.05: of variance 1 after this, as in Vaswani et al. (section 3.4).
+    # Word vectors start uniform within 0.05. The scale gives them variance 1, as in Vaswani et al. (section 3.4).
     words = {"embedding_size": _TRANSLATION.hidden_size, "embedding_scale": 3**0.5 / 0.05}
     return replace(_TRANSLATION, hidden_size=size, config={**words, **layers})
 

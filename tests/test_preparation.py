@@ -126,6 +126,8 @@ class TestPreparation:
         config = preparation.model.config
         assert (config.num_fixed_embeddings, config.embedding_trainable) == (0, "none")
         assert arguments.embedding_trainable == "none"
+
+    def test_which_word_vectors_are_trained_is_checked(self, tmp_path, questions):
         with pytest.raises(InputError, match="embedding_trainable is 'some'; give one of all, train_words, none"):
             prepared(options(tmp_path, questions, config_overrides="embedding_trainable=some"))
 
