@@ -66,18 +66,19 @@ def parse_shapes(text: str) -> tuple[tuple[int, int], ...]:
     return shapes
 
 
-def make_parser(program: str, description: str, *, repeats: int, seed: int | None = None) -> ArgumentParser:
+def make_parser(program: str, description: str, *, repeats: int | None, seed: int | None = None) -> ArgumentParser:
     """A parser with the options that all programs on the CPU have: output, threads, repeats, seed and commit.
 
     Args:
         program, description: for ``--help``.
-        repeats: default of ``--repeats``.
+        repeats: default of ``--repeats``; None: there is no such option.
         seed: the seed of a program whose users cannot choose it; otherwise there is an option, 42 by default.
     """
     parser = ArgumentParser(prog=f"python -m {program}", description=description)
     parser.add_argument("--output", type=Path, required=True, help="JSON file of the report")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--repeats", type=int, default=repeats, help=f"samples of each figure; default: {repeats}")
+    if repeats is not None:
+        parser.add_argument("--repeats", type=int, default=repeats, help=f"samples of each figure; default: {repeats}")
     parser.add_argument("--commit", help="to record where git cannot tell it")
     if seed is None:
         parser.add_argument("--seed", type=int, default=42, help="of all random numbers; default: 42")

@@ -61,8 +61,8 @@ class Problem:
         return task_metrics(self.task).compute(predictions=predictions.tolist(), references=references.tolist())
 
 
-def read_problem(name: str, **options: Any) -> Problem:
-    """A task with the splits that the training command makes with its default options and this seed.
+def read_problem(name: str, fold: int = 0, **options: Any) -> Problem:
+    """A task with the splits that the training command makes with its default options, this fold and this seed.
 
     Raises:
         InputError: the rows cannot be read, or there are no test rows.
@@ -70,7 +70,7 @@ def read_problem(name: str, **options: Any) -> Problem:
     from hf_blosan.data import load_task
 
     task = get_task(name)
-    data = load_task(task, data_dir=options["data_dir"], seed=options["seed"])
+    data = load_task(task, data_dir=options["data_dir"], seed=options["seed"], fold=fold)
     if "test" not in data:
         raise InputError(f"task {name} has no test rows; choose one that has")
     splits = {}

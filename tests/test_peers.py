@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from small_data import pair_rows, write_rows, write_trec, write_vectors
 
-from benchmarks import peers, peers_report, peers_systems
+from benchmarks import peers, peers_report, peers_systems, word_vectors
 from benchmarks.peers_data import Problem, Split, read_problem
 from benchmarks.peers_systems import SYSTEMS
 from hf_blosan.tasks import get_task
@@ -189,3 +189,30 @@ def test_our_figures_are_those_of_the_training_command(task, figure, data, tmp_p
     predictions = SYSTEMS["biblosan"].load(tmp_path)(rows.splits["test"].texts)
     expected = json.loads((tmp_path / "all_results.json").read_text())
     assert rows.figures("test", predictions)[figure.removeprefix("test_")] == pytest.approx(expected[figure], abs=1e-5)
+
+
+@pytest.mark.slow  # imports sentence-transformers and trains
+def test_word_vectors_are_measured_on_every_fold(tmp_path):
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(QUESTIONS, 8)) for _ in range(400)]
+    rows = [{"text": text, "label": "positive" if "many" in text.split() else "negative"} for text in texts]
+    write_rows(tmp_path / "cr" / "train.jsonl", rows)
+    vectors = write_vectors(tmp_path / "vectors.txt", QUESTIONS, width=30)
+    path = tmp_path / "report.json"
+    options = ["--data_dir", tmp_path, "--word_vectors", vectors, "--tasks", "cr", "--output", path]
+    assert word_vectors.main(list(map(str, options))) == 0
+    report = json.loads(path.read_text())
+    assert [row["fold"] for row in report["rows"]] == list(range(10))
+    assert sum(row["rows"]["test"] for row in report["rows"]) == 400
+    accuracies = [row["figures"]["accuracy"] for row in report["rows"]]
+    assert np.mean(accuracies) > 0.9  # a third of the rows are positive
+    assert f"| cr | 10 | accuracy | {np.mean(accuracies):.4f} ± " in path.with_suffix(".md").read_text()
+
+
+def test_word_vectors_that_are_not_there(tmp_path, capsys):
+    missing = tmp_path / "missing.txt"
+    options = ["--word_vectors", str(missing), "--output", str(tmp_path / "report.json")]
+    assert word_vectors.main(options) == 2
+    assert f"--word_vectors {missing}: there is no such file; correct the path" in capsys.readouterr().err
+    assert word_vectors.main([*options, "--tasks", "trec,x"]) == 2
+    assert "--tasks x: there is no such choice" in capsys.readouterr().err
