@@ -394,6 +394,7 @@ def test_released_bi_blosan_depends_on_padding():
         ("disan", {"hidden_size": 7}, "hidden_size=7 does not divide into 2 directions"),
         ("disan", {"formulation": "printed"}, "formulation"),
         ("disan", {"dropout": 1.0}, "dropout=1.0: it is a probability"),
+        ("disan", {"map_dropout": -0.1}, "map_dropout=-0.1: it is a probability"),
         ("disan", {"num_sentences": 3}, "num_sentences=3"),
         ("disan", {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),
         ("wordbag", {"num_hidden_layers": 2}, "num_hidden_layers=2: wordbag has one layer; set it to 1"),

@@ -107,11 +107,27 @@ def test_initialisation_and_saving(model_type, tmp_path):
 
 
 @every_stack
-def test_dropout_of_what_is_added(model_type):
-    layer = make(AutoModel, model_type, dropout=0.5, **DEEP).train().context.layers[0]
-    dropped = layer.drop(torch.ones(1000))
-    assert 350 < (dropped == 0).sum() < 650 and dropped.max() == 2
-    assert torch.equal(layer.eval().drop(torch.ones(9)), torch.ones(9))
+def test_dropout_of_maps_and_of_what_is_added(model_type):
+    def added(**fields):
+        """What the feed-forward part of a layer adds to its tokens, in evaluation and in training."""
+        layer, found = make(AutoModel, model_type, **fields, **DEEP).context.layers[1], []
+        tokens = torch.randn(2, 50, layer.in_features)
+        layer.feed_forward_norm.register_forward_pre_hook(lambda _, args: found.append(args[0] - tokens))
+        for training in (False, True):
+            layer.train(training)(tokens, torch.ones(2, 50, dtype=torch.bool))
+        return layer, *found
+
+    layer, whole, dropped = added(dropout=0.5, map_dropout=0.0)
+    kept = dropped != 0
+    assert 0.4 < kept.float().mean() < 0.6
+    torch.testing.assert_close(dropped[kept], 2 * whole[kept], rtol=1e-4, atol=1e-5)
+    assert {part.dropout for part in layer.modules() if hasattr(part, "dropout")} == {0.0}
+    layer, whole, dropped = added(map_dropout=0.5)
+    assert (dropped != 0).all() and not torch.isclose(dropped, whole).all(-1).any()
+    assert {part.dropout for part in layer.modules() if hasattr(part, "dropout")} == {0.5}
+    layer, _, dropped = added(dropout=0.5)
+    assert {part.dropout for part in layer.modules() if hasattr(part, "dropout")} == {0.5}
+    assert 0.4 < (dropped == 0).float().mean() < 0.6
 
 
 def test_choices_that_follow_the_number_of_layers():

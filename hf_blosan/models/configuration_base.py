@@ -25,6 +25,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
         hidden_size: width of a token representation and of the sentence vector, all directions together.
         activation: activation function of dense maps, source2token and classifier.
         dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
+        map_dropout: in its place for maps inside context-fusion layers; with 0, a stack drops what is added to a token
+            only, and attention weights.
         directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]``: no order.
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
             (DiSAN and MTSA; MTSA also accepts one per head).
@@ -70,6 +72,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     hidden_size: int = 600
     activation: Literal["elu", "relu", "tanh", "gelu", "silu", "selu", "linear"] = "elu"
     dropout: float | int = 0.0
+    map_dropout: float | int | None = None
     directions: list[Direction] = field(default_factory=lambda: ["forward", "backward"])
     windows: list[int | None] | None = None
     formulation: Literal["released", "paper"] = "released"
@@ -141,6 +144,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
         """Width of what enters the first layer."""
         return self.embedding_size + self.predicate_size
 
+    @property
+    def fusion_dropout(self) -> float:
+        """Of the maps inside context-fusion layers."""
+        return self.dropout if self.map_dropout is None else self.map_dropout
+
     def validate_sizes(self):
         sizes = ("vocab_size", "embedding_size", "hidden_size", "classifier_size", "num_hidden_layers")
         sizes = dict.fromkeys((*sizes, "feed_forward_size"), 1)
@@ -190,8 +198,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
             )
 
     def validate_dropout(self):
-        for name in ("dropout", "attention_dropout", "embedding_dropout"):
-            if not 0 <= getattr(self, name, 0.0) < 1:
+        for name in ("dropout", "map_dropout", "attention_dropout", "embedding_dropout"):
+            if not 0 <= (getattr(self, name, None) or 0) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: it is a probability to drop, at least 0 and below 1")
 
     def validate_embeddings(self):

@@ -9,7 +9,7 @@ from transformers.utils import ModelOutput
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import InputEmbeddings, fill_empty, prepare_inputs
-from .layers import POOLERS, AttentionMaps, Layer, Pooler, spread, with_maps
+from .layers import POOLERS, AttentionMaps, Layer, Pooler, dropout, spread, with_maps
 from .masks import (
     can_look_at,
     check_shapes,
@@ -106,10 +106,7 @@ class ContextFusion(Layer):
         hidden_BNE = nn.functional.pad(hidden_BNE, (0, 0, 0, 1)) if words else zero_padding(hidden_BNE, mask_BN)
         sentences = {} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
         if sentences and (output_attentions or not self.takes_cu_seqlens):
-            raise ValueError(
-                "cu_seqlens: several sentences in a row are for a DiSAN without windows and without attention maps; "
-                "give each a row of its own"
-            )
+            raise ValueError("cu_seqlens: only a DiSAN without windows and maps takes them; give each sentence a row")
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))
@@ -133,10 +130,7 @@ class ContextFusion(Layer):
     def checked_token_mask(self, token_mask: Tensor, mask_BN: Tensor) -> Tensor:
         for layer in self.layers:
             if not getattr(layer, "takes_token_mask", False):
-                raise ValueError(
-                    f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA, in which "
-                    "every token attends to tokens"
-                )
+                raise ValueError(f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA")
         return full_token_mask(token_mask, *mask_BN.shape)
 
 
@@ -149,12 +143,12 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
         x = LN(x + act(W x + b));    x = LN(x + fuse(x))
 
     With ``config.feed_forward_size`` the first part has two matrices, V act(W x + b) + c. Dropout applies to the input
-    of a matrix, as everywhere, and to what is added to x.
+    of a matrix (``config.map_dropout``), as everywhere, and to what is added to x.
     """
 
     def __init__(self, config: SentenceEncoderConfig):
-        super().__init__(activation=config.activation, dropout=config.dropout)
-        size = config.hidden_size
+        super().__init__(activation=config.activation, dropout=config.fusion_dropout)
+        self.residual_dropout, size = config.dropout, config.hidden_size
         self.stacked = config.num_hidden_layers > 1
         self.in_features = size if self.stacked else config.input_size
         if self.stacked:
@@ -174,10 +168,10 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
         added_BNH = self.dense(self.feed_forward, hidden_BNE)
         if self.feed_forward_output is not None:
             added_BNH = self.linear(self.feed_forward_output, added_BNH)
-        hidden_BNH = self.feed_forward_norm(hidden_BNE + self.drop(added_BNH))
+        hidden_BNH = self.feed_forward_norm(hidden_BNE + dropout(added_BNH, self.residual_dropout, self.training))
         fused_BNH, maps = self.fuse(hidden_BNH, *options, **layout)
         hidden_BNH = spread(hidden_BNH, layout.get("places_BN"))
-        return self.fusion_norm(hidden_BNH + self.drop(fused_BNH)), maps
+        return self.fusion_norm(hidden_BNH + dropout(fused_BNH, self.residual_dropout, self.training)), maps
 
 
 def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfig) -> ContextFusion:
@@ -216,9 +210,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 
     @staticmethod
     def make_context(config: SentenceEncoderConfig) -> ContextFusion:
-        raise NotImplementedError(
-            "SentenceEncoderModel has no context layer; use a subclass such as DiSANModel, BiBloSANModel or MTSAModel"
-        )
+        raise NotImplementedError("SentenceEncoderModel has no context layer; use a subclass such as DiSANModel")
 
     @staticmethod
     def make_pooler(config: SentenceEncoderConfig) -> nn.Module | None:

@@ -36,7 +36,7 @@ class BiBloSANLayer(StackableLayer):
                 mask_padding_blocks=config.mask_padding_blocks,
                 fuse_local=config.fuse_local,
                 fuse_global=config.fuse_global,
-                dropout=config.dropout,
+                dropout=config.fusion_dropout,
             )
             for direction in config.directions
         )

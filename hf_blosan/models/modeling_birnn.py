@@ -21,7 +21,7 @@ from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 def make_cell(config: BiRNNConfig, in_features: int) -> nn.Module:
     """The cell of one direction."""
-    size, options = config.hidden_size // len(config.directions), {"dropout": config.dropout}
+    size, options = config.hidden_size // len(config.directions), {"dropout": config.fusion_dropout}
     if config.cell in ("sru", "sru_normal"):
         return SRU(size, normalize=config.cell == "sru_normal", **options)
     return {"lstm": LSTM, "gru": GRU}[config.cell](in_features, size, **options)

@@ -34,7 +34,7 @@ class DiSANLayer(StackableLayer):
                 window=window,
                 activation=config.activation,
                 formulation=config.formulation,
-                dropout=config.dropout,
+                dropout=config.fusion_dropout,
             )
             for direction, window in zip(config.directions, windows, strict=True)
         )

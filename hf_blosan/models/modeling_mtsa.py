@@ -41,7 +41,7 @@ class MTSALayer(StackableLayer):
             fusion_gate=config.fusion_gate,
             output_size=config.hidden_size if config.output_layer else None,
             output_activation=config.activation if config.formulation == "released" else "linear",
-            dropout=config.dropout,
+            dropout=config.fusion_dropout,
             attention_dropout=config.attention_dropout,
         )
 

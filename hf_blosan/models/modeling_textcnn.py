@@ -35,7 +35,7 @@ class MultiWindowLayer(GradientCheckpointingLayer):
     def __init__(self, config: TextCNNConfig):
         super().__init__()
         size = config.hidden_size // len(config.filter_sizes)
-        self.activation, self.dropout = config.activation, config.dropout
+        self.activation, self.dropout = config.activation, config.fusion_dropout
         self.convolutions = nn.ModuleDict(
             {
                 str(window): WindowConvolution(config.input_size, size, window, from_token=config.pooling == "max")
@@ -63,7 +63,7 @@ class GatedConvolutionLayer(GradientCheckpointingLayer):
         super().__init__()
         (window,) = config.filter_sizes
         in_features = config.input_size if first else config.hidden_size
-        self.first, self.dropout = first, config.dropout
+        self.first, self.dropout = first, config.fusion_dropout
         self.mask_padding = first or config.mask_padding
         self.activation = config.activation if config.formulation == "released" else "linear"
         self.convolution = WindowConvolution(in_features, 2 * config.hidden_size, window)

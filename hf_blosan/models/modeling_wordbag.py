@@ -14,7 +14,7 @@ class WordBagLayer(GradientCheckpointingLayer, Layer):
     """act(W x + b) with ``config.dense_map``, else x, for each token separately."""
 
     def __init__(self, config: WordBagConfig):
-        super().__init__(activation=config.activation, dropout=config.dropout)
+        super().__init__(activation=config.activation, dropout=config.fusion_dropout)
         self.dense_map = nn.Linear(config.input_size, config.hidden_size) if config.dense_map else None
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
