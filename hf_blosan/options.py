@@ -126,7 +126,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
             settings |= {"nargs": "?", "const": True}
             target.add_argument(f"--{entry.name}", type=_boolean, **settings)
             if default is True:
-                target.add_argument(f"--no_{entry.name}", dest=entry.name, action="store_false", help="The opposite.")
+                target.add_argument(f"--no_{entry.name}", dest=entry.name, action="store_false", help="Turn it off.")
         else:
             target.add_argument(f"--{entry.name}", type=kind, **settings)
     parser.usage = " ".join([*shown, "[options]"])

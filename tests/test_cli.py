@@ -116,7 +116,7 @@ class TestMistakes:
             ({"input": "empty.csv"}, "empty.csv has no rows"),
             ({"input": "short.csv"}, "short.csv, row 2 has 1 cell, the header has 2; correct the row"),
             ({"input": "broken.jsonl"}, "broken.jsonl cannot be read after row 1 (Expecting value"),
-            ({"input": "list.jsonl"}, "list.jsonl, row 1 is no JSON object"),
+            ({"input": "list.jsonl"}, "list.jsonl, row 1 is not a JSON object"),
             ({"input": "latin.txt"}, "latin.txt cannot be read after row 0 ('utf-8' codec"),
             ({"input": "null.jsonl"}, "null.jsonl, row 2: text is null"),
             ({"input": "half.jsonl"}, r"half.jsonl, row 2: text has half of a character, '\ud83d'; correct the text"),
@@ -214,6 +214,64 @@ class TestThin:
         assert json.loads(figures.read_text())["test_accuracy"] == pytest.approx(expected["test_accuracy"])
         write_rows(own, [row for row in rows if row["kind"] == "hum"])
         assert main(["evaluate", str(output), "--test_file", str(own), *columns, "--cpu"]) == 0
+
+    def test_evaluate_reads_the_rows_that_training_held_out(self, tmp_path, capsys):
+        """A fold, a seed and a fraction other than the defaults; options go before what the model remembers."""
+        rows = [{"text": f"{'good' if i % 3 else 'bad'} {i}", "label": int(i % 3 > 0)} for i in range(90)]
+        write_rows(tmp_path / "cr" / "train.jsonl", rows)
+        held_out = ["--fold", "2", "--num_folds", "3", "--seed", "7", "--validation_fraction", "0.2"]
+        words = ["--task_name", "cr", "--data_dir", str(tmp_path), "--encoder", "disan", "--cpu", *held_out]
+        words += ["--num_train_epochs", "1", "--config_overrides", TINY, "--output_dir", str(tmp_path / "out")]
+        assert main(["train", *words]) == 0
+        expected = (tmp_path / "out" / "predict_results_cr.txt").read_text()
+        capsys.readouterr()
+        model, predictions = str(tmp_path / "out"), tmp_path / "predictions.txt"
+        words = ["evaluate", model, "--data_dir", str(tmp_path), "--cpu", "--predictions_file", str(predictions)]
+        assert main(words) == 0
+        assert "rows: validation 12, test 30" in capsys.readouterr().out
+        assert predictions.read_text() == expected
+        config = json.loads((tmp_path / "out" / "config.json").read_text())
+        assert config["training_rows"] == {"seed": 7, "fold": 2, "num_folds": 3, "validation_fraction": 0.2}
+        assert main([*words, "--num_folds", "9", "--fold", "0"]) == 0
+        assert "test 10\n" in capsys.readouterr().out
+
+    def test_the_columns_of_training_are_read_again(self, tmp_path, capsys):
+        rows = [{"title": f"{'good' if i % 2 else 'bad'} {i}", "text": "same", "mood": "ab"[i % 2]} for i in range(60)]
+        path, out = write_rows(tmp_path / "rows.csv", rows), str(tmp_path / "out")
+        words = ["--train_file", str(path), "--validation_file", str(path), "--encoder", "disan", "--cpu"]
+        words += ["--text_column_name", "title", "--label_column_name", "mood", "--learning_rate", "0.01"]
+        assert main(["train", *words, "--config_overrides", TINY, "--output_dir", out]) == 0
+        figures = tmp_path / "figures.json"
+        words = ["evaluate", out, "--test_file", str(path), "--cpu", "--output_file", str(figures)]
+        assert main(words) == 0
+        assert json.loads(figures.read_text())["test_accuracy"] > 0.9
+        assert main(["predict", "--cpu", out, str(path), str(tmp_path / "o.jsonl")]) == 0
+        assert [row["label"] for row in read_lines(tmp_path / "o.jsonl")][:4] == ["a", "b", "a", "b"]
+        assert main([*words, "--text_column_name", "text"]) == 0
+        assert json.loads(figures.read_text())["test_accuracy"] < 0.6
+        capsys.readouterr()
+        assert main([*words, "--max_eval_samples", "7"]) == 0
+        assert "rows: test 7\n" in capsys.readouterr().out
+        assert "--split dev is of a --dataset_name" in refused(capsys, *words, "--split", "dev")
+
+    def test_scores_of_single_texts_may_be_anywhere(self, tmp_path, capsys):
+        """Trained by default options on scores far from 0; rows outside their range are measured."""
+        words = {"fine": 200, "great": 400, "sad": -300, "poor": -100, "long": 50, "odd": 0}
+        names, rng = list(words), np.random.default_rng(0)
+        chosen = [rng.choice(names, 3) for _ in range(300)]
+        rows = [{"text": " ".join(three), "score": 1000.5 + sum(words[word] for word in three)} for three in chosen]
+        path = write_rows(tmp_path / "rows.csv", rows)
+        out, figures = str(tmp_path / "out"), tmp_path / "figures.json"
+        options = ["--train_file", str(path), "--validation_file", str(path), "--encoder", "wordbag", "--cpu"]
+        assert main(["train", *options, "--learning_rate", "0.005", "--output_dir", out]) == 0
+        write_rows(path, [*rows, {"text": "great great great", "score": 5000}])
+        assert main(["evaluate", out, "--test_file", str(path), "--cpu", "--output_file", str(figures)]) == 0
+        variance = np.var([row["score"] for row in rows])
+        outlier = 3000**2 / len(rows)
+        assert json.loads(figures.read_text())["test_mse"] < 0.1 * variance + outlier
+        message = refused(capsys, "predict", out, path, tmp_path / "o.csv", "--probabilities")
+        assert "predicts scores, which have none; leave it out" in message
+        assert "For scoring sentences like those" in (tmp_path / "out" / "README.md").read_text()
 
     def test_evaluate_scores(self, scorer, tmp_path, capsys):
         data = write_splits(tmp_path / "pairs", pair_rows)

@@ -229,6 +229,34 @@ def test_custom_columns(tmp_path, caplog):
             load_task(custom_task(path, path, **wrong), seed=0)
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"notes": ""},
+        {"ID": "R{}"},
+        {"review_id": "R{}"},
+        {"date": "2024-03-{:02}"},
+        {"written": "2024-03-01T10:{:02}:00"},
+        {"count": "{}"},
+    ],
+)
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_what_is_not_text(tmp_path, others, suffix):
+    rows = [
+        {name: value.format(i + 1) for name, value in others.items()} | {"review": f"a {i}", "label": "ab"[i % 2]}
+        for i in range(12)
+    ]
+    for row in rows if suffix == "jsonl" else []:
+        row["notes"] = None
+    path = write_rows(tmp_path / f"a.{suffix}", rows)
+    assert custom_task(path).local.text_columns == ("review",)
+
+
+def test_a_data_set_with_the_name_of_a_task_is_not_that_task(tmp_path):
+    hub_rows().save_to_disk(tmp_path / "cr")
+    assert custom_task(dataset_name=str(tmp_path / "cr")).name == "custom_cr"
+
+
 def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
     rows = [{"text": f"text {i}", "label": (-1, 0, 1)[i % 3]} for i in range(12)]
     task = custom_task(write_rows(tmp_path / "a.jsonl", rows), write_rows(tmp_path / "b.jsonl", rows))
@@ -236,6 +264,7 @@ def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
     with caplog.at_level("INFO"):
         assert len(load_task(task, seed=0)["train"]) == 8
     assert "4 of 12 rows have no gold label and are left out" in caplog.text
+    assert {record.levelname for record in caplog.records if "gold" in record.message} == {"WARNING"}
     signs = [{"text": f"text {i}", "label": (-1, 1)[i % 2]} for i in range(12)]
     assert custom_task(write_rows(tmp_path / "signs.jsonl", signs)).labels == ("-1", "1")
     path = write_rows(tmp_path / "c.jsonl", [*rows[1:3], {"text": None, "label": 1}, {"text": "", "label": 0}])

@@ -321,7 +321,7 @@ def test_signals_end_a_run_that_can_go_on(tmp_path, questions, number):
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
-    command = errors.splitlines()[-1].removeprefix("interrupted; to go on: ")
+    command = errors.splitlines()[-1].removeprefix("interrupted; to resume, run: ")
     assert shlex.split(command) == ["python", "run_glue_style.py", *words, "--resume_from_checkpoint", "latest"]
     assert not (output / "all_results.json").exists() and not (output / ".lock").exists()
     run = train(options(output, questions, resume_from_checkpoint="latest"))

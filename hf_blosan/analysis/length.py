@@ -134,6 +134,8 @@ def test_rows(run: Run, data_dir: str | None, test_file: str | None) -> tuple[Ta
         raise InputError(f"{run.path} is a run on rows of your own; give the test rows by --test_file")
     if task.problem == "tagging":
         raise InputError(f"{task.name} is a tagging task, which has no plot by length; choose runs on sentences")
+    if task.problem == "translation":
+        raise InputError(f"{run.path} translates, which has no accuracy of a row; leave it out")
     if task.problem == "selection":
         raise InputError(f"{run.path} chooses sentences of passages, which have no length of a text; leave it out")
     if "test" not in data:

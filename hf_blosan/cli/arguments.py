@@ -21,7 +21,9 @@ class CardArguments:
     """Options of ``hf-blosan card``."""
 
     results: list[str] = positional("JSON files written by `train --results_file`.")
-    output_dir: str = option("Folder for the cards, one NAME.md for every file.", ".", group="output")
+    output_dir: str = option(
+        "Folder for the cards, one NAME.md for every file. Default: this one.", ".", group="output"
+    )
 
 
 @dataclass

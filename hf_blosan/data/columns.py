@@ -6,6 +6,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from ..errors import InputError, listed
@@ -18,7 +20,7 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
     """The one or two text columns of a table whose columns were not named.
 
     They are ``sentence1`` and ``sentence2``, or ``sentence1``, ``text`` or ``sentence`` alone, or else the first two
-    columns that contain text (or the only one); identifiers, numbers and labels are not text.
+    columns that contain text (or the only one); identifiers, numbers, dates and labels are not text.
 
     Args:
         head: the first rows, by column.
@@ -31,8 +33,8 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
     if {"sentence1", "sentence2"} <= head.keys():
         return ("sentence1", "sentence2")
     named = [column for column in ("sentence1", "text", "sentence") if column in head]
-    others = [] if named else [c for c in head if c not in (label_column, *LABEL_COLUMNS, *IDENTIFIERS)]
-    texts = [column for column in others if _is_text(head[column])]
+    others = [] if named else [c for c in head if c not in (label_column, *LABEL_COLUMNS)]
+    texts = [column for column in others if not _is_identifier(column) and _is_text(head[column])]
     if not named and not texts:
         besides = f" besides {label_column!r}" if label_column else ""
         raise InputError(
@@ -40,6 +42,17 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
             "give --text_column_name"
         )
     return tuple(named[:1] or texts[:2])
+
+
+def remembered_rows(config: Any) -> dict[str, Any]:
+    """What the configuration of a saved model says of the rows that it was trained on."""
+    return getattr(config, "training_rows", None) or {}
+
+
+def trained_columns(config: Any, columns: Collection[str]) -> tuple[str, ...]:
+    """The text columns that a model was trained on, if these are among the columns of a table; otherwise none."""
+    names = tuple(remembered_rows(config).get("text_columns", ()))
+    return names if set(names) <= set(columns) else ()
 
 
 def check_columns(wanted: Iterable[str], columns: Collection[str], where: str) -> None:
@@ -94,5 +107,18 @@ def is_integer(text: str) -> bool:
     return re.fullmatch("-?[0-9]{1,18}", text) is not None
 
 
+def _is_identifier(column: str) -> bool:
+    name = column.lower()
+    return name in IDENTIFIERS or name.endswith("_id")
+
+
 def _is_text(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str | None) for value in values) and not all(map(is_number, values))
+    given = [value for value in values if value is not None and str(value).strip()]
+    is_text = bool(given) and all(isinstance(value, str) for value in given)
+    return is_text and not all(map(is_number, given)) and not all(map(_is_date, given))
+
+
+def _is_date(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(datetime.fromisoformat(text.strip()))
+    return False

@@ -9,7 +9,7 @@ from pathlib import Path
 from datasets import ClassLabel, Dataset
 
 from ..errors import InputError, listed
-from ..tasks import Source, Task
+from ..tasks import TASKS, Source, Task
 from .columns import (
     LABEL_COLUMNS,
     as_text,
@@ -50,8 +50,8 @@ def custom_task(
     """Derive a task from files, a data set on the Hub or a saved data set; :func:`load_task` loads it.
 
     Unless columns are named, the texts are ``sentence1`` and ``sentence2``, or ``sentence1``, ``text`` or
-    ``sentence`` alone, or else the first two columns that contain text (or the only one); identifiers and numbers are
-    not text. The label column is ``label``, ``labels`` or ``score``. The columns taken are logged.
+    ``sentence`` alone, or else the first two columns that contain text (or the only one); identifiers, numbers and
+    dates are not text. The label column is ``label``, ``labels`` or ``score``. The columns taken are logged.
 
     A ``score``, or numbers with decimals, define a regression task with the range of the scores in the data; anything
     else defines a classification task with the sorted labels as classes, or the class names of the data set. Rows with
@@ -103,6 +103,7 @@ def custom_task(
     if dataset_name is not None:
         hub = Source(location=dataset_name, config=dataset_config_name, splits=names, **columns)
     name = "custom" if dataset_name is None else Path(dataset_name).name
+    name = f"custom_{name}" if name in TASKS else name  # the model would be taken for one of that task
     common = {
         "name": name,
         "title": f"{name} ({Path(train_file).name})" if dataset_name is None else name,

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..tasks import Source, Task, get_task
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
-from .rows import TABLE_SUFFIXES
+from .rows import READABLE_TABLES
 from .selection import normalise_passages, passages_of
 from .sentences import normalise_sentences
 from .tables import read_table
@@ -72,7 +72,8 @@ def load_task(
 
     Args:
         task: a task or its name.
-        data_dir: directory with ``<folder>/<split>.jsonl.gz`` (or .jsonl, .json, .csv, .tsv).
+        data_dir: directory with ``<folder>/<split>.jsonl.gz`` (or .jsonl, .json, .csv, .tsv, .parquet; but for Parquet
+            also .gz).
         train_file, validation_file, test_file: files that replace the task's own splits.
         seed: seed of the held-out splits and of the sampling.
         fold, num_folds: which of how many folds is the test split; 0 makes none. By default the task's protocol, but
@@ -113,7 +114,7 @@ def load_task(
         splits["train"], splits["validation"] = _hold_out_fraction(splits["train"], task, validation_fraction, seed)
     order = dict.fromkeys(["train", "validation", *sorted(splits.keys() - {"test"}), "test"])
     limits = {split: max_train_samples if split == "train" else max_eval_samples for split in order}
-    return DatasetDict({split: _sample(splits[split], limits[split], seed) for split in order if split in splits})
+    return DatasetDict({split: sample(splits[split], limits[split], seed) for split in order if split in splits})
 
 
 def _check_options(fold, num_folds, validation_fraction, max_train_samples, max_eval_samples) -> None:
@@ -171,11 +172,11 @@ def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> 
 
 def _find_file(data_dir: Path, task: Task, stems: tuple[str, ...], *, required: bool) -> Path | None:
     folder = data_dir / task.local.location
-    candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in TABLE_SUFFIXES)
+    candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in READABLE_TABLES)
     path = next(filter(Path.is_file, candidates), None)
     if required and not path:
         raise InputError(
-            f"task {task.name} finds no {folder / stems[0]}.jsonl.gz (nor {', '.join(TABLE_SUFFIXES[1:])}); "
+            f"task {task.name} finds no {folder / stems[0]}.jsonl.gz (nor {', '.join(READABLE_TABLES[1:])}); "
             "check --data_dir or give --train_file"
         )
     return path
@@ -291,6 +292,7 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
     return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]
 
 
-def _sample(rows: Dataset, limit: int | None, seed: int) -> Dataset:
+def sample(rows: Dataset, limit: int | None, seed: int) -> Dataset:
+    """That many rows, or all if there are not more or the limit is None."""
     # A shuffled sample rather than the first rows, because some files are sorted by label.
     return rows if limit is None or limit >= len(rows) else rows.shuffle(seed=seed).select(range(limit))

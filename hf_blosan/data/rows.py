@@ -20,8 +20,7 @@ from typing import Any, BinaryIO, TextIO
 
 from ..errors import InputError, first_line
 
-TABLE_SUFFIXES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
-READABLE_TABLES = TABLE_SUFFIXES + (".json.gz", ".csv.gz", ".tsv.gz")
+READABLE_TABLES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
 UNREADABLE = (ValueError, OSError, EOFError, RecursionError, csv.Error, zlib.error)
 """What reading a damaged file raises."""
@@ -166,7 +165,7 @@ def _checked(rows: Iterator[list[str]], columns: list[str], name: str) -> Iterat
 
 def no_object(name: str, row: int) -> InputError:
     """The error for a row of JSON without columns."""
-    return InputError(f"{name}, row {row} is no JSON object; write one per line")
+    return InputError(f"{name}, row {row} is not a JSON object; write one per line")
 
 
 def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[dict[str, str]]:

@@ -13,6 +13,9 @@ from .columns import as_text, check_columns, is_integer
 
 logger = logging.getLogger(__name__)
 
+MANY_LEFT_OUT = 0.1
+"""Share of rows without a gold label above which leaving them out may be a mistake."""
+
 
 def normalise_sentences(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
     """Rows with the columns ``sentence1``, ``sentence2`` (pairs only) and ``label``; drops rows without a gold label.
@@ -31,9 +34,9 @@ def normalise_sentences(raw: Dataset, source: Source, task: Task, where: str) ->
     labels = columns[source.label_column]
     kept = [row for row, label in enumerate(labels) if str(label) not in task.unlabelled]
     if 0 < len(kept) < len(labels):
-        logger.info(
-            "%s: %d of %d rows have no gold label and are left out", where, len(labels) - len(kept), len(labels)
-        )
+        left_out = len(labels) - len(kept)
+        level = logging.WARNING if left_out > MANY_LEFT_OUT * len(labels) else logging.INFO
+        logger.log(level, "%s: %d of %d rows have no gold label and are left out", where, left_out, len(labels))
     if not kept:
         raise InputError(f"{where} has no row with a gold label; give another file or leave this split out")
     features = Features(dict.fromkeys(task.text_columns, Value("string")))

@@ -70,7 +70,7 @@ def _markdown(lines: list[list[str]]) -> list[str]:
 
 def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
     """How far every row is above or below the baseline."""
-    lines = []
+    lines, without = [], []
     for column in table.columns:
         for row in table.rows:
             first, second = (
@@ -80,6 +80,13 @@ def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
             if row != baseline and (found := paired_bootstrap(column.figure, first, second)):
                 mean, low, high = (f"{column.scale * value:+.{column.digits}f}" for value in found)
                 lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
+            elif row != baseline and first and second and column.figure.startswith("test_"):
+                without.append(f"{column.name} of {row.name}")
+    if without:
+        lines.append(
+            f"No interval for {', '.join(without)}: it takes predictions of both systems on the same test rows, with "
+            "the same seeds and folds, and a metric of these."
+        )
     return [*lines, "Intervals: paired bootstrap over the test rows, 2,000 samples."] if lines else []
 
 

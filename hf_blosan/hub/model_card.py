@@ -58,9 +58,8 @@ USES = {
     "tagging": "tagging sentences",
     "selection": "choosing the sentence that answers a question",
     "translation": "translating sentences",
-    "regression": "scoring pairs of sentences",
 }
-"""What a model of each kind is for; others classify."""
+"""What a model of each kind is for; others classify or score."""
 
 EXAMPLES = {
     1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
@@ -118,7 +117,7 @@ def make_model_card(
         "location": location or run["name"],
         "in_progress": in_progress,
         "spread": spread_of(repeated),
-        "use": USES.get(task["problem"], f"classifying {'pairs of ' * (task['num_sentences'] == 2)}sentences"),
+        "use": USES.get(task["problem"]) or use_of(task),
         "widget": examples(task),
         "pipeline": pipeline_of(task),
         "auto_class": AUTO_CLASSES[pipeline_of(task)],
@@ -130,6 +129,11 @@ def make_model_card(
         "settings": {name: value for name, value in settings.items() if value is not None},
     }
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
+
+
+def use_of(task: dict[str, Any]) -> str:
+    verb = "scoring" if task["problem"] == "regression" else "classifying"
+    return f"{verb} {'pairs of ' * (task['num_sentences'] == 2)}sentences"
 
 
 def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

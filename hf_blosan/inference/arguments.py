@@ -22,7 +22,8 @@ class StreamArguments:
     input: str = positional(INPUT, "-")
     output: str = positional("Set by the commands.", "-")
     text_column_name: str | None = option(
-        "Column of the (first) text, or of a tagger's words. Default: as in training, see the log.", group="data"
+        "Column of the (first) text, or of a tagger's words. Default: that of training, or found; see the log.",
+        group="data",
     )
     text_pair_column_name: str | None = option("Column of the second text of pairs. Default: as in training.")
     max_length: int | None = option("Truncate rows to this many tokens. Default: the tokenizer's limit.")

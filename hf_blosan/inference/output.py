@@ -86,7 +86,7 @@ class Output:
             self.file = self.partial.open("r+b" if self.rows else "wb")
         except Timeout as error:
             raise InputError(
-                f"another command is writing to {path}; wait for its end, or give another output file"
+                f"another command is writing to {path}; wait until it finishes, or give another output file"
             ) from error
         except InputError:
             self._unlock()

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from ..data.batching import PaddingCollator, token_limit
-from ..data.columns import as_text, check_columns, check_distinct, check_single, text_columns
+from ..data.columns import as_text, check_columns, check_distinct, check_single, text_columns, trained_columns
 from ..data.rows import Rows
 from ..data.tagging import TaggingCollator, as_predicate, as_words, encode_words
 from ..errors import InputError
@@ -59,6 +59,8 @@ def predict(arguments: PredictArguments) -> int:
         raise InputError(
             f"--probabilities: {arguments.model} writes the column {kind.column!r}, which has none; leave it out"
         )
+    if arguments.probabilities and config.problem_type == "regression":
+        raise InputError(f"--probabilities: {arguments.model} predicts scores, which have none; leave it out")
     choose_format(arguments.output, kind.formats)
     model, tokenizer = load(arguments.model, kind.auto_class, **options)
     batches = kind(model, tokenizer, arguments, lambda output: output.logits)
@@ -70,10 +72,10 @@ def predict(arguments: PredictArguments) -> int:
         return prediction_columns(model.config, batches(rows), arguments.probabilities)
 
     if is_tagger:
-        choose = partial(choose_words, arguments=arguments, has_predicates=bool(model.config.predicate_size))
+        choose = partial(choose_words, arguments=arguments, config=model.config)
     else:
         num_texts = 1 if kind is Translations else getattr(model.config, "num_sentences", None)
-        choose = partial(choose_texts, arguments=arguments, num_texts=num_texts)
+        choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
     stream(arguments, compute, kind.formats, choose=choose, made_by=(identity(arguments.model, model), settings))
     batches.report()
     return 0
@@ -96,7 +98,7 @@ def encode(arguments: EncodeArguments) -> int:
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(texts[0])])}
 
     num_texts = 2 if arguments.text_pair_column_name else 1
-    choose = partial(choose_texts, arguments=arguments, num_texts=num_texts)
+    choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
     stream(arguments, compute, VECTORS, choose=choose, made_by=(identity(arguments.model, model), {}))
     batches.report()
     return 0
@@ -347,7 +349,7 @@ def begin(rows: Rows, read_ahead: int) -> tuple[list[dict[str, Any]], Iterator[d
 
 
 def choose_words(
-    rows: Rows, arguments: StreamArguments, has_predicates: bool, read_ahead: int
+    rows: Rows, arguments: StreamArguments, config: Any, read_ahead: int
 ) -> tuple[tuple[str, ...], Iterator[tuple]]:
     """The names of the columns of words and predicates, and the words of every row, with its predicate.
 
@@ -357,7 +359,8 @@ def choose_words(
     where = rows.name
     check_single(arguments.text_pair_column_name, "a tagger")
     head, rows = begin(rows, read_ahead)
-    names = (arguments.text_column_name or "tokens", *(["predicate_index"] if has_predicates else []))
+    words = arguments.text_column_name or next(iter(trained_columns(config, head[0])), "tokens")
+    names = (words, *(["predicate_index"] if config.predicate_size else []))
     check_columns(names, head[0], where)
 
     def items() -> Iterator[tuple]:
@@ -369,7 +372,7 @@ def choose_words(
 
 
 def choose_texts(
-    rows: Rows, arguments: StreamArguments, num_texts: int | None, read_ahead: int
+    rows: Rows, arguments: StreamArguments, config: Any, num_texts: int | None, read_ahead: int
 ) -> tuple[tuple[str, ...], Iterator[tuple[str, ...]]]:
     """The names of the text columns, and the texts of every row.
 
@@ -382,7 +385,9 @@ def choose_texts(
     if arguments.text_column_name:
         names = tuple(filter(None, (arguments.text_column_name, arguments.text_pair_column_name)))
     else:
-        names = text_columns({name: [row.get(name) for row in head] for name in head[0]}, where)
+        names = trained_columns(config, head[0])
+        if not names or len(names) != (num_texts or len(names)):
+            names = text_columns({name: [row.get(name) for row in head] for name in head[0]}, where)
         logger.info("%s: texts from %s", where, " and ".join(names))
     if num_texts and len(names) != num_texts:
         given, taken = (" and ".join(names), "one text") if len(names) == 2 else (names[0], "pairs of texts")

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import InputError
+from ..families import FAMILIES
 from ..options import Parser, add_options, option, positional, read_options, same_as
+from ..tasks import Task, get_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
-
-    from ..tasks import Task
 
 DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
 """Learning rate of an optimiser other than the one in the task's recipe."""
@@ -235,6 +235,10 @@ class RunArguments:
         ):
             if wrong:
                 raise InputError(sentence)
+        if self.encoder and self.encoder not in FAMILIES:
+            raise InputError(f"unknown encoder {self.encoder!r}; choose one of {', '.join(FAMILIES)}")
+        if self.task_name:
+            get_task(self.task_name)
 
     def resolved(self, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None) -> RunArguments:
         """Fill the options left at None from the task, its recipe for the encoder, and what the saved model is.
@@ -299,17 +303,17 @@ class EvaluateArguments:
     test_file: str | None = option("Your own rows instead (csv, tsv, json, jsonl or parquet).")
     dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, instead.")
     dataset_config_name: str | None = same_as(RunArguments, "dataset_config_name")
-    split: str = option("Split of --dataset_name.", "test")
-    text_column_name: str | None = option("Column of the (first) text of your own rows. Default: see the log.")
+    split: str | None = option("Split of --dataset_name, whose figures are called test. Default: test.")
+    text_column_name: str | None = option("Column of the (first) text of your own rows. Default: as in training.")
     text_pair_column_name: str | None = same_as(RunArguments, "text_pair_column_name")
     label_column_name: str | None = same_as(RunArguments, "label_column_name")
     data_dir: str | None = same_as(RunArguments, "data_dir")
     max_length: int | None = option("Truncate rows to this many tokens. Default: the tokenizer's limit.")
     max_eval_samples: int | None = same_as(RunArguments, "max_eval_samples")
-    fold: int = same_as(RunArguments, "fold")
-    num_folds: int | None = same_as(RunArguments, "num_folds")
-    validation_fraction: float | None = same_as(RunArguments, "validation_fraction")
-    seed: int = option("Seed of the held-out splits, as in training.", 42)
+    fold: int | None = option("Fold that is the test split. Default: that of the training run.")
+    num_folds: int | None = option("Number of folds. Default: as in training.")
+    validation_fraction: float | None = option("Fraction of the validation split. Default: as in training.")
+    seed: int | None = option("Seed of the held-out splits. Default: that of the training run.")
     per_device_eval_batch_size: int = option("Rows per batch and process.", 64, group="computation")
     cpu: bool = same_as(RunArguments, "cpu")
     trust_remote_code: bool = same_as(RunArguments, "trust_remote_code")
@@ -321,6 +325,8 @@ class EvaluateArguments:
         given = [name for name in ("task_name", "test_file", "dataset_name") if getattr(self, name)]
         if len(given) > 1:
             raise InputError(f"--{given[0]} and --{given[1]} exclude each other; leave one of them out.")
+        if self.split and not self.dataset_name:
+            raise InputError(f"--split {self.split} is of a --dataset_name; give both, or leave it out.")
         if self.text_pair_column_name and not self.text_column_name:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."

@@ -11,9 +11,9 @@ from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
 from ..data import load_task
-from ..data.columns import check_single
+from ..data.columns import check_single, remembered_rows, trained_columns
 from ..data.custom import choose_columns, classification_fields, read_columns, regression_fields
-from ..data.loading import load_splits, normalise
+from ..data.loading import load_splits, normalise, sample
 from ..data.tables import read_table
 from ..data.tagging import has_tags, tagging_columns, tagging_fields
 from ..errors import InputError, listed
@@ -23,12 +23,22 @@ from ..tasks import TASKS, Source, Task, get_task
 from ..tokenization import check_max_length
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
-from .preparation import DATA_OPTIONS, Preparation, encoder_config, find_encoder, load_model, load_tokenizer
+from .preparation import (
+    DATA_OPTIONS,
+    HELD_OUT,
+    Preparation,
+    encoder_config,
+    find_encoder,
+    load_model,
+    load_tokenizer,
+)
 from .problems import SCORE_FIELDS, Problem, find_problem
 from .reporting import figure_lines, write_predictions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
+
+TEXT_OPTIONS = ("text_column_name", "text_pair_column_name")
 
 
 def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
@@ -49,6 +59,8 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     own_rows = arguments.test_file or arguments.dataset_name
     with accelerator.main_process_first():
         task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
+        if own_rows:
+            data["test"] = sample(data["test"], arguments.max_eval_samples, arguments.seed or HELD_OUT["seed"])
         if arguments.predictions_file and "test" not in data:
             raise InputError(f"--predictions_file: {task.title} has no test rows; give --test_file, or leave it out")
         problem = find_problem(task)
@@ -84,6 +96,8 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     task = get_task(name)
     check_fits(arguments.model_name_or_path, config, find_problem(task))
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
+    trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
+    options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options[option] is None}
     data = load_task(task, **options)
     del data["train"]
     return task, data
@@ -92,6 +106,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
 def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """The user's rows, and the task that the model was trained on in terms of their columns."""
     table, where = read_rows(arguments)
+    arguments = with_trained_columns(arguments, config, table.column_names)
     title = Path(where).name if arguments.test_file else where
     if config.is_encoder_decoder:
         return find_translations(arguments, config, table, where, title)
@@ -113,7 +128,9 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
     read_columns(table, texts, label_column, where)
     if config.problem_type == "regression":
         scores = {name: getattr(config, name) for name in SCORE_FIELDS}
-        head = regression_fields([config.score_min, config.score_max], where) | scores
+        # The score of a pair is within the range of the model, that of a single text is any number.
+        given = [] if len(texts) == 2 else table[label_column]
+        head = regression_fields([config.score_min, config.score_max, *given], where) | (scores if not given else {})
     else:
         labels = [config.id2label[i] for i in range(config.num_labels)]
         head = classification_fields([], labels, len(texts), where)
@@ -148,6 +165,18 @@ def find_translations(
     return task, DatasetDict(test=normalise(table, source, task, where))
 
 
+def with_trained_columns(
+    arguments: EvaluateArguments, config: PreTrainedConfig, columns: list[str]
+) -> EvaluateArguments:
+    """The options with the columns that the model was trained on, where the rows have these and none are named."""
+    texts = trained_columns(config, columns)
+    label = remembered_rows(config).get("label_column")
+    names = {} if arguments.text_column_name or not texts else dict(zip(TEXT_OPTIONS, texts, strict=False))
+    if label in columns and not arguments.label_column_name:
+        names["label_column_name"] = label
+    return replace(arguments, **names)
+
+
 def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
     """The rows of a file or of a split of a data set, and what to call them."""
     if arguments.test_file:
@@ -155,9 +184,10 @@ def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
     name = arguments.dataset_name
     remedy = "check --dataset_name and --dataset_config_name"
     splits = load_splits(name, arguments.dataset_config_name, remedy=remedy)
-    if arguments.split not in splits:
-        raise InputError(f"{name} has no split {arguments.split!r}; it has {', '.join(splits)}; choose by --split")
-    return splits[arguments.split], f"{name} {arguments.split}"
+    split = arguments.split or "test"
+    if split not in splits:
+        raise InputError(f"{name} has no split {split!r}; it has {', '.join(splits)}; choose by --split")
+    return splits[split], f"{name} {split}"
 
 
 def check_fits(name: str, config: PreTrainedConfig, problem: Problem) -> None:

@@ -64,7 +64,7 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
                     folder.rmdir()
     except Timeout:
         raise InputError(
-            f"another run is writing to --output_dir {folder}; wait for its end, or give another folder."
+            f"another run is writing to --output_dir {folder}; wait until it finishes, or give another folder."
         ) from None
     except Exception as error:
         free, option = min((shutil.disk_usage(existing(path)).free, option) for option, path in written.items())

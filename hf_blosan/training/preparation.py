@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
 CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
+HELD_OUT = {"seed": 42, "fold": 0, "num_folds": None, "validation_fraction": None}
+"""Options that say which rows are held out, with their defaults."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +87,29 @@ def find_task(arguments: RunArguments) -> Task:
     return custom_task(**{name: getattr(arguments, name) for name in CUSTOM_OPTIONS})
 
 
+def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
+    """What a saved model remembers of its rows: which were held out, or the names of columns of the user's own.
+
+    Whoever uses the model then reads the same columns, and does not test it on rows that it was trained on.
+    """
+    if arguments.task_name:
+        return {} if arguments.train_file else {name: getattr(arguments, name) for name in HELD_OUT}
+    return {"text_columns": list(task.local.text_columns), "label_column": task.local.label_column}
+
+
 def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]:
     """Model type, and the configuration of the saved model if the run continues from one.
 
     Raises:
-        InputError: the encoder is unknown, or the saved model is missing or not one of this package.
+        InputError: the saved model is missing or not one of this package.
     """
-    choices = ", ".join(CONFIG_CLASSES)
     if arguments.encoder:
-        if arguments.encoder not in CONFIG_CLASSES:
-            raise InputError(f"unknown encoder {arguments.encoder!r}; choose one of {choices}")
         return arguments.encoder, None
     name = arguments.model_name_or_path
     config = read_config(name, trust_remote_code=arguments.trust_remote_code)
     model_type = encoder_config(config).model_type
     if model_type not in CONFIG_CLASSES:
+        choices = ", ".join(CONFIG_CLASSES)
         raise InputError(f"the model at {name!r} is of type {model_type}; choose one of {choices}")
     return model_type, config
 
@@ -153,6 +163,7 @@ def prepare(
         trainable = {"embedding_trainable": arguments.embedding_trainable} if arguments.embedding_trainable else {}
         model = load_model(arguments, problem, saved_config, trainable | overrides)
     problem.check_config(model.config)
+    model.config.training_rows = training_rows(arguments, task)
     config = encoder_config(model.config)
     if config.embedding_dtype == "int8" and config.embedding_trainable != "none":
         raise InputError(

@@ -167,8 +167,25 @@ class Regression(Problem):
     def head(self) -> str:
         return "ForPairRegression" if self.task.num_sentences == 2 else "ForSequenceClassification"
 
+    @property
+    def spread(self) -> float:
+        """Half of the range of the scores; the head of pairs knows the range by itself."""
+        return (self.task.score_max - self.task.score_min) / 2 if self.task.num_sentences == 1 else 1.0
+
+    def make_model(self, encoder, config_fields):
+        """A new model, whose scores of single sentences are in the middle of the range and spread over it."""
+        model = super().make_model(encoder, config_fields)
+        if self.task.num_sentences == 1:
+            output = model.classifier.output
+            with torch.no_grad():
+                output.weight *= self.spread
+                if output.bias is not None:
+                    output.bias.fill_(self.task.score_min + self.spread)
+        return model
+
     def loss(self, output, labels, label_smoothing):
-        return output.loss
+        """Of scores on a scale of their own, so that clipping and learning rates do not depend on theirs."""
+        return output.loss / self.spread**2
 
     def predict(self, model, batch):
         return model(**batch).logits.float()[:, 0]

@@ -177,7 +177,7 @@ def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
         given |= set(source.splits)
     parts = {}
     if arguments.validation_fraction:
-        parts["validation"] = f"{arguments.validation_fraction:.0%} of the training rows"
+        parts["validation"] = f"{100 * arguments.validation_fraction:.4g}% of the training rows"
     if arguments.num_folds:
         parts["test"] = f"fold {arguments.fold} of {arguments.num_folds}"
     return {split: part for split, part in parts.items() if split not in given}

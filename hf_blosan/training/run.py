@@ -60,8 +60,8 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
 def _train(arguments: RunArguments, accelerator: Accelerator, command: str | None) -> dict[str, Any]:
     begin = time.monotonic()
     set_seed(arguments.seed)
-    task = find_task(arguments)
     encoder, saved_config = find_encoder(arguments)
+    task = find_task(arguments)
     arguments = arguments.resolved(task, encoder, saved_config)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
@@ -189,7 +189,7 @@ def write_outputs(
 def main(argv: list[str] | None = None) -> int:
     """The command `run_glue_style.py`; bad input prints one sentence to standard error and returns 2.
 
-    Ctrl-C and SIGTERM finish the update, save a checkpoint, print the command that goes on, and return 130 and 143.
+    Ctrl-C and SIGTERM finish the update, save a checkpoint, print the command that resumes, and return 130 and 143.
     """
     rank = int(os.environ.get("RANK", 0))
     logging.basicConfig(
@@ -207,7 +207,10 @@ def main(argv: list[str] | None = None) -> int:
     except Interrupted as stop:
         if rank == 0:
             resume = " --resume_from_checkpoint latest"
-            print(f"interrupted; to go on: {command_line().removesuffix(resume)}{resume}", file=sys.stderr)
+            print(f"interrupted; to resume, run: {command_line().removesuffix(resume)}{resume}", file=sys.stderr)
         return 128 + stop.number
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     PartialState().destroy_process_group()
     return 0
