@@ -216,7 +216,8 @@ def prepare_pretrained_tokenizer(
             tokenizer_object=backend,
             model_input_names=MODEL_INPUT_NAMES,
             model_max_length=tokenizer.model_max_length,
-            padding_side=tokenizer.padding_side,
+            # Many backbones count positions from the first column, so that padding there would change their results.
+            padding_side="right" if for_backbone else tokenizer.padding_side,
             truncation_side=tokenizer.truncation_side,
             **tokenizer.special_tokens_map,
         )

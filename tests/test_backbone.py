@@ -113,6 +113,15 @@ class TestModel:
         padded = torch.nn.functional.pad(ids, (0, 3), value=config.pad_token_id)
         torch.testing.assert_close(model(padded).logits, model(ids).logits, rtol=1e-4, atol=1e-5)
 
+    def test_padding_is_on_the_right(self, folder):
+        """On the left it would move the positions that most backbones count from the first column."""
+        tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+        tokenizer = prepare_pretrained_tokenizer(tokenizer, for_backbone=True)
+        model, texts = make(folder), ["the cat", "a dog and some cow"]
+        together = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+        alone = torch.cat([model(**tokenizer(text, return_tensors="pt")).logits for text in texts])
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
     def test_sentences_of_a_pair_are_read_separately(self, folder):
         tokenizer = prepare_pretrained_tokenizer(AutoTokenizer.from_pretrained(folder), for_backbone=True)
         model = make(folder, num_sentences=2)
@@ -372,7 +381,7 @@ class TestTraining:
         config = preparation.model.config
         assert (config.embedding_size, config.embedding_scale, config.predicate_size) == (16, 1.0, 100)
         data = write_splits(tmp_path, lambda count, seed=0: [{"en": "two cats", "de": "zwei Katzen"}] * count)
-        with pytest.raises(InputError, match="--backbone: .* share their word vectors; leave it out"):
+        with pytest.raises(InputError, match="--backbone: a translator has a vocabulary for both of its languages"):
             prepared(self.options(tmp_path, data, folder, task_name="multi30k_en_de"))
 
     def test_table(self, tmp_path):

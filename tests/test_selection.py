@@ -4,18 +4,19 @@ import json
 
 import pytest
 import torch
-from datasets import Dataset
-from small_data import options, prepared, read_log, squad_rows, write_rows, write_vectors
+from datasets import Dataset, DatasetDict
+from small_data import options, prepared, read_log, squad_rows, write_backbone, write_rows, write_vectors
 from test_models import MODEL_TYPES, SMALL, make
-from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_blosan.data import load_task
-from hf_blosan.data.selection import normalise_passages, sentence_spans
+from hf_blosan.data.selection import encode_passages, normalise_passages, sentence_spans
 from hf_blosan.errors import InputError
 from hf_blosan.experiments.tables import get_table
 from hf_blosan.export import load_model
 from hf_blosan.inference.saved import load
-from hf_blosan.tasks import TASKS
+from hf_blosan.tasks import TASKS, get_task
+from hf_blosan.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import train
 from hf_blosan.training.arguments import EvaluateArguments
 from hf_blosan.training.evaluate_model import evaluate
@@ -242,6 +243,19 @@ def test_batches_share_passages(tmp_path):
         sentences = batch["input_ids"].split(batch["passage_lengths"].tolist())
         for i, passage in zip(indices, batch["question_passages"].tolist(), strict=True):
             assert [s[s > 0].tolist() for s in sentences[passage]] == rows[i]["input_ids"]
+
+
+def test_a_truncated_sentence_keeps_its_last_special_token(tmp_path):
+    words = "where does ann live in rome now".split()
+    tokenizer = AutoTokenizer.from_pretrained(write_backbone(tmp_path / "backbone", words))
+    tokenizer = prepare_pretrained_tokenizer(tokenizer, for_backbone=True)
+    rows = [{"question": "where does ann live now", "sentences": ["ann", "ann live in rome now"], "label": 1}]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    files = {f"{split}_file": path for split in ("train", "validation", "test")}
+    dataset = DatasetDict(test=load_task(get_task("squad_sentences"), **files, seed=0)["test"])
+    row = encode_passages(dataset, tokenizer, max_length=4)["test"][0]
+    shown = [" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in (*row["input_ids"], row["question_input_ids"])]
+    assert shown == ["[CLS] ann [SEP]", "[CLS] ann live [SEP]", "[CLS] where does [SEP]"]
 
 
 def test_the_modern_recipe_keeps_word_vectors_from_a_file(tmp_path):

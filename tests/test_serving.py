@@ -1,6 +1,7 @@
 """`hf-blosan serve`: what is answered and refused, and that requests computed together do not affect each other."""
 
 import asyncio
+import copy
 import json
 import logging
 import threading
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from serving_models import PAIRS, TEXTS, error, make_model, metric, post, wait_until
+from tokenizers import processors
 from transformers import pipeline
 
 from hf_blosan.cli import main
@@ -178,6 +180,22 @@ class TestRefusals:
         client = serve("labels")
         assert "inputs must be a text or a list of texts" in error(post(client, PAIRS), 422)
         assert "text 2 has no tokens" in error(post(client, ["a cat", "", "a dog"]), 422)
+
+    def test_special_tokens_are_no_words(self, serve, monkeypatch):
+        """A tokenizer such as BERT's gives an empty text [CLS] and [SEP]."""
+        for name, inputs in (
+            ("labels", ["a cat", "", "a dog"]),
+            ("pairs", [PAIRS[0], {"text": "a", "text_pair": ""}]),
+        ):
+            tokenizer = make_model(name)[1]
+            backend = copy.deepcopy(tokenizer.backend_tokenizer)
+            pad = (tokenizer.pad_token, tokenizer.pad_token_id)
+            backend.post_processor = processors.TemplateProcessing(
+                single=f"{pad[0]} $A", pair=f"{pad[0]} $A {pad[0]}:1 $B:1", special_tokens=[pad]
+            )
+            monkeypatch.setattr(tokenizer, "_tokenizer", backend)
+            assert "text 2 has no tokens" in error(post(serve(name), inputs), 422)
+            assert post(serve(name), inputs[:1]).status_code == 200
 
     def test_limits(self, serve):
         client = serve("labels", max_texts=2, max_request_bytes=300, batch_tokens=15)

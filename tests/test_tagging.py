@@ -6,10 +6,11 @@ import itertools
 import json
 import random
 
+import numpy as np
 import pytest
 import torch
 from cli_models import refused
-from datasets import ClassLabel, Dataset, DatasetDict, List, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from small_data import options, question_rows, read_lines, read_log, role_rows, tagging_rows, write_rows, write_splits
 from test_models import MODEL_TYPES, make, sentences
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -246,7 +247,8 @@ def test_tags_are_aligned_with_tokens(caplog):
     assert parts["labels"][0] == [-100, 1, -100, 2, -100, -100, -100, -100, 3, -100, -100]  # cat s d o n ' t g o
     assert not caplog.records
     cut = encoded_rows(tokenizer, max_length=5)
-    assert cut["labels"][0] == [-100, 1, -100, 2, -100] and "1 words of 1 rows have no token within 5" in caplog.text
+    assert cut["labels"][0] == [-100, 1, -100, 2, -100] and "1 words of 1 rows have no token" in caplog.text
+    assert cut["gold"][0] == {"tags": [1, 2, 3], "words": [0, 1]}
     for side in ("right", "left"):
         tokenizer.padding_side = side
         batch = TaggingCollator(tokenizer)([parts[0], parts[1]])
@@ -254,6 +256,61 @@ def test_tags_are_aligned_with_tokens(caplog):
         assert batch["labels"][1].tolist()[order] == [-100, 4, *[-100] * 9]
         assert batch["predicate_mask"][1].tolist()[order] == batch["word_mask"][1].tolist()[order] == [0, 1, *[0] * 9]
         assert torch.equal(batch["attention_mask"].sum(1), torch.tensor([11, 3]))
+
+
+def test_words_without_a_token_count_in_figures(tmp_path):
+    """Behind the limit a word is predicted to be outside of every span; the gold tags are those of all words."""
+    rows = [{"tokens": "a b c d".split(), "tags": "B-X O B-Y I-Y".split()}, {"tokens": ["a"], "tags": ["B-X"]}]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    problem = find_problem(custom_task(path))
+    dataset = DatasetDict(test=load_task(problem.task, validation_fraction=0.5, seed=0, test_file=path)["test"])
+    encoded = problem.encode(dataset, build_tokenizer(["a b c d"]), max_length=2)["test"]
+    labels = np.array([row + [-100] * (2 - len(row)) for row in encoded["labels"][:]])
+    predictions = problem.complete(labels, encoded["gold"][:])
+    assert list(problem.lines(predictions)) == ["B-X O O O", "B-X"]
+    figures = problem.figures(predictions, encoded["gold"][:])
+    assert (figures["precision"], figures["recall"]) == (1, pytest.approx(2 / 3))
+    assert figures["accuracy"] == pytest.approx(3 / 5)
+
+
+def test_training_rows_that_teach_nothing_are_left_out(caplog):
+    """One whose predicate is behind the limit, and one whose only word has no token."""
+    rows = {"tokens": [["cat", "cat", "cat"], ["cat"], ["\u200d"]], "tags": [[1, 2, 3], [4], [1]]}
+    dataset = Dataset.from_dict(rows | {"predicate_index": [2, 0, 0]})
+    tokenizer = subword_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.BertNormalizer()
+    options = {"where": "train: ", "for_training": True}
+    assert encode_tags(dataset, tokenizer, 3)["labels"] == [[-100, 1, -100], [-100, 4, -100], [-100, -100]]
+    assert encode_tags(dataset, tokenizer, 3, **options)["labels"] == [[-100, 4, -100]]
+    assert "train: 2 rows have no token for a word or the predicate and are left out" in caplog.text
+    with pytest.raises(InputError, match="train: no row has a token for a word and for its predicate"):
+        encode_tags(dataset.select([0, 2]), tokenizer, 3, **options)
+
+
+def test_rows_and_splits_without_gold_tags(tmp_path, caplog):
+    """Class ids of -1 are no tags; a test split of them is none, as of sentences without labels."""
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=["O", "B-X", "I-X"]))})
+    tags = [[0, 1, 2], [-1, -1, -1], [1, 0, 0]]
+
+    def table(tags):
+        return Dataset.from_dict({"tokens": [["a", "b", "c"]] * len(tags), "ner_tags": tags}, features=features)
+
+    DatasetDict(train=table(tags * 5), test=table(tags[1:2])).save_to_disk(tmp_path / "names")
+    with caplog.at_level("INFO"):
+        data = load_task(custom_task(dataset_name=str(tmp_path / "names")), validation_fraction=0.2, seed=0)
+    assert set(data) == {"train", "validation"} and len(data["train"]) + len(data["validation"]) == 10
+    assert "test has no gold labels and is not used" in caplog.text
+    assert "5 rows have no gold tags and are left out" in caplog.text
+    table([[0, -1, 1]]).to_parquet(tmp_path / "mixed.parquet")
+    task = custom_task(tmp_path / "mixed.parquet", tmp_path / "mixed.parquet")
+    with pytest.raises(InputError, match="row 1: tag -1 is not from 0 to 2; correct the row"):
+        load_task(task, seed=0)
+    # Names in one file, class ids in the other.
+    named = write_rows(tmp_path / "named.jsonl", [{"tokens": ["a", "b"], "ner_tags": ["O", "B-X"]}])
+    table(tags).to_parquet(tmp_path / "ids.parquet")
+    task = custom_task(named, tmp_path / "ids.parquet")
+    assert task.labels == ("O", "B-X", "I-X")
+    assert load_task(task, seed=0)["validation"]["tags"] == [[0, 1, 2], [1, 0, 0]]
 
 
 def byte_level(pre_tokenizer=None):

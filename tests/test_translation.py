@@ -326,6 +326,8 @@ class TestTask:
         assert "train: 1 of 1 rows reach 40 tokens" in caplog.text
         with pytest.raises(InputError, match="max_length is 1; use 2 or more"):
             encode_translations(dataset, tokenizer, max_length=1)
+        collate = find_problem(TASKS["multi30k_en_de"]).collator(tokenizer, padding="max_length", max_length=64)
+        assert collate([encoded["train"][0]])["labels"].shape == (1, 40)
 
     @pytest.mark.parametrize(
         "row, message",

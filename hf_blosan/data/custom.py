@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from datasets import ClassLabel, Dataset
@@ -22,7 +23,7 @@ from .columns import (
 )
 from .loading import load_splits
 from .tables import read_table
-from .tagging import has_tags, tagging_columns, tagging_fields, tags_of
+from .tagging import has_gold_tags, has_tags, tagging_columns, tagging_fields, tags_of
 
 logger = logging.getLogger(__name__)
 
@@ -84,18 +85,23 @@ def custom_task(
     where = {split: f"{dataset_name} {split}" for split in tables} | files
     tables |= {split: read_table(path) for split, path in files.items()}
 
+    def leave_out_unlabelled(is_labelled: Callable[[Dataset], bool]) -> None:
+        """Drop splits of a data set, but not files, without gold labels."""
+        for split in [split for split in names if split != "train" and not is_labelled(tables[split])]:
+            logger.info("%s has no gold labels and is not used", where[split])
+            del tables[split], names[split]
+
     train = tables["train"]
     names_of_columns = (text_column_name, text_pair_column_name, label_column_name)
     if has_tags(train, text_column_name):
         check_single(text_pair_column_name, "tagging")
         columns = tagging_columns(train, where["train"], text_column_name, label_column_name)
+        leave_out_unlabelled(lambda table: has_gold_tags(table, columns["label_column"]))
         tags = tags_of({where[split]: table for split, table in tables.items()}, columns["label_column"])
         head = tagging_fields(tags, columns["predicate_column"] is not None)
     else:
         texts, label_column = choose_columns(train, where["train"], *names_of_columns)
-        for split in [split for split in names if split != "train" and not _has_labels(tables[split], label_column)]:
-            logger.info("%s has no gold labels and is not used", where[split])
-            del tables[split], names[split]
+        leave_out_unlabelled(lambda table: _has_labels(table, label_column))
         labels = {split: read_columns(table, texts, label_column, where[split]) for split, table in tables.items()}
         columns = {"text_columns": texts, "label_column": label_column}
         head = _head_fields(labels, train.features[label_column], columns, where["train"])

@@ -206,11 +206,16 @@ def _encode(rows: Dataset, tokenizer: PreTrainedTokenizerBase, limit: int, split
         )
     tokens = iter(sentences)
     # A sentence that the tokenizer finds nothing in is an unknown word; without any it would count as padding.
-    by_passage = [[next(tokens)[:limit] or [tokenizer.unk_token_id] for _ in passage] for passage in passages]
+    by_passage = [
+        [_shortened(next(tokens), limit, tokenizer) or [tokenizer.unk_token_id] for _ in passage]
+        for passage in passages
+    ]
     table = pa.table(
         {
             "input_ids": pa.array(by_passage, pa.list_(pa.list_(pa.int32()))).take(pa.array(numbers)),
-            "question_input_ids": pa.array([ids[:limit] for ids in questions], pa.list_(pa.int32())),
+            "question_input_ids": pa.array(
+                [_shortened(ids, limit, tokenizer) for ids in questions], pa.list_(pa.int32())
+            ),
             "passage": pa.array(numbers),
             "labels": pa.array(rows["label"][:], pa.int64()),
         }
@@ -227,6 +232,16 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, first: list[str], second: list[s
         pairs = zip(encoding["input_ids"], encoding["token_type_ids"], strict=True)
         found += [[token for token, kind in zip(ids, kinds, strict=True) if kind == of] for ids, kinds in pairs]
     return found
+
+
+def _shortened(ids: list[int], limit: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """At most that many tokens; special tokens at the end, such as [SEP], stay."""
+    if len(ids) <= limit:
+        return ids
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    end = next((n for n, token in enumerate(reversed(ids)) if token not in special), len(ids))
+    end = min(end, limit)
+    return ids[: limit - end] + ids[len(ids) - end :]
 
 
 def longest_sentences(encoded: Dataset) -> np.ndarray:

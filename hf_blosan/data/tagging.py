@@ -22,6 +22,10 @@ logger = logging.getLogger(__name__)
 TOKEN_COLUMN, TAG_COLUMNS, PREDICATE_COLUMN = "tokens", ("tags", "ner_tags"), "predicate_index"
 FILLERS = {"labels": -100, "word_mask": 0, "predicate_mask": 0}
 """Columns of encoded rows that have a value for each token, and that of padding."""
+GOLD = "gold"
+"""Column of encoded rows with the tags of all words, and which of these have a token."""
+NO_TAG = -1
+"""Class id where a data set has no gold tags."""
 
 
 def has_tags(table: Dataset, token_column: str | None = None) -> bool:
@@ -62,10 +66,14 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     if not tags:
         found = set()
         for where, table in tables.items():
+            if names := _tag_names(table, column):
+                found.update(names)
+                continue
             for row, cell in enumerate(table[column] if column in table.column_names else (), 1):
                 if not isinstance(cell, list):
                     raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
-                found.update(as_text(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
+                if not _without_gold(cell):
+                    found.update(as_text(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
         tags = sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
     ends = [tag for tag in tags if tag.startswith(("E-", "S-", "L-", "U-"))]
     if ends and any(tag.startswith(("B-", "I-")) for tag in tags):
@@ -91,7 +99,8 @@ def tagging_fields(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
 def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
     """Rows with the columns ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.
 
-    An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span.
+    An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no gold
+    tags and are left out.
 
     Args:
         raw: the rows as read.
@@ -109,14 +118,19 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
     names = _tag_names(raw, source.label_column)
     ids = {name: i for i, name in enumerate(task.labels)}
     rows = {"tokens": [], "tags": []} | ({"predicate_index": []} if source.predicate_column else {})
-    changed = 0
+    changed, left_out = 0, 0
     for number, (words, tags, *predicate) in enumerate(zip(*(raw[column] for column in columns), strict=True), 1):
         row = f"{where}, row {number}"
         words = as_words(words, where, number, columns[0])
         if not isinstance(tags, list) or len(tags) != len(words):
             count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
             raise InputError(f"{row} has {len(words)} words and {count}; give one tag for each word")
+        if _without_gold(tags):
+            left_out += 1
+            continue
         if names:
+            if wrong := [tag for tag in tags if tag is not None and not 0 <= tag < len(names)]:
+                raise InputError(f"{row}: tag {wrong[0]} is not from 0 to {len(names) - 1}; correct the row")
             tags = [tag if tag is None else names[tag] for tag in tags]
         tags = [as_text(tag, where, number, f"tag {n} of {columns[1]}") for n, tag in enumerate(tags, 1)]
         for n, (before, tag) in enumerate(zip(["O", *tags], tags, strict=False)):
@@ -129,6 +143,10 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
             rows["predicate_index"].append(as_predicate(index, words, where, number, columns[2]))
         rows["tokens"].append(words)
         rows["tags"].append([ids[tag] for tag in tags])
+    if not rows["tokens"]:
+        raise InputError(f"{where} has no row with gold tags; give another file or leave this split out")
+    if left_out:
+        logger.info("%s: %d rows have no gold tags and are left out", where, left_out)
     if changed:
         logger.info("%s: %d tags I-X continue nothing and were read as B-X", where, changed)
     features = {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(task.labels)))}
@@ -141,6 +159,15 @@ def _tag_names(table: Dataset, column: str) -> list[str]:
     feature = table.features.get(column)
     names = feature.feature.names if isinstance(feature, List) and isinstance(feature.feature, ClassLabel) else []
     return list(names)
+
+
+def has_gold_tags(table: Dataset, column: str) -> bool:
+    """Whether any row of a table has tags."""
+    return column in table.column_names and not all(map(_without_gold, table[column]))
+
+
+def _without_gold(tags: Any) -> bool:
+    return isinstance(tags, list) and len(tags) > 0 and set(tags) <= {NO_TAG}
 
 
 def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
@@ -181,26 +208,38 @@ def all_words(rows: Dataset) -> Iterator[str]:
 
 
 def encode_tags(
-    rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, where: str = ""
+    rows: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int | None = None,
+    where: str = "",
+    *,
+    for_training: bool = False,
 ) -> Dataset:
-    """Rows of :func:`normalise_tags` as inputs of a model, see :func:`encode_words`, and ``labels``.
+    """Rows of :func:`normalise_tags` as inputs of a model, see :func:`encode_words`, ``labels`` and ``gold``.
 
     The first token of a word has its tag; all other tokens, special tokens among them, have -100, as in transformers'
-    run_ner.
+    run_ner. ``gold`` has the ``tags`` of all words, with or without a token, and the ``words`` that have one.
+
+    Args:
+        rows, tokenizer: as described.
+        max_length: tokens per row; ``None`` uses the tokenizer's limit.
+        where: what messages begin with.
+        for_training: leave out rows that teach nothing: no word, or not the predicate, has a token.
 
     Raises:
-        InputError: ``max_length`` is below 1.
+        InputError: ``max_length`` is below 1, or no row is left.
     """
     limit = token_limit(tokenizer, max_length)
     lost = []
 
     def encode(batch: dict[str, list]) -> dict[str, list]:
         columns, words = encode_words(tokenizer, batch["tokens"], batch.get("predicate_index"), limit)
-        columns["labels"] = []
+        columns["labels"], columns[GOLD] = [], []
         for tags, of_tokens in zip(batch["tags"], words, strict=True):
             columns["labels"].append([-100 if word is None else tags[word] for word in of_tokens])
-            missing = len(tags) - sum(word is not None for word in of_tokens)
-            if missing:
+            with_token = [word for word in of_tokens if word is not None]
+            columns[GOLD].append({"tags": tags, "words": with_token})
+            if missing := len(tags) - len(with_token):
                 lost.append(missing)
         return columns
 
@@ -208,10 +247,25 @@ def encode_tags(
     encoded = rows.map(encode, remove_columns=rows.column_names, **options)
     if lost:
         logger.warning(
-            "%s%d words of %d rows have no token within %d tokens and are left out; increase max_length",
+            "%s%d words of %d rows have no token, or none within %d tokens: no tag is learnt or predicted for them; "
+            "increase max_length if they are too long",
             *(where, sum(lost), len(lost), limit),
         )
-    return encoded
+    return _learnable(encoded, where) if for_training else encoded
+
+
+def _learnable(encoded: Dataset, where: str) -> Dataset:
+    """The rows of which a word, and the predicate if there is one, has a token."""
+    masks = [encoded[name][:] for name in ("word_mask", "predicate_mask") if name in encoded.column_names]
+    kept = [row for row, of_row in enumerate(zip(*masks, strict=True)) if all(map(any, of_row))]
+    if len(kept) == len(encoded):
+        return encoded
+    if not kept:
+        raise InputError(f"{where}no row has a token for a word and for its predicate; increase --max_length")
+    logger.warning(
+        "%s%d rows have no token for a word or the predicate and are left out", where, len(encoded) - len(kept)
+    )
+    return encoded.select(kept)
 
 
 def encode_words(
@@ -248,10 +302,10 @@ def encode_words(
 
 @dataclass
 class TaggingCollator(PaddingCollator):
-    """``PaddingCollator`` that pads the columns of ``FILLERS`` too."""
+    """``PaddingCollator`` that pads the columns of ``FILLERS`` too, and leaves out ``GOLD``."""
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = super().__call__([{k: v for k, v in row.items() if k not in FILLERS} for row in features])
+        batch = super().__call__([{k: v for k, v in row.items() if k not in (*FILLERS, GOLD)} for row in features])
         N, left = batch["input_ids"].shape[1], self.tokenizer.padding_side == "left"
         for name in FILLERS.keys() & features[0].keys():
             rows = [[FILLERS[name]] * (N - len(row[name])) for row in features]

@@ -45,9 +45,9 @@ class InputEmbeddings(nn.Module):
         """Ids (B, N), or vectors (B, N, E) that replace the backbone's word embeddings -> (B, N, embedding_size)."""
         if self.backbone is None:
             return self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        inputs = {"input_ids": input_ids} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
         mask_BN = None if mask_BN is None else mask_BN.long()
-        inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "attention_mask": mask_BN}
-        return self.backbone(**inputs, return_dict=True).last_hidden_state
+        return self.backbone(**inputs, attention_mask=mask_BN, return_dict=True).last_hidden_state
 
     def join_predicates(self, words_BNE: Tensor, predicate_mask: Tensor | None) -> Tensor:
         """scale * [words; embedding of predicate_mask (B, N)], (B, N, embedding_size + predicate_size).

@@ -100,9 +100,17 @@ class Queue:
                     413, f"text {number} has {length} tokens, {limit} are allowed; shorten it, or set truncate"
                 )
             rows = self.batches.rows(texts, truncate=True)
+        tokenizer = self.batches.tokenizer
+        special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
         for number, row in enumerate(rows, 1):
-            types = row.get("token_type_ids", range(len(texts[0])))  # one for each text of a pair that has tokens
-            if not row["input_ids"] or len(set(types)) < len(texts[0]):
+            ids = row["input_ids"]
+            # The texts that have a word; without types, only whether any has.
+            found = {
+                kind
+                for token, kind in zip(ids, row.get("token_type_ids", range(len(ids))), strict=True)
+                if token not in special
+            }
+            if len(found) < (len(texts[0]) if "token_type_ids" in row else 1):
                 raise HTTPException(422, f"text {number} has no tokens; give a text with words")
         return rows
 

@@ -95,7 +95,7 @@ class Evaluator:
             rows = split.order[start : start + len(part)]
             predictions[rows if width is None else (rows[:, None], np.arange(part.shape[1]))] = part
             start += len(part)
-        return predictions
+        return self.problem.complete(predictions, split.references)
 
     def _gathered(self, predictions: torch.Tensor) -> np.ndarray:
         """The predictions of all processes for a batch."""

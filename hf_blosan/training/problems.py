@@ -22,7 +22,7 @@ from ..data.selection import (
     passage_statistics,
     passages_of,
 )
-from ..data.tagging import TaggingCollator, all_words, encode_tags
+from ..data.tagging import GOLD, NO_TAG, TaggingCollator, all_words, encode_tags
 from ..data.translation import encode_translations
 from ..errors import InputError
 from ..families import FAMILIES, load
@@ -32,6 +32,7 @@ from ..tasks import Task
 from ..tokenization import (
     build_subword_tokenizer,
     build_tokenizer,
+    decoder_positions,
     prepare_pretrained_tokenizer,
     put_spaces_before_words,
 )
@@ -147,6 +148,10 @@ class Problem:
         """As :meth:`predict`, for the figures in training that select the best model."""
         return self.predict(model, batch)
 
+    def complete(self, predictions: np.ndarray, references: list) -> np.ndarray:
+        """Predictions for the rows as they were before they were encoded; mostly the same."""
+        return predictions
+
     def figures(self, predictions: np.ndarray, references: list) -> dict[str, float]:
         """The task's metrics of the predictions, (rows,) or (rows, N), and the rows' `reference`."""
         return self.metrics.compute(predictions=predictions.tolist(), references=references)
@@ -198,6 +203,7 @@ class Tagging(Problem):
     """A tag for each word; with a predicate in each row if the task has a column of them."""
 
     head = "ForTokenClassification"
+    reference = GOLD
 
     @property
     def has_predicates(self) -> bool:
@@ -210,7 +216,10 @@ class Tagging(Problem):
         return all_words(rows)
 
     def encode(self, dataset, tokenizer, max_length=None):
-        splits = {split: encode_tags(rows, tokenizer, max_length, f"{split}: ") for split, rows in dataset.items()}
+        splits = {}
+        for split, rows in dataset.items():
+            options = {"where": f"{split}: ", "for_training": split == "train"}
+            splits[split] = encode_tags(rows, tokenizer, max_length, **options)
         return type(dataset)(splits)
 
     def lengths(self, encoded):
@@ -238,16 +247,23 @@ class Tagging(Problem):
     def predict(self, model, batch):
         return decode_tags(model(**batch).logits, self.task.labels, batch["word_mask"])
 
+    def complete(self, predictions, references):
+        """The tags of all words of each row; a word without a token has none."""
+        found = np.full((len(references), max(len(gold["tags"]) for gold in references)), -100)
+        for row, of_tokens, gold in zip(found, predictions, references, strict=True):
+            row[: len(gold["tags"])] = NO_TAG
+            row[gold["words"]] = of_tokens[of_tokens != -100]
+        return found
+
     def figures(self, predictions, references):
-        return self.metrics.compute(
-            predictions=list(map(self._tags, predictions.tolist())), references=list(map(self._tags, references))
-        )
+        gold = [self._tags(row["tags"]) for row in references]
+        return self.metrics.compute(predictions=list(map(self._tags, predictions.tolist())), references=gold)
 
     def lines(self, predictions):
         return (" ".join(self._tags(row)) for row in predictions.tolist())
 
     def _tags(self, ids: list[int]) -> list[str]:
-        return [self.task.labels[i] for i in ids if i != -100]
+        return ["O" if i == NO_TAG else self.task.labels[i] for i in ids if i != -100]
 
 
 class Selection(Problem):
@@ -304,7 +320,7 @@ class Translation(Problem):
 
     def prepare_tokenizer(self, tokenizer, *, for_backbone):
         if for_backbone:
-            raise InputError("--backbone: a translator's encoder and decoder share their word vectors; leave it out")
+            raise InputError("--backbone: a translator has a vocabulary for both of its languages; leave it out")
         return tokenizer
 
     def texts(self, rows):
@@ -320,6 +336,8 @@ class Translation(Problem):
         return super().lengths(encoded) + [len(ids) for ids in encoded[:]["labels"]]
 
     def collator(self, tokenizer, **padding):
+        if "max_length" in padding:  # the decoder has no more positions
+            padding["max_length"] = min(padding["max_length"], decoder_positions(tokenizer))
         return DataCollatorForSeq2Seq(tokenizer, **padding)
 
     def config_fields(self):
