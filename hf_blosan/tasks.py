@@ -54,7 +54,7 @@ class Task:
         problem: ``"classification"``, ``"regression"``, ``"tagging"`` (a label for each word), ``"selection"`` (of a
             sentence of a passage) or ``"translation"``.
         num_sentences: 1, or 2 for sentence pairs.
-        languages: of the texts; for translations from and to which.
+        languages: of the texts, if they are known; for translations from and to which.
         labels: class names in the order of the class ids; empty if there are no classes.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
             the pair-regression head; ``None`` for classification.

@@ -114,6 +114,7 @@ def custom_task(
         "name": name,
         "title": f"{name} ({Path(train_file).name})" if dataset_name is None else name,
         "num_sentences": len(columns["text_columns"]),
+        "languages": (),  # not known
         "local": Source(location="", splits={}, **columns),
         "hub": hub,
         "files": files,

@@ -195,7 +195,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         for metric, value in row.items()
     ]
     return ModelCardData(
-        language=task.get("languages", "en"),
+        language=task.get("languages", "en") or None,
         license="apache-2.0",
         library_name="transformers",
         pipeline_tag=pipeline_of(task),
