@@ -28,7 +28,7 @@ ENCODER_NAMES = {
     "birnn": "Bi-RNN",
     "textcnn": "CNN",
     "multihead": "Multi-head attention",
-    "wordbag": "Word vector",
+    "wordbag": "Bag of word vectors",
 }
 PAPERS = {
     "disan": "[DiSAN: Directional Self-Attention Network for RNN/CNN-Free Language Understanding]"
