@@ -23,7 +23,7 @@ from hf_blosan.auto import FAMILIES
 from hf_blosan.data import load_task
 from hf_blosan.errors import InputError
 from hf_blosan.inference.arguments import StreamArguments
-from hf_blosan.inference.stream import Batches
+from hf_blosan.inference.batches import Batches
 from hf_blosan.tasks import get_task
 from hf_blosan.tokenization import build_tokenizer, num_fixed_words
 from hf_blosan.training.problems import find_problem

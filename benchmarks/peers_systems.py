@@ -124,8 +124,8 @@ def load_classifier(folder: Path) -> Predict:
     from transformers import AutoModelForSequenceClassification
 
     from hf_blosan.inference.arguments import PredictArguments
+    from hf_blosan.inference.batches import Batches
     from hf_blosan.inference.saved import load
-    from hf_blosan.inference.stream import Batches
 
     model, tokenizer = load(str(folder), AutoModelForSequenceClassification, cpu=True)
     logits = Batches(model, tokenizer, PredictArguments(str(folder)), lambda output: output.logits)

@@ -4,13 +4,15 @@ import json
 
 import pytest
 import torch
+from cli_models import refused
 from datasets import Dataset, DatasetDict
-from small_data import options, prepared, read_log, squad_rows, write_backbone, write_rows, write_vectors
+from small_data import options, prepared, read_lines, read_log, squad_rows, write_backbone, write_rows, write_vectors
 from test_models import MODEL_TYPES, SMALL, make
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
+from hf_blosan.cli import main
 from hf_blosan.data import load_task
-from hf_blosan.data.selection import encode_passages, normalise_passages, sentence_spans
+from hf_blosan.data.selection import as_passage, encode_passages, normalise_passages, sentence_spans
 from hf_blosan.errors import InputError
 from hf_blosan.experiments.tables import get_table
 from hf_blosan.export import load_model
@@ -297,6 +299,32 @@ def test_training_evaluation_and_predictions(tmp_path, capsys):
     assert (tmp_path / "chosen.txt").read_text().splitlines() == lines
     with pytest.raises(InputError, match="--text_column_name: the columns of passages have fixed names"):
         evaluate(EvaluateArguments(**own, test_file=str(tmp_path / "test.jsonl"), text_column_name="question"))
+    # Without answers, as SQuAD's rows and as lists of sentences.
+    rows = read_lines(tmp_path / "test.jsonl")
+    unlabelled = [{name: row[name] for name in ("question", "context")} for row in rows]
+    listed = [{"question": row["question"], "sentences": list(as_passage(row, "", 1)[1])} for row in rows]
+    for name, given in (("contexts", unlabelled), ("lists", listed)):
+        path = write_rows(tmp_path / f"{name}.jsonl", given)
+        words = ["predict", str(tmp_path / "out"), str(path), str(tmp_path / "chosen.jsonl"), "--cpu"]
+        assert main([*words, "--batch_size", "3"]) == 0
+        found = read_lines(tmp_path / "chosen.jsonl")
+        assert [f"{i}\t{row['sentence']}" for i, row in enumerate(found)] == lines[1:]
+        assert [row["text"] for row in found] == [
+            row["sentences"][answer["sentence"]] for row, answer in zip(listed, found, strict=True)
+        ]
+        assert all(1 / 6 < row["score"] <= 1 for row in found)
+    for change, message in (
+        ({"sentences": ["a", " "]}, "row 2: sentence 2 is empty; fill it in or remove the row"),
+        ({"question": None}, "row 2: question is null"),
+        ({"sentences": "a. b."}, "row 2: sentences is of type str; write a list"),
+    ):
+        path = write_rows(tmp_path / "bad.jsonl", [listed[0], listed[1] | change])
+        assert message in refused(capsys, "predict", tmp_path / "out", path, tmp_path / "bad_out.jsonl")
+    path = write_rows(tmp_path / "bad.jsonl", [{"question": "who"}])
+    message = refused(capsys, "predict", tmp_path / "out", path, tmp_path / "bad_out.jsonl")
+    assert "has no column 'context'; it has question" in message
+    message = refused(capsys, "predict", tmp_path / "out", path, "--text_column_name", "question")
+    assert "--text_column_name: the columns of passages have fixed names" in message
     for auto_class in (None, AutoModelForSequenceClassification):
         with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
             load(str(tmp_path / "out"), auto_class)

@@ -48,7 +48,7 @@ COMMANDS = {
     ),
     "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.cli.adapters:evaluate"),
     "predict": Command(
-        "labels, scores, tags or translations for a file of any size",
+        "predictions for a file of any size: labels, scores, tags, ...",
         PredictArguments,
         "hf_blosan.inference.stream:predict",
     ),

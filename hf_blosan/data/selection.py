@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -64,15 +65,7 @@ def normalise_passages(raw: Dataset, source: Source, task: Task, where: str) -> 
 
 def _listed_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tuple[str, ...], int]]:
     for row, (question, sentences, label) in enumerate(zip(*(columns[name] for name in COLUMNS), strict=True), 1):
-        if not isinstance(sentences, list):
-            raise InputError(
-                f"{where}, row {row}: sentences is of type {type(sentences).__name__}; write a list, in JSON lines or "
-                "Parquet"
-            )
-        sentences = tuple(as_text(text, where, row, f"sentence {n}").strip() for n, text in enumerate(sentences, 1))
-        if not all(sentences) or not sentences:
-            what = f"sentence {sentences.index('') + 1} is empty" if sentences else "the passage has no sentences"
-            raise InputError(f"{where}, row {row}: {what}; fill it in or remove the row")
+        sentences = _as_sentences(sentences, where, row)
         index = int(label) if is_integer(str(label)) else -1
         if not 0 <= index < len(sentences):
             raise InputError(
@@ -80,6 +73,38 @@ def _listed_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tu
                 "from 0; correct the row or remove it"
             )
         yield _question(question, where, row), sentences, index
+
+
+def _as_sentences(cell: Any, where: str, row: int) -> tuple[str, ...]:
+    if not isinstance(cell, list):
+        raise InputError(
+            f"{where}, row {row}: sentences is of type {type(cell).__name__}; write a list, in JSON lines or Parquet"
+        )
+    sentences = tuple(as_text(text, where, row, f"sentence {n}").strip() for n, text in enumerate(cell, 1))
+    if not all(sentences) or not sentences:
+        what = f"sentence {sentences.index('') + 1} is empty" if sentences else "the passage has no sentences"
+        raise InputError(f"{where}, row {row}: {what}; fill it in or remove the row")
+    return sentences
+
+
+def as_passage(row: Mapping[str, Any], where: str, number: int) -> tuple[str, tuple[str, ...]]:
+    """The question and the sentences of a row, which are listed or in one text, ``context``.
+
+    Raises:
+        InputError: the question is empty, or the passage has no sentences or an empty one.
+    """
+    question = _question(row.get("question"), where, number)
+    if "sentences" in row:
+        return question, _as_sentences(row["sentences"], where, number)
+    sentences = _split(as_text(row.get("context"), where, number, "context"))
+    if not sentences:
+        raise InputError(f"{where}, row {number}: the passage has no sentences; fill in its context or remove the row")
+    return question, sentences
+
+
+@lru_cache(maxsize=64)
+def _split(context: str) -> tuple[str, ...]:
+    return tuple(context[start:end] for start, end in sentence_spans(context))
 
 
 def _squad_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tuple[str, ...], int]]:
@@ -195,32 +220,35 @@ def encode_passages(
 def _encode(rows: Dataset, tokenizer: PreTrainedTokenizerBase, limit: int, split: str) -> Dataset:
     numbers = np.unique(passages_of(rows), return_inverse=True)[1]
     passages = distinct_passages(rows)["sentences"][:]
-    texts = [sentence for sentences in passages for sentence in sentences]
-    sentences = _tokens(tokenizer, [""] * len(texts), texts, of=1)
-    questions = _tokens(tokenizer, rows["question"][:], [""] * len(rows), of=0)
-    long = sum(len(ids) > limit for ids in (*sentences, *questions))
+    by_passage, questions, long = tokens_of_passages(rows["question"][:], passages, tokenizer, limit)
     if long:
         logger.warning(
             "%s: %d of %d sentences and questions have more than %d tokens and were truncated; increase max_length",
-            *(split, long, len(sentences) + len(questions), limit),
+            *(split, len(long), sum(map(len, passages)) + len(questions), limit),
         )
-    tokens = iter(sentences)
-    # A sentence that the tokenizer finds nothing in is an unknown word; without any it would count as padding.
-    by_passage = [
-        [_shortened(next(tokens), limit, tokenizer) or [tokenizer.unk_token_id] for _ in passage]
-        for passage in passages
-    ]
     table = pa.table(
         {
             "input_ids": pa.array(by_passage, pa.list_(pa.list_(pa.int32()))).take(pa.array(numbers)),
-            "question_input_ids": pa.array(
-                [_shortened(ids, limit, tokenizer) for ids in questions], pa.list_(pa.int32())
-            ),
+            "question_input_ids": pa.array(questions, pa.list_(pa.int32())),
             "passage": pa.array(numbers),
             "labels": pa.array(rows["label"][:], pa.int64()),
         }
     )
     return Dataset(table)
+
+
+def tokens_of_passages(
+    questions: Sequence[str], passages: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, limit: int
+) -> tuple[list[list[list[int]]], list[list[int]], list[int]]:
+    """Tokens of each sentence of each passage, and of each question; and the lengths of those that are truncated."""
+    texts = [sentence for sentences in passages for sentence in sentences]
+    of_sentences = _tokens(tokenizer, [""] * len(texts), texts, of=1)
+    of_questions = _tokens(tokenizer, list(questions), [""] * len(questions), of=0)
+    long = [len(ids) for ids in (*of_sentences, *of_questions) if len(ids) > limit]
+    tokens = iter(_shortened(ids, limit, tokenizer) for ids in of_sentences)
+    # A sentence that the tokenizer finds nothing in is an unknown word; without any it would count as padding.
+    by_passage = [[next(tokens) or [tokenizer.unk_token_id] for _ in passage] for passage in passages]
+    return by_passage, [_shortened(ids, limit, tokenizer) for ids in of_questions], long
 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, first: list[str], second: list[str], *, of: int) -> list[list[int]]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import (
     AutoModel,
+    AutoModelForMultipleChoice,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -55,10 +56,11 @@ def load(
                 raise InputError(
                     f"the model at {name!r} translates, which only hf-blosan predict does; give another one"
                 )
-            if auto_class is not AutoModel and any(cls.endswith("ForSentenceSelection") for cls in saved):
+            selects = any(cls.endswith("ForSentenceSelection") for cls in saved)
+            if selects and auto_class not in (AutoModel, AutoModelForMultipleChoice):
                 raise InputError(
-                    f"the model at {name!r} chooses sentences of passages, which this command does not read; use "
-                    "hf-blosan evaluate --predictions_file, or AutoModelForMultipleChoice in Python"
+                    f"the model at {name!r} chooses sentences of passages, which this command does not read; use it "
+                    "with hf-blosan predict, evaluate and encode"
                 )
             predicates = getattr(config, "predicate_size", 0)
             if auto_class is AutoModel and (predicates or getattr(config, "pooling", None) == "none"):

@@ -13,30 +13,19 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from tqdm import tqdm
-from transformers import (
-    AutoModel,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModel, PreTrainedConfig
 
-from ..data.batching import PaddingCollator, token_limit
 from ..data.columns import as_text, check_columns, check_distinct, check_single, text_columns, trained_columns
 from ..data.rows import Rows
-from ..data.tagging import TaggingCollator, as_predicate, as_words, encode_words
+from ..data.selection import as_passage
+from ..data.tagging import as_predicate, as_words
 from ..errors import InputError
 from ..overrides import read_config
-from ..tagging import decode_tags
-from ..tokenization import check_max_length
-from ..translation import translate
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
-from .output import PREDICTIONS, TAGS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
-from .saved import file_state, identity, load, probabilities_of
+from .batches import Batches, Selections, Tags, Translations
+from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
+from .saved import file_state, identity, load
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +34,7 @@ BUFFER_BATCHES = 64
 
 
 def predict(arguments: PredictArguments) -> int:
-    """Write label and probability, score, tags, or translation of every row; return the exit status.
+    """Write label and probability, score, tags, translation, or sentence of every row; return the exit status.
 
     Raises:
         InputError: the model, the rows or the output cannot be used.
@@ -53,8 +42,7 @@ def predict(arguments: PredictArguments) -> int:
     check_streams(arguments, PREDICTIONS)
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
     config = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code)
-    is_tagger = any(name.endswith("ForTokenClassification") for name in config.architectures or ())
-    kind = Translations if config.is_encoder_decoder else Tags if is_tagger else Batches
+    kind = kind_of(config)
     if arguments.probabilities and kind.column:
         raise InputError(
             f"--probabilities: {arguments.model} writes the column {kind.column!r}, which has none; leave it out"
@@ -66,19 +54,26 @@ def predict(arguments: PredictArguments) -> int:
     batches = kind(model, tokenizer, arguments, lambda output: output.logits)
     settings = {"--probabilities": arguments.probabilities}
 
-    def compute(rows: list[tuple]) -> Columns:
-        if kind.column:
-            return {kind.column: batches(rows).tolist()}
-        return prediction_columns(model.config, batches(rows), arguments.probabilities)
-
-    if is_tagger:
+    compute = partial(batches.columns, probabilities=arguments.probabilities)
+    if kind is Tags:
         choose = partial(choose_words, arguments=arguments, config=model.config)
+    elif kind is Selections:
+        choose = partial(choose_passages, arguments=arguments)
     else:
         num_texts = 1 if kind is Translations else getattr(model.config, "num_sentences", None)
         choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
     stream(arguments, compute, kind.formats, choose=choose, made_by=(identity(arguments.model, model), settings))
     batches.report()
     return 0
+
+
+def kind_of(config: PreTrainedConfig) -> type[Batches]:
+    """What `predict` computes with the model of a configuration."""
+    if config.is_encoder_decoder:
+        return Translations
+    heads = {"ForTokenClassification": Tags, "ForSentenceSelection": Selections}
+    names = config.architectures or ()
+    return next((kind for head, kind in heads.items() if any(name.endswith(head) for name in names)), Batches)
 
 
 def encode(arguments: EncodeArguments) -> int:
@@ -102,152 +97,6 @@ def encode(arguments: EncodeArguments) -> int:
     stream(arguments, compute, VECTORS, choose=choose, made_by=(identity(arguments.model, model), {}))
     batches.report()
     return 0
-
-
-def prediction_columns(config: Any, logits: np.ndarray, probabilities: bool) -> Columns:
-    """Columns of predictions from logits (rows, labels), as in transformers' text-classification pipeline."""
-    probability = probabilities_of(config, logits)
-    if probability is None:
-        return {"score": logits[:, 0]}
-    names, best = [config.id2label[i] for i in range(config.num_labels)], probability.argmax(axis=1)
-    columns = {"label": [names[i] for i in best], "score": probability.max(axis=1)}
-    return columns | (
-        {f"probability_{name}": probability[:, i] for i, name in enumerate(names)} if probabilities else {}
-    )
-
-
-class Batches:
-    """Computes rows in batches of similar length.
-
-    Args:
-        model, tokenizer: from :func:`load`.
-        arguments: batch size and length limit.
-        take: output of the model -> the tensor wanted, (batch, ...).
-
-    Attributes:
-        auto_class: loads the models that `predict` uses it for.
-        column: what `predict` calls its results; ``None``: labels or scores.
-        formats: suffixes of `predict`'s output.
-    """
-
-    auto_class: type = AutoModelForSequenceClassification
-    column: str | None = None
-    formats = PREDICTIONS
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        arguments: StreamArguments,
-        take: Callable[[Any], torch.Tensor],
-    ):
-        self.model, self.tokenizer, self.take, self.size = model, tokenizer, take, arguments.batch_size
-        check_max_length(arguments.max_length, tokenizer, getattr(model.config, "backbone_config", None))
-        self.limit = token_limit(tokenizer, arguments.max_length)
-        # An encoder takes the sentences of a pair one by one.
-        num_sentences = getattr(model.config, "num_sentences", 1) if hasattr(model, "classifier") else 1
-        self.collate = PaddingCollator(tokenizer, num_sentences=num_sentences)
-        self.truncated = self.longest = 0
-
-    def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:
-        """(rows, ...) in float32, in the order of the texts."""
-        rows = self.tokenize(texts)
-        lengths = [len(row["input_ids"]) for row in rows]
-        # Longest rows first, so that running out of memory shows in the first batch.
-        order = sorted(range(len(rows)), key=lambda row: -lengths[row])
-        starts = range(0, len(order), self.size)
-        by_length = np.concatenate([self.forward([rows[i] for i in order[at : at + self.size]]) for at in starts])
-        result = np.empty_like(by_length)
-        result[order] = by_length
-        return result
-
-    @torch.inference_mode()
-    def forward(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
-        """(rows, ...) in float32, of one batch of token ids."""
-        batch = self.collate(rows)
-        return self.take(self.model(**batch.to(self.model.device))).float().cpu().numpy()
-
-    def tokenize(self, texts: list[tuple[str, ...]]) -> list[dict[str, list[int]]]:
-        """Rows of token ids; counts those that are truncated."""
-        rows = self.rows(texts)
-        too_long = [len(row["input_ids"]) for row in rows if len(row["input_ids"]) > self.limit]
-        if too_long:
-            self.truncated, self.longest = self.truncated + len(too_long), max(self.longest, *too_long)
-            rows = self.rows(texts, truncate=True)
-        return rows
-
-    def rows(self, texts: list[tuple[str, ...]], *, truncate: bool = False) -> list[dict[str, list[int]]]:
-        """Rows of token ids, of any length or cut to the limit; with type ids in pairs."""
-        columns = [list(column) for column in zip(*texts, strict=True)]
-        paired = len(columns) == 2 and "token_type_ids" in self.tokenizer.model_input_names
-        if truncate or not self.tokenizer.is_fast:
-            options = {"truncation": True, "max_length": self.limit} if truncate else {}
-            options |= {"return_token_type_ids": paired, "return_attention_mask": False}
-            encoding = self.tokenizer(*columns, verbose=False, **options)
-            return [dict(zip(encoding, row, strict=True)) for row in zip(*encoding.values(), strict=True)]
-        # The library under transformers' tokenizer, which by itself takes less than half the time.
-        backend = self.tokenizer.backend_tokenizer
-        if backend.truncation or backend.padding:
-            backend.no_truncation()
-            backend.no_padding()
-        encodings = backend.encode_batch_fast(texts if len(columns) == 2 else columns[0])
-        if paired:
-            return [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings]
-        return [{"input_ids": encoding.ids} for encoding in encodings]
-
-    def report(self) -> None:
-        """Warn of texts that were truncated."""
-        if self.truncated:
-            logger.warning(
-                "%d texts have more than %d tokens (the longest %d) and were truncated; increase --max_length",
-                *(self.truncated, self.limit, self.longest),
-            )
-
-
-class Translations(Batches):
-    """The same for an encoder-decoder: texts."""
-
-    auto_class, column = AutoModelForSeq2SeqLM, "translation"
-
-    def forward(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
-        found = translate(self.model, self.collate(rows).to(self.model.device))
-        return np.array(self.tokenizer.batch_decode(found, skip_special_tokens=True), dtype=object)
-
-
-class Tags(Batches):
-    """The same for a tagger: rows of words, with a predicate if the model needs one, and lists of tags.
-
-    A word without a token, for example behind the limit, has the tag O, or ``None`` if there is no such tag.
-    """
-
-    auto_class, column, formats = AutoModelForTokenClassification, "tags", TAGS
-
-    def __init__(self, model: PreTrainedModel, *args: Any):
-        super().__init__(model, *args)
-        self.collate = TaggingCollator(self.tokenizer)
-        self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
-        self.missing = "O" if "O" in self.labels else None
-
-    def rows(self, texts: list[tuple], *, truncate: bool = False) -> list[dict[str, Any]]:
-        sentences, *predicates = (list(column) for column in zip(*texts, strict=True))
-        limit = self.limit if truncate else None
-        columns, words = encode_words(self.tokenizer, sentences, predicates[0] if predicates else None, limit)
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        for row, sentence, of_tokens in zip(rows, sentences, words, strict=True):
-            row["words"] = len(sentence), [word for word in of_tokens if word is not None]
-        return rows
-
-    @torch.inference_mode()
-    def forward(self, rows: list[dict[str, Any]]) -> np.ndarray:
-        words = [row["words"] for row in rows]
-        batch = self.collate([{name: row[name] for name in row if name != "words"} for row in rows])
-        batch = batch.to(self.model.device)
-        tags = np.empty(len(rows), dtype=object)
-        decoded = decode_tags(self.model(**batch).logits, self.labels, batch["word_mask"]).tolist()
-        for i, ((count, with_token), ids) in enumerate(zip(words, decoded, strict=True)):
-            found = dict(zip(with_token, (self.labels[tag] for tag in ids if tag != -100), strict=True))
-            tags[i] = [found.get(word, self.missing) for word in range(count)]
-        return tags
 
 
 def stream(
@@ -369,6 +218,23 @@ def choose_words(
             yield words, *(as_predicate(row.get(name), words, where, number, name) for name in names[1:])
 
     return names, items()
+
+
+def choose_passages(
+    rows: Rows, arguments: StreamArguments, read_ahead: int
+) -> tuple[tuple[str, ...], Iterator[tuple[str, tuple[str, ...]]]]:
+    """The names of the columns, and the question and the sentences of its passage of every row.
+
+    Raises:
+        InputError: a column is missing, a question or a sentence is empty; there are no rows; columns are named.
+    """
+    where = rows.name
+    if arguments.text_column_name:
+        raise InputError("--text_column_name: the columns of passages have fixed names; rename them and leave it out")
+    head, rows = begin(rows, read_ahead)
+    names = ("question", "sentences" if "sentences" in head[0] else "context")
+    check_columns(names, head[0], where)
+    return names, (as_passage(row, where, number) for number, row in enumerate(rows, 1))
 
 
 def choose_texts(

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..inference.arguments import StreamArguments
-from ..inference.stream import Batches
+from ..inference.batches import Batches
 from ..version import __version__
 from .arguments import ServeArguments
 from .guard import CLIENT_GONE, Guard, refusal

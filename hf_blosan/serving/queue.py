@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from fastapi import HTTPException
 
-from ..inference.stream import Batches
+from ..inference.batches import Batches
 from .metrics import Metrics
 
 logger = logging.getLogger(__name__)
