@@ -34,6 +34,7 @@ from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.preparation import find_encoder, load_model
 from hf_blosan.training.problems import CONFIG_CLASSES, find_problem
+from hf_blosan.training.reporting import count_parameters
 from hf_blosan.training.run import make_accelerator
 from hf_blosan.translation import make_encoder_decoder, translate
 
@@ -69,6 +70,14 @@ def make(encoder, tokenizer, seed=0, **fields):
 
 def batch_of(tokenizer, texts=("the dog runs here", "cat", "a man sleeps")):
     return tokenizer(list(texts), padding=True, return_tensors="pt")
+
+
+def test_parameters_are_counted_without_the_words_of_either_language(tokenizer):
+    model = make("mtsa", tokenizer)
+    counts = count_parameters(model)
+    words = sum(p.numel() for p in model.parameters() if p.shape[0] == len(tokenizer) and p.dim() == 2)
+    assert words == len(tokenizer) * (model.config.encoder.embedding_size + model.config.decoder.d_model)
+    assert counts["total"] - counts["without_embeddings"] == words
 
 
 class TestTokenizer:

@@ -78,14 +78,15 @@ def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def count_parameters(model: PreTrainedModel) -> dict[str, int]:
-    """Number of parameters: total, trained, and without the word table (as the papers count) or the backbone."""
+    """Number of parameters: total, trained, and without word tables (as the papers count) or the backbone."""
     embeddings = word_source(model)
     word_table = sum(tensor.numel() for tensor in embeddings.state_dict().values())
     others = model.num_parameters() - sum(parameter.numel() for parameter in embeddings.parameters())
+    of_decoder = model.get_decoder().get_input_embeddings().weight.numel() if model.config.is_encoder_decoder else 0
     return {
         "total": others + word_table,
         "trained": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
-        "without_embeddings": others,
+        "without_embeddings": others - of_decoder,
     }
 
 
