@@ -1,5 +1,6 @@
 """The command `hf-blosan`: what it offers, what it imports, how it refuses, and the commands that hand over."""
 
+import copy
 import json
 import re
 import subprocess
@@ -9,15 +10,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from cli_models import refused, save
 from loopback_hub import LoopbackHub
 from small_data import TINY, pair_rows, question_rows, read_lines, write_rows, write_splits, write_trec
 from transformers import AutoModel, AutoTokenizer
 
-from hf_blosan import DiSANForSequenceClassification
+from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.cli import COMMANDS, main
+from hf_blosan.data import custom_task
 from hf_blosan.families import DESCRIPTIONS, FAMILIES
 from hf_blosan.tasks import TASKS
+from hf_blosan.training.optim import l2_penalty
+from hf_blosan.training.problems import find_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = "torch transformers tokenizers numpy datasets accelerate huggingface_hub pyarrow sklearn"
@@ -217,13 +222,15 @@ class TestThin:
 
     def test_evaluate_reads_the_rows_that_training_held_out(self, tmp_path, capsys):
         """A fold, a seed and a fraction other than the defaults; options go before what the model remembers."""
-        rows = [{"text": f"{'good' if i % 3 else 'bad'} {i}", "label": int(i % 3 > 0)} for i in range(90)]
+        names = ("bad", "good")
+        rows = [{"text": f"{names[i % 7 < 3]} {i}", "label": ("negative", "positive")[i % 7 < 3]} for i in range(90)]
         write_rows(tmp_path / "cr" / "train.jsonl", rows)
         held_out = ["--fold", "2", "--num_folds", "3", "--seed", "7", "--validation_fraction", "0.2"]
         words = ["--task_name", "cr", "--data_dir", str(tmp_path), "--encoder", "disan", "--cpu", *held_out]
-        words += ["--num_train_epochs", "1", "--config_overrides", TINY, "--output_dir", str(tmp_path / "out")]
-        assert main(["train", *words]) == 0
+        words += ["--num_train_epochs", "15", "--learning_rate", "0.05", "--config_overrides", TINY]
+        assert main(["train", *words, "--output_dir", str(tmp_path / "out")]) == 0
         expected = (tmp_path / "out" / "predict_results_cr.txt").read_text()
+        assert len(set(re.findall(r"\t(\w+)\n", expected))) == 3  # the heading, and both labels
         capsys.readouterr()
         model, predictions = str(tmp_path / "out"), tmp_path / "predictions.txt"
         words = ["evaluate", model, "--data_dir", str(tmp_path), "--cpu", "--predictions_file", str(predictions)]
@@ -232,8 +239,29 @@ class TestThin:
         assert predictions.read_text() == expected
         config = json.loads((tmp_path / "out" / "config.json").read_text())
         assert config["training_rows"] == {"seed": 7, "fold": 2, "num_folds": 3, "validation_fraction": 0.2}
+        for other in (["--fold", "1"], ["--seed", "3"]):
+            assert main([*words, *other]) == 0
+            assert predictions.read_text() != expected
+        capsys.readouterr()
         assert main([*words, "--num_folds", "9", "--fold", "0"]) == 0
         assert "test 10\n" in capsys.readouterr().out
+
+    def test_evaluate_holds_nothing_out_that_was_trained_on(self, tmp_path, capsys):
+        """With validation and test rows of its own, a run has trained on all rows of the task."""
+        rows = [{"text": f"text {i}", "label": ("negative", "positive")[i % 2]} for i in range(60)]
+        write_rows(tmp_path / "cr" / "train.jsonl", rows)
+        own = str(write_rows(tmp_path / "own.jsonl", rows[:8]))
+        words = ["--task_name", "cr", "--data_dir", str(tmp_path), "--encoder", "disan", "--cpu", "--test_file", own]
+        words += ["--num_train_epochs", "1", "--config_overrides", TINY, "--output_dir", str(tmp_path / "out")]
+        evaluate = ["evaluate", tmp_path / "out", "--data_dir", tmp_path, "--cpu"]
+        assert main(["train", *words]) == 0
+        capsys.readouterr()
+        assert main(list(map(str, evaluate))) == 0
+        assert "rows: validation 6\n" in capsys.readouterr().out
+        assert main(["train", *words, "--validation_file", own]) == 0
+        assert "was trained on all rows of cr and tested on rows of your own; give --test_file" in refused(
+            capsys, *evaluate
+        )
 
     def test_the_columns_of_training_are_read_again(self, tmp_path, capsys):
         rows = [{"title": f"{'good' if i % 2 else 'bad'} {i}", "text": "same", "mood": "ab"[i % 2]} for i in range(60)]
@@ -269,6 +297,14 @@ class TestThin:
         variance = np.var([row["score"] for row in rows])
         outlier = 3000**2 / len(rows)
         assert json.loads(figures.read_text())["test_mse"] < 0.1 * variance + outlier
+        # The L2 term is on the scale of the loss, not on that of the scores.
+        problem = find_problem(custom_task(path))
+        model = DiSANForSequenceClassification(DiSANConfig(vocab_size=9, num_labels=1, problem_type="regression"))
+        before = problem.l2_penalty(model, 1.0)
+        scaled = copy.deepcopy(model)
+        problem.start_head(scaled)
+        torch.testing.assert_close(problem.l2_penalty(scaled, 1.0), l2_penalty(model, 1.0), rtol=1e-3, atol=0)
+        assert before < l2_penalty(model, 1.0) < l2_penalty(scaled, 1.0)
         message = refused(capsys, "predict", out, path, tmp_path / "o.csv", "--probabilities")
         assert "predicts scores, which have none; leave it out" in message
         assert "For scoring sentences like those" in (tmp_path / "out" / "README.md").read_text()

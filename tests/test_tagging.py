@@ -34,6 +34,7 @@ from hf_blosan.tasks import TASKS
 from hf_blosan.tokenization import build_tokenizer
 from hf_blosan.training import train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
+from hf_blosan.training.loop import fingerprint
 from hf_blosan.training.problems import find_problem
 
 NAMES = ("O", "B-A", "I-A", "B-B", "I-B")
@@ -464,6 +465,13 @@ def test_a_run_on_roles(tmp_path, monkeypatch, capsys):
     without = write_splits(tmp_path / "spans", tagging_rows)
     with pytest.raises(InputError, match="predicate_size is 4, but .* has no column of predicates"):
         train(options(tmp_path / "other", without, **ROLES))
+
+
+def test_encoded_rows_can_be_told_apart_for_resuming():
+    """The hash is that of the rows, whichever process encodes them."""
+    tokenizer = subword_tokenizer()
+    first, again, cut = encoded_rows(tokenizer), encoded_rows(tokenizer), encoded_rows(tokenizer, max_length=5)
+    assert fingerprint(first) == fingerprint(again) != fingerprint(cut)
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def custom_task(
     if dataset_name is not None:
         hub = Source(location=dataset_name, config=dataset_config_name, splits=names, **columns)
     name = "custom" if dataset_name is None else Path(dataset_name).name
-    name = f"custom_{name}" if name in TASKS else name  # the model would be taken for one of that task
+    name = f"custom_{name}" if name in TASKS else name  # or it would be taken for that task
     common = {
         "name": name,
         "title": f"{name} ({Path(train_file).name})" if dataset_name is None else name,

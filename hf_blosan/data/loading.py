@@ -72,8 +72,8 @@ def load_task(
 
     Args:
         task: a task or its name.
-        data_dir: directory with ``<folder>/<split>.jsonl.gz`` (or .jsonl, .json, .csv, .tsv, .parquet; but for Parquet
-            also .gz).
+        data_dir: directory with ``<folder>/<split>.jsonl.gz`` (or .jsonl, .json, .csv, .tsv, .parquet; all but
+            Parquet also as .gz).
         train_file, validation_file, test_file: files that replace the task's own splits.
         seed: seed of the held-out splits and of the sampling.
         fold, num_folds: which of how many folds is the test split; 0 makes none. By default the task's protocol, but

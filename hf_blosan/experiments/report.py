@@ -82,12 +82,14 @@ def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
                 lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
             elif row != baseline and first and second and column.figure.startswith("test_"):
                 without.append(f"{column.name} of {row.name}")
+    if lines:
+        lines.append("Intervals: paired bootstrap over the test rows, 2,000 samples.")
     if without:
         lines.append(
-            f"No interval for {', '.join(without)}: it takes predictions of both systems on the same test rows, with "
-            "the same seeds and folds, and a metric of these."
+            f"No interval for {', '.join(without)}: it needs predictions of both systems on the same test rows, with "
+            "the same seeds and folds, and a metric that is computed from them."
         )
-    return [*lines, "Intervals: paired bootstrap over the test rows, 2,000 samples."] if lines else []
+    return lines
 
 
 def _cell(

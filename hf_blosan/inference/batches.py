@@ -149,7 +149,7 @@ class Translations(Batches):
 class Tags(Batches):
     """The same for a tagger: rows of words, with a predicate if the model needs one, and lists of tags.
 
-    A word without a token, for example behind the limit, has the tag O, or ``None`` if there is no such tag.
+    A word without a token, for example beyond the limit, has the tag O, or ``None`` if there is no such tag.
     """
 
     auto_class, column, formats = AutoModelForTokenClassification, "tags", TAGS

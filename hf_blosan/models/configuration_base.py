@@ -25,8 +25,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
         hidden_size: width of a token representation and of the sentence vector, all directions together.
         activation: activation function of dense maps, source2token and classifier.
         dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
-        map_dropout: in its place for maps inside context-fusion layers; with 0, a stack drops what is added to a token
-            only, and attention weights.
+        map_dropout: the same for the maps inside context-fusion layers, by default ``dropout``. With 0, the layers of
+            a stack drop only what is added to a token.
         directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]``: no order.
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
             (DiSAN and MTSA; MTSA also accepts one per head).

@@ -60,7 +60,8 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     with accelerator.main_process_first():
         task, data = find_rows(arguments, config) if own_rows else find_task_rows(arguments, config)
         if own_rows:
-            data["test"] = sample(data["test"], arguments.max_eval_samples, arguments.seed or HELD_OUT["seed"])
+            seed = HELD_OUT["seed"] if arguments.seed is None else arguments.seed
+            data["test"] = sample(data["test"], arguments.max_eval_samples, seed)
         if arguments.predictions_file and "test" not in data:
             raise InputError(f"--predictions_file: {task.title} has no test rows; give --test_file, or leave it out")
         problem = find_problem(task)
@@ -98,8 +99,18 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
     options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options[option] is None}
+    # What would be held out now was trained on if the run had validation or test rows of the user's own.
+    own_splits = trained.get("own_splits", [])
+    if "test" in own_splits and arguments.num_folds is None:
+        options["num_folds"] = 0
     data = load_task(task, **options)
-    del data["train"]
+    for split in {"train", *own_splits} - ({"test"} if "test" in task.local.splits else set()):
+        data.pop(split, None)
+    if not data:
+        raise InputError(
+            f"the model at {arguments.model_name_or_path!r} was trained on all rows of {name} and tested on rows of "
+            "your own; give --test_file"
+        )
     return task, data
 
 

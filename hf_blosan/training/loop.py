@@ -18,11 +18,12 @@ from safetensors.torch import load_model as load_weights
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
+from ..data.tagging import GOLD
 from ..errors import InputError
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
-from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average
+from .optim import build_optimizer, make_scheduler, moving_average
 from .reporting import own_fields
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class TrainingLoop:
         with self.accelerator.accumulate(self.model):
             loss = self._loss(batch)
             if self.arguments.l2:
-                loss = loss + l2_penalty(self.unwrapped_model, self.arguments.l2)
+                loss = loss + self.problem.l2_penalty(self.unwrapped_model, self.arguments.l2)
             # accelerate divides by the nominal group size, but the last group of an epoch may be smaller.
             first = self.progress.batches // group * group
             actual = min(group, len(self.loader) - first)
@@ -285,7 +286,8 @@ def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[d
 def fingerprint(rows: Dataset) -> str:
     """Hash of the encoded rows and their order."""
     table, parts = rows.with_format("arrow")[:], []
-    for name in sorted(set(table.column_names) - {"attention_mask", "translation"}):  # labels has its tokens
+    # The labels have the tokens of the translation, and the gold tags of all words that have a token.
+    for name in sorted(set(table.column_names) - {"attention_mask", "translation", GOLD}):
         values = table[name].combine_chunks()
         while pa.types.is_list(values.type):  # nested: the lengths, then the elements
             parts.append(pc.list_value_length(values))
@@ -304,6 +306,8 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
     if arguments.lr_scheduler_type not in ("constant", "constant_with_warmup"):
         settings["total_steps"] = total_steps
     settings["task"] = preparation.task.name
+    if preparation.problem.loss_scale != 1:
+        settings["loss_scale"] = preparation.problem.loss_scale
     settings["train_rows"] = len(preparation.data["train"])
     splits = {split: rows for split, rows in preparation.data.items() if not split.startswith("test")}
     settings |= {f"{split}_data": fingerprint(rows) for split, rows in splits.items()}

@@ -93,7 +93,10 @@ def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
     Whoever uses the model then reads the same columns, and does not test it on rows that it was trained on.
     """
     if arguments.task_name:
-        return {} if arguments.train_file else {name: getattr(arguments, name) for name in HELD_OUT}
+        if arguments.train_file:
+            return {}
+        own = [split for split in ("validation", "test") if getattr(arguments, f"{split}_file")]
+        return {name: getattr(arguments, name) for name in HELD_OUT} | ({"own_splits": own} if own else {})
     return {"text_columns": list(task.local.text_columns), "label_column": task.local.label_column}
 
 
@@ -334,7 +337,7 @@ def load_model(
                     setattr(target, field_name, value)
                 target.validate()
             options = {"config": config, "ignore_mismatched_sizes": arguments.ignore_mismatched_sizes}
-            model = wanted_class.from_pretrained(name, **options)
+            model, report = wanted_class.from_pretrained(name, output_loading_info=True, **options)
         except StrictDataclassError as error:
             reason = config_problem(error, given, type(target))
             raise InputError(f"the configuration of {name!r} is impossible: {reason}") from error
@@ -348,6 +351,8 @@ def load_model(
                 f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
                 "reinitialises those of another shape"
             ) from error
+    if any("classifier.output" in str(key) for kind in ("missing_keys", "mismatched_keys") for key in report[kind]):
+        problem.start_head(model)
     if encoder.embedding_trainable == "none":  # loading an encoder-decoder makes every parameter trainable
         word_source(model).requires_grad_(False)
     return model

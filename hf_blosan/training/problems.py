@@ -37,6 +37,7 @@ from ..tokenization import (
     put_spaces_before_words,
 )
 from ..translation import make_encoder_decoder, translate
+from .optim import l2_penalty
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,11 +60,13 @@ class Problem:
     Attributes:
         vocabulary: how texts are divided into tokens unless a tokenizer is given.
         head: what the class of a model is called after its encoder.
+        loss_scale: factor of the model's own loss.
         reference: the column of encoded rows that predictions are compared with.
     """
 
     vocabulary = "word level"
     head = "ForSequenceClassification"
+    loss_scale = 1.0
     reference = "labels"
 
     def __init__(self, task: Task) -> None:
@@ -129,7 +132,12 @@ class Problem:
 
     def make_model(self, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
         """A new model with random weights."""
-        return self.model_class(encoder)(CONFIG_CLASSES[encoder](**config_fields))
+        model = self.model_class(encoder)(CONFIG_CLASSES[encoder](**config_fields))
+        self.start_head(model)
+        return model
+
+    def start_head(self, model: PreTrainedModel) -> None:
+        """Adapt the random weights of a new head to the task."""
 
     def check_config(self, config: PreTrainedConfig) -> None:
         """Raise InputError if a configuration does not fit the rows of the task."""
@@ -139,6 +147,10 @@ class Problem:
         if not label_smoothing:
             return output.loss
         return cross_entropy(output.logits.flatten(0, -2), labels.flatten(), label_smoothing=label_smoothing)
+
+    def l2_penalty(self, model: torch.nn.Module, factor: float) -> torch.Tensor:
+        """The term of the loss that keeps matrices small."""
+        return l2_penalty(model, factor)
 
     def predict(self, model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         """A prediction per row, (B,); or several, (B, N), filled up with -100."""
@@ -177,20 +189,29 @@ class Regression(Problem):
         """Half of the range of the scores; the head of pairs knows the range by itself."""
         return (self.task.score_max - self.task.score_min) / 2 if self.task.num_sentences == 1 else 1.0
 
-    def make_model(self, encoder, config_fields):
-        """A new model, whose scores of single sentences are in the middle of the range and spread over it."""
-        model = super().make_model(encoder, config_fields)
+    @property
+    def loss_scale(self):
+        return 1 / self.spread**2
+
+    def start_head(self, model):
+        """The scores of single sentences start in the middle of the range, and spread over it."""
         if self.task.num_sentences == 1:
             output = model.classifier.output
             with torch.no_grad():
                 output.weight *= self.spread
                 if output.bias is not None:
                     output.bias.fill_(self.task.score_min + self.spread)
-        return model
 
     def loss(self, output, labels, label_smoothing):
         """Of scores on a scale of their own, so that clipping and learning rates do not depend on theirs."""
-        return output.loss / self.spread**2
+        return output.loss * self.loss_scale
+
+    def l2_penalty(self, model, factor):
+        """The same on that scale: the last matrix is as large as the scores are spread."""
+        penalty = super().l2_penalty(model, factor)
+        if self.task.num_sentences == 2:
+            return penalty
+        return penalty - (1 - self.loss_scale) * factor / 2 * model.classifier.output.weight.float().square().sum()
 
     def predict(self, model, batch):
         return model(**batch).logits.float()[:, 0]
@@ -248,7 +269,7 @@ class Tagging(Problem):
         return decode_tags(model(**batch).logits, self.task.labels, batch["word_mask"])
 
     def complete(self, predictions, references):
-        """The tags of all words of each row; a word without a token has none."""
+        """The tags of all words of each row; that of a word without a token is `NO_TAG`."""
         found = np.full((len(references), max(len(gold["tags"]) for gold in references)), -100)
         for row, of_tokens, gold in zip(found, predictions, references, strict=True):
             row[: len(gold["tags"])] = NO_TAG
@@ -263,7 +284,8 @@ class Tagging(Problem):
         return (" ".join(self._tags(row)) for row in predictions.tolist())
 
     def _tags(self, ids: list[int]) -> list[str]:
-        return ["O" if i == NO_TAG else self.task.labels[i] for i in ids if i != -100]
+        missing = "O" if "O" in self.task.labels else "_"  # which is wrong, whatever the gold tag is
+        return [missing if i == NO_TAG else self.task.labels[i] for i in ids if i != -100]
 
 
 class Selection(Problem):
