@@ -173,6 +173,16 @@ class TestPreparation:
         run = train(options(tmp_path / "second", questions, max_train_steps=1, **changes))
         assert run["continued_from"] == "first" and run["encoder"] == "disan"
 
+    def test_a_new_head_for_scores_starts_in_the_middle_of_their_range(self, tmp_path, questions):
+        """Its classifier for sentences had no bias, without which 530 is out of reach."""
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        rows = [{"text": f"a {i}", "score": 500.5 + i} for i in range(60)]
+        data = {"train_file": str(write_rows(tmp_path / "scores.jsonl", rows)), "validation_fraction": 0.1}
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        _, preparation = prepared(options(tmp_path, data, ignore_mismatched_sizes=True, **changes))
+        output = preparation.model.classifier.output
+        assert output.bias.item() == 530 and output.weight.abs().max() > 3
+
     def test_refuses_a_model_that_does_not_fit(self, tmp_path, questions, pairs):
         train(options(tmp_path / "first", questions, max_train_steps=1))
         changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}

@@ -153,5 +153,5 @@ def test_context_layers_that_need_rows_refuse_sentences_in_one():
     alone = torch.cat([disan(hidden[:, :3])[0], disan(hidden[:, 3:])[0]], dim=1)
     torch.testing.assert_close(together, alone, **EXACT)
     for context, maps in ((disan, True), *((build(e, embedding_size=12).context, False) for e in ("mtsa", "birnn"))):
-        with pytest.raises(ValueError, match="cu_seqlens: only a DiSAN without windows and maps"):
+        with pytest.raises(ValueError, match="cu_seqlens: only a DiSAN without windows or maps"):
             context(hidden, output_attentions=maps, cu_seqlens=starts)

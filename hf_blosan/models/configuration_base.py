@@ -26,7 +26,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         activation: activation function of dense maps, source2token and classifier.
         dropout: probability of dropping an element of a dense layer's input (1 - the papers' keep).
         map_dropout: the same for the maps inside context-fusion layers, by default ``dropout``. With 0, the layers of
-            a stack drop only what is added to a token.
+            a stack drop only what is added to a token, and weights of attention.
         directions: the order masks, one for each copy of the attention; ``["diagonal", "diagonal"]``: no order.
         windows: for each of ``directions``, see only tokens at most that many positions away, or ``None`` for all
             (DiSAN and MTSA; MTSA also accepts one per head).

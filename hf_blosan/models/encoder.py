@@ -106,7 +106,7 @@ class ContextFusion(Layer):
         hidden_BNE = nn.functional.pad(hidden_BNE, (0, 0, 0, 1)) if words else zero_padding(hidden_BNE, mask_BN)
         sentences = {} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
         if sentences and (output_attentions or not self.takes_cu_seqlens):
-            raise ValueError("cu_seqlens: only a DiSAN without windows and maps takes them; give each sentence a row")
+            raise ValueError("cu_seqlens: only a DiSAN without windows or maps takes them; give each sentence a row")
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             options.append(self.checked_token_mask(token_mask, mask_BN))

@@ -99,12 +99,12 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
     options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options[option] is None}
-    # What would be held out now was trained on if the run had validation or test rows of the user's own.
-    own_splits = trained.get("own_splits", [])
-    if "test" in own_splits and arguments.num_folds is None:
+    # Where the run had rows of the user's own for a split that the task lacks, it trained on what is held out for it.
+    trained_on = [split for split in trained.get("own_splits", ()) if split not in task.local.splits]
+    if "test" in trained_on and arguments.num_folds is None:
         options["num_folds"] = 0
     data = load_task(task, **options)
-    for split in {"train", *own_splits} - ({"test"} if "test" in task.local.splits else set()):
+    for split in ("train", *trained_on):
         data.pop(split, None)
     if not data:
         raise InputError(

@@ -320,6 +320,8 @@ def load_model(
             f"the model at {name!r} has the labels of {task.name} in another order "
             f"({', '.join(config.id2label.values())}); train a new model"
         )
+    if task.problem == "regression" and config.problem_type != "regression":
+        overrides = {"classifier_bias": True} | overrides  # without one, a new head could not reach scores far from 0
     wanted_class = problem.model_class(encoder.model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
         can_change = isinstance(config, wanted_class.config_class)
