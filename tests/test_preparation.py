@@ -57,7 +57,9 @@ class TestPreparation:
         assert [recipe.num_train_epochs for recipe in chosen] == [12, 12, 6, 3, 3, 3]
         assert [recipe.dropout for recipe in chosen] == [0.2, 0.2, 0.2, 0.2, 0.1, 0.1]
         assert TASKS["sst2"].recipe("biblosan").for_rows(10**6).dropout == 0.2
-        assert TASKS["squad_sentences"].recipe("disan").for_rows(10**6).dropout == 0
+        selection = TASKS["squad_sentences"].recipe("disan").for_rows(83_151)
+        assert (selection.dropout, selection.num_train_epochs) == (0, 3)
+        assert (selection.activation, selection.classifier_size) == ("elu", 300)
         rates = [TASKS["squad_sentences"].recipe(encoder).learning_rate for encoder in ("birnn", "multihead")]
         assert rates == [2e-3, 1e-3]
 
