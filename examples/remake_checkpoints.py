@@ -1,9 +1,9 @@
 """Train the best recorded models again: `python examples/remake_checkpoints.py --data_dir DIR --word_vectors FILE`.
 
 The records of the tables in `results` say how each of their models was trained. For every encoder and each of TREC,
-SST-2, SICK relatedness, semantic roles, sentence selection and translation, the seed with the best validation figure
-is trained again with the recorded command; its folder is the checkpoint, with the card of the new run. `--cards
-model_cards` writes only those of the records.
+SST-2, SICK relatedness, semantic roles, sentence selection and translation, and for TREC and SICK on top of a
+pretrained transformer, the seed with the best validation figure is trained again with the recorded command; its folder
+is the checkpoint, with the card of the new run. `--cards model_cards` writes only those of the records.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ from hf_blosan.training import parse_arguments, train
 
 TASKS = ("trec", "sst2_phrases", "sick_relatedness", "propbank_srl", "squad_sentences", "multi30k_en_de")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-RECORDS = [RESULTS / folder for folder in ("trec_and_sick", "sst2", "mtsa_srl", "squad", "mtsa_translation")]
+RECORDS = [
+    RESULTS / folder for folder in ("trec_and_sick", "sst2", "mtsa_srl", "squad", "mtsa_translation", "backbone")
+]
 
 
 def runs_by_model(folders: list[Path]) -> dict[str, list[dict[str, Any]]]:
-    """The records of each model, such as ``disan-trec``; first the run that is best on validation data."""
+    """The records of each model, such as ``disan-trec`` or ``disan-trec-on-BACKBONE``; first the run that is best on validation data."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(path for folder in folders for path in folder.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record["task"]["name"] in TASKS:
-            runs.setdefault(record["name"], []).append(record)
+        backbone = record.get("backbone")
+        if record["task"]["name"] not in TASKS or backbone and record["encoder"] == "wordbag":
+            continue  # the word bags on a backbone are the yardsticks
+        name = f"{record['name']}-on-{backbone}" if backbone else record["name"]
+        runs.setdefault(name, []).append(record)
     return {name: sorted(found, key=validation_figure, reverse=True) for name, found in sorted(runs.items())}
 
 
@@ -42,11 +47,12 @@ def validation_figure(record: dict[str, Any]) -> float:
 
 
 def remake(record: dict[str, Any], output_dir: Path, **paths: str | None) -> dict[str, tuple[float, float]]:
-    """Repeat the recorded command with other paths, of word vectors only if it has some; the figures then and now."""
+    """Repeat the recorded command with other paths, of word vectors or a backbone only if it has some."""
     recorded = parse_arguments(shlex.split(record["command"])[2:])
     given = {name: path for name, path in paths.items() if path}
-    if not recorded.word_vectors:
-        given.pop("word_vectors", None)
+    for name in ("word_vectors", "backbone"):
+        if not getattr(recorded, name):
+            given.pop(name, None)
     arguments = replace(recorded, output_dir=str(output_dir), results_file=None, **given)
     figures = train(arguments, command=record["command"])["figures"]
     return {name: (value, figures[name]) for name, value in record["figures"].items()}
@@ -62,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models, such as disan-trec (all)")
     parser.add_argument("--records", type=Path, nargs="+", default=RECORDS, help="folders of the records (in results)")
     parser.add_argument("--data_dir", help="folder of the data, in place of the recorded one")
+    parser.add_argument("--backbone", help="the pretrained transformer, where one is recorded")
     parser.add_argument("--word_vectors", help="file of the word vectors, where a file is recorded")
     parser.add_argument("--output_dir", type=Path, default=Path("out/checkpoints"), help="one folder for each model")
     parser.add_argument("--cards", type=Path, metavar="DIR", help="write only the cards, to this folder")
@@ -76,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
                 card_of(name, runs[name]).save(options.cards / f"{name}.md")
                 continue
             folder, paths = options.output_dir / name, {"data_dir": options.data_dir}
-            paths["word_vectors"] = options.word_vectors
+            paths |= {"word_vectors": options.word_vectors, "backbone": options.backbone}
             for figure, (then, now) in remake(runs[name][0], folder, **paths).items():
                 print(f"{name} {figure}: recorded {then:.4f}, now {now:.4f}")
     except InputError as error:

@@ -62,15 +62,15 @@ def test_the_table_of_the_readme_has_figures_of_the_page():
 
 @pytest.mark.parametrize(
     ("task", "column", "count"),
-    [("tagging", "F1", 3), ("sentence selection", "Accuracy", 3), ("translation", "BLEU", 2)],
+    [("tagging", "F1", 3), ("sentence selection", "Accuracy", 3), ("translation", "BLEU", 2), ("on top", "TREC", 3)],
 )
 def test_figures_of_the_tasks_in_the_readme(task, column, count):
     page = {place: cell for lines in TABLES for place, cell in cells(lines).items()}
     (row,) = re.findall(rf"^\| \[{task}.*$", README, re.MULTILINE)
-    shown = re.findall(r"(MTSA|DiSAN|Bi-BloSAN|Bi-LSTM|multi-head) (\d+\.\d+)", row)
+    shown = re.findall(r"(MTSA|DiSAN|Bi-BloSAN|Bi-LSTM|multi-head|mean pooling) (\d+\.\d+)", row)
     assert len(shown) == count
     for system, figure in shown:
-        assert page[system.replace("multi", "Multi"), column].split(" ± ")[0] == figure
+        assert page[system[0].upper() + system[1:], column].split(" ± ")[0] == figure
 
 
 def test_figures_of_the_distilled_encoder():
@@ -128,14 +128,14 @@ def test_model_card_is_made_from_the_record(path):
 
 
 def recorded_table(folder: Path) -> tuple[Table, list[Run]]:
-    """The table whose runs are in a folder, and every run it has on the tasks that were run, with the same seeds."""
+    """The table whose runs are in a folder, and every run it has on the tasks that were run, with these seeds and folds."""
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     (name,) = {record["experiment"]["table"] for record in records}
     table, tasks = get_table(name), {record["task"]["name"] for record in records}
     table = replace(table, columns=tuple(column for column in table.columns if column.task in tasks))
     data = ["--data_dir", "data"] if records[0]["data"]["source"] == "local files" else []
-    seeds = sorted({record["seed"] for record in records})
-    return table, plan(table, seeds, None, folder, data)
+    seeds, folds = sorted({record["seed"] for record in records}), {r["data"]["held_out"].get("test") for r in records}
+    return table, plan(table, seeds, len(folds - {None}) or None, folder, data)
 
 
 def test_recorded_tables_are_complete():

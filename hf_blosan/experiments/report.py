@@ -158,7 +158,9 @@ def _warning(record: Mapping[str, Any], paper_rows: int) -> str:
 
 
 def _vectors(record: Mapping[str, Any], published: bool) -> str:
-    """How the word vectors are initialised; with published figures beside them, also that theirs were others."""
+    """What the word vectors are or start from; with published figures beside them, also that theirs were others."""
+    if backbone := record.get("backbone"):
+        return f"Words are hidden states of {backbone}."
     vectors = record["word_vectors"]
     start = f"from `{vectors['file']}` (width {vectors['width']})" if vectors else "at random"
     if not published or vectors and "glove.6b" in vectors["file"].lower():
