@@ -44,16 +44,21 @@ def _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include
 
 
 def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_function: str) -> Tensor:
-    """MTSA Alg. 1, steps 2-5: the token2token weights E_R (B, H, N, N), 0 where the key is not visible."""
+    """MTSA Alg. 1, steps 2-5: the token2token weights E_R (B, H, N, N), 0 where the key is not visible.
+
+    Up to a factor per query, which cancels, and without which a query with scores far from 0 alone would overflow, or
+    divide 0 by 0: the largest visible exp is 1, the largest visible sigmoid 1/2 or more.
+    """
     scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
     if score_function == "sigmoid":
-        weights_BHNN = scores_BHNN.sigmoid()
-    elif score_function == "exp":
-        # A factor that depends only on the query cancels: the largest visible score is subtracted.
-        scores_BHNN = scores_BHNN.masked_fill(~visible_BHNN, MASKED)
-        weights_BHNN = (scores_BHNN - scores_BHNN.amax(-1, keepdim=True).detach()).exp()
-    else:
+        scores_BHNN = torch.nn.functional.logsigmoid(scores_BHNN)
+    elif score_function != "exp":
         raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
+    scores_BHNN = scores_BHNN.masked_fill(~visible_BHNN, MASKED)
+    top_BHN1 = scores_BHNN.amax(-1, keepdim=True).detach()
+    if score_function == "sigmoid":
+        top_BHN1 = (top_BHN1 - math.log(0.5)).clamp(max=0.0)
+    weights_BHNN = (scores_BHNN - top_BHN1).exp()
     return torch.where(visible_BHNN, weights_BHNN, 0.0)
 
 

@@ -6,6 +6,7 @@ import torch
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.kernels.tensorized import flex, operator, tensorized_attention, tiles
 from hf_blosan.models import equations_mtsa as F
+from hf_blosan.models.masks import order_mask
 
 MIXED = ["forward", "backward", "diagonal", "full"]
 ANY = [None] * 4
@@ -104,6 +105,28 @@ def test_a_window_of_nothing_gives_zero(form):
     out = tensorized_attention(*inputs, directions=MIXED, windows=[0] * 4)
     assert (out[:, :3] == 0).all()
     torch.testing.assert_close(out[:, 3], inputs[2][:, 3])  # "full" sees the token itself
+
+
+@pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
+@pytest.mark.parametrize("function", [tensorized_attention, F.tensorized_attention], ids=["kernels", "equation"])
+def test_scores_far_below_zero(score_function, function, form):
+    """There the sigmoid is exp, and underflows: the weights are the softmax of both scores together."""
+    q, k, v, scores, mask = random_inputs(2, 4, 9, 5, dtype=torch.float32)
+    leaves = [x.requires_grad_() for x in (q.abs() + 6, -k.abs() - 6, v, scores)]
+    options = {"directions": MIXED, "windows": ANY, "key_mask": mask, "score_function": score_function}
+    out = function(*leaves, **options)
+    q, k, v, scores = (x.double() for x in leaves)
+    exponents = (q @ k.mT / 5**0.5)[..., None] + scores[:, :, None]
+    assert (q @ k.mT / 5**0.5).max() < -80
+    visible = torch.stack([order_mask(9, direction) for direction in MIXED])[None] & mask[:, None, None]
+    exponents = exponents.masked_fill(~visible[..., None], -1e9)
+    weights = torch.where(visible[..., None], exponents.softmax(3), 0.0)
+    expected = (weights * v[:, :, None]).sum(3)
+    torch.testing.assert_close(out.double(), expected, atol=1e-4, rtol=1e-4)
+    projection = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    gradients, exact = (torch.autograd.grad((x * projection).sum(), leaves) for x in (out, expected))
+    for got, wanted in zip(gradients, exact, strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)

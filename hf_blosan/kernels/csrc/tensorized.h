@@ -186,14 +186,28 @@ void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scra
   }
 }
 
+// f for the keys of a query, up to a factor that cancels: the largest exp is 1, and so is the largest sigmoid where all
+// scores lie below 0. Far below, a sigmoid is exp to rounding, and underflows.
 template <class T>
-INLINE Vector<T> token_weight(Vector<T> score, bool use_sigmoid, T top) {
+struct ScoreFunction {
   using V = Vector<T>;
-  // Weights of e^-87 and less are 0: next to source weights of e^75 they would count.
-  const V exponent = use_sigmoid ? score : score - top;
-  const V weight = use_sigmoid ? sigmoid<T>(score) : exp<T>(at_least(exponent, -exponent_limit<T>));
-  return exponent < fill<V>(-exponent_limit<T>) ? V{} : weight;
-}
+  static constexpr T sigmoid_is_exp = sizeof(T) == sizeof(float) ? -17 : -37;
+  const bool is_exp;
+  const T top, largest;  // f' = f (1 - largest f)
+
+  INLINE ScoreFunction(bool use_sigmoid, T top_)
+      : is_exp(!use_sigmoid || top_ < sigmoid_is_exp),
+        top(top_),
+        largest(is_exp ? T(0) : top_ < 0 ? sigmoid<T>(fill<V>(top_))[0] : T(1)) {}
+
+  INLINE V operator()(V score) const {
+    // Weights of e^-87 and less are 0: next to source weights of e^75 they would count.
+    const V exponent = is_exp ? score - top : score;
+    V weight = is_exp ? exp<T>(at_least(exponent, -exponent_limit<T>)) : sigmoid<T>(score);
+    if (!is_exp && largest < 1) weight = weight / largest;
+    return exponent < fill<V>(-exponent_limit<T>) ? V{} : weight;
+  }
+};
 
 // v with another number in all lanes from `count` on.
 template <class T>
@@ -225,25 +239,23 @@ void token_weights(const TokenWeights<T>& a, int64_t start, int64_t stop, void*)
     if (grads) clear(grads, low), clear(grads + high, a.keys - high);
     const int64_t count = high - low;
     T *w = weights + low, *g = grads ? grads + low : nullptr;
-    T top = 0;
-    if (!a.sigmoid) {
-      if (hide_query) weights[query] = -infinity;
-      V tops = fill<V>(-infinity);
-      for (int64_t j = 0; j < count; j += lanes<T>) {
-        V score = load_features<T>(w, j, count) * a.scale;
-        if (j + lanes<T> > count) score = fill_tail<T>(score, count - j, -infinity);
-        if (real) score = load_features<T>(real + low, j, count) == V{} ? fill<V>(-infinity) : score;
-        tops = maximum(tops, score);
-      }
-      top = largest_lane(tops);
-      if (top == -infinity) top = 0;
-    }
+    if (hide_query) weights[query] = -infinity;
+    V tops = fill<V>(-infinity);
     for (int64_t j = 0; j < count; j += lanes<T>) {
-      V weight = token_weight<T>(load_features<T>(w, j, count) * a.scale, a.sigmoid, top);
+      V score = load_features<T>(w, j, count) * a.scale;
+      if (j + lanes<T> > count) score = fill_tail<T>(score, count - j, -infinity);
+      if (real) score = load_features<T>(real + low, j, count) == V{} ? fill<V>(-infinity) : score;
+      tops = maximum(tops, score);
+    }
+    T top = largest_lane(tops);
+    if (top == -infinity) top = 0;
+    const ScoreFunction<T> f(a.sigmoid, top);
+    for (int64_t j = 0; j < count; j += lanes<T>) {
+      V weight = f(load_features<T>(w, j, count) * a.scale);
       if (real) weight = load_features<T>(real + low, j, count) == V{} ? V{} : weight;
       store_features<T>(w, j, count, weight);
       if (!g) continue;
-      const V slope = a.sigmoid ? weight * (1 - weight) : weight;
+      const V slope = weight * (1 - f.largest * weight);
       V grad = slope * (load_features<T>(g, j, count) * a.scale);
       store_features<T>(g, j, count, weight == V{} ? V{} : grad);
     }

@@ -111,13 +111,12 @@ def backward(
         for queries, keys in _tiles(N, seen):
             shape = (n, queries.stop - queries.start, keys.stop - keys.start)
             weights, grad_weights = scratch("weights", *shape), scratch("grad_weights", *shape)
-            _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
+            tops_nQ1 = _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
             torch.bmm(share[:, queries], values[:, keys].transpose(1, 2), out=grad_weights)
             grad_values[:, keys].baddbmm_(weights.transpose(1, 2), share[:, queries], beta=several)
-            if score_function == "sigmoid":
-                torch.ops.aten.sigmoid_backward.grad_input(grad_weights, weights, grad_input=grad_weights)
-            else:
-                grad_weights.mul_(weights)
+            grad_weights.mul_(weights)
+            if score_function == "sigmoid":  # w' = w (1 - sigmoid) = w (1 - w e^top)
+                grad_weights.addcmul_(grad_weights * weights, tops_nQ1.exp(), value=-1)
             _hide_(grad_weights, seen, queries, keys)  # which may hold NaN where the weight is 0
             grad_q[:, queries].baddbmm_(grad_weights, k_nND[:, keys], beta=0, alpha=scale)
             grad_k[:, keys].baddbmm_(grad_weights.transpose(1, 2), q_nND[:, queries], beta=several, alpha=scale)
@@ -211,20 +210,24 @@ def _tiles(length: int, seen: _Seen) -> Iterator[tuple[slice, slice]]:
         yield slice(start, stop), slice(max(0, start - seen.before), min(length, stop + seen.after))
 
 
-def _token_weights_(out_nQK, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys) -> None:
-    """E_R of a tile, 0 where the key is hidden. Padded keys need no 0 here: their E_S is 0."""
+def _token_weights_(out_nQK, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys) -> Tensor:
+    """E_R of a tile, 0 where word order hides the key; padded keys need no 0 here, their E_S is 0.
+
+    A factor that depends only on the query cancels: the largest visible exp becomes 1, the largest visible sigmoid 1/2
+    or more. Returns the logarithm of what they were divided by.
+    """
     scale = 1 / math.sqrt(q_nND.shape[-1])
     torch.baddbmm(out_nQK, q_nND[:, queries], k_nND[:, keys].transpose(1, 2), beta=0, alpha=scale, out=out_nQK)
     if score_function == "sigmoid":
-        out_nQK.sigmoid_()
-    else:
-        # A factor that depends only on the query cancels: the largest visible score is subtracted.
-        hidden_QK = 1 - _hide_(torch.ones_like(out_nQK[0]), seen, queries, keys)
-        out_nQK.add_(hidden_QK, alpha=MASKED)
-        if penalty_nN is not None:
-            out_nQK.add_(penalty_nN[:, None, keys])
-        out_nQK.sub_(out_nQK.amax(-1, keepdim=True)).exp_()
-    _hide_(out_nQK, seen, queries, keys)
+        out_nQK.copy_(torch.nn.functional.logsigmoid(out_nQK))
+    out_nQK.masked_fill_(_hide_(torch.ones_like(out_nQK[0]), seen, queries, keys) == 0, MASKED)
+    if penalty_nN is not None:
+        out_nQK.add_(penalty_nN[:, None, keys])
+    tops_nQ1 = out_nQK.amax(-1, keepdim=True)
+    if score_function == "sigmoid":
+        tops_nQ1 = (tops_nQ1 - math.log(0.5)).clamp(max=0.0)
+    _hide_(out_nQK.sub_(tops_nQ1).exp_(), seen, queries, keys)
+    return tops_nQ1
 
 
 def _hide_(tile_nQK: Tensor, seen: _Seen, queries: slice, keys: slice) -> Tensor:
