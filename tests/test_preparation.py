@@ -61,7 +61,7 @@ class TestPreparation:
         assert (selection.dropout, selection.num_train_epochs) == (0, 3)
         assert (selection.activation, selection.classifier_size) == ("elu", 300)
         rates = [TASKS["squad_sentences"].recipe(encoder).learning_rate for encoder in ("birnn", "multihead")]
-        assert rates == [2e-3, 1e-3]
+        assert rates == [2e-3, 3e-4]
 
     def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
         arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))
