@@ -81,8 +81,8 @@ class Recipe:
 def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Recipe:
     """The recipe of an encoder for a task family; raises InputError if the encoder is unknown.
 
-    ``"paper"`` is the released experiment's. ``"modern"`` has its layers and sizes and is trained otherwise; pairs and
-    sentence selection have ELU, the latter also a wider head.
+    ``"paper"`` is the released experiment's. ``"modern"`` has its layers and sizes, but for the head of sentence
+    selection, and is trained otherwise.
     """
     if encoder not in _ROWS:
         raise InputError(f"no settings are recorded for encoder {encoder!r}; choose one of {', '.join(sorted(_ROWS))}")
@@ -125,7 +125,6 @@ _MANY_ROWS_DROPOUT = dict.fromkeys(("disan", "mtsa", "multihead"), 0.1)
 # Families without a released experiment, or whose optimiser was not released.
 _OWN = ("demo", "tagging", "srl")
 _MODERN_FOR = {
-    **dict.fromkeys(_PAIRS, {"activation": "elu"}),  # the released scripts have ReLU, except for some encoders on SNLI
     # Questions about one passage share its encoding, so a larger batch costs little more. What limits training here is
     # how slowly a question learns to match its sentence, above all with dropout.
     "squad": {
