@@ -30,7 +30,7 @@ RECORDS = [
 
 
 def runs_by_model(folders: list[Path]) -> dict[str, list[dict[str, Any]]]:
-    """The records of each model, such as ``disan-trec`` or ``disan-trec-on-BACKBONE``; first the best on validation data."""
+    """The records of each model, ``disan-trec`` or ``disan-trec-on-BACKBONE``; the best on validation data first."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(path for folder in folders for path in folder.glob("*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))

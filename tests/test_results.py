@@ -128,7 +128,7 @@ def test_model_card_is_made_from_the_record(path):
 
 
 def recorded_table(folder: Path) -> tuple[Table, list[Run]]:
-    """The table whose runs are in a folder, and all its runs on the tasks that were run, with these seeds and folds."""
+    """The table of a folder, and all its runs on the tasks that were run, with the same seeds and folds."""
     records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     (name,) = {record["experiment"]["table"] for record in records}
     table, tasks = get_table(name), {record["task"]["name"] for record in records}
