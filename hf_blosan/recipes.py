@@ -135,7 +135,7 @@ _MODERN_FOR = {
         "learning_rate": 2e-3,
         "embedding_trainable": "none",
         "activation": "elu",
-        "classifier_size": 300,  # the released 100 keep too little of a sentence to find the question's words in it
+        "classifier_size": 300,  # two points better after an epoch than the released 100
     },
     ("squad", "multihead"): {"learning_rate": 3e-4},  # its loss rises again at 1e-3
 }
