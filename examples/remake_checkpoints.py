@@ -47,7 +47,10 @@ def validation_figure(record: dict[str, Any]) -> float:
 
 
 def remake(record: dict[str, Any], output_dir: Path, **paths: str | None) -> dict[str, tuple[float, float]]:
-    """Repeat the recorded command with other paths, of word vectors or a backbone only if it has some."""
+    """Repeat the recorded command with other paths; the figures then and now.
+
+    Paths of word vectors and of a backbone count only where the run has some.
+    """
     recorded = parse_arguments(shlex.split(record["command"])[2:])
     given = {name: path for name, path in paths.items() if path}
     for name in ("word_vectors", "backbone"):

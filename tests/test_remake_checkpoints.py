@@ -41,7 +41,7 @@ def test_the_best_seed_is_trained_again(recorded, tmp_path, capsys):
     best = max(records, key=lambda record: record["figures"]["validation_accuracy"])
     moved = recorded / "data"
     argv = ["--records", str(recorded / "records"), "--output_dir", str(tmp_path), "--data_dir", str(moved)]
-    argv += ["--word_vectors", "absent.txt"]  # the run had none
+    argv += ["--word_vectors", "absent.txt", "--backbone", "absent"]  # the run had none
     assert remake_checkpoints.main(["disan-trec", *argv]) == 0
     printed = capsys.readouterr().out.splitlines()[-2:]
     for line, (name, value) in zip(printed, best["figures"].items(), strict=True):
