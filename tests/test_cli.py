@@ -238,13 +238,33 @@ class TestThin:
         assert "rows: validation 12, test 30" in capsys.readouterr().out
         assert predictions.read_text() == expected
         config = json.loads((tmp_path / "out" / "config.json").read_text())
-        assert config["training_rows"] == {"seed": 7, "fold": 2, "num_folds": 3, "validation_fraction": 0.2}
+        rows = {"seed": 7, "fold": 2, "num_folds": 3, "validation_fraction": 0.2, "select_on_test": False}
+        assert config["training_rows"] == rows
         for other in (["--fold", "1"], ["--seed", "3"]):
             assert main([*words, *other]) == 0
             assert predictions.read_text() != expected
         capsys.readouterr()
         assert main([*words, "--num_folds", "9", "--fold", "0"]) == 0
         assert "test 10\n" in capsys.readouterr().out
+
+    def test_evaluate_after_selection_on_the_test_rows(self, tmp_path, capsys):
+        rows = [{"text": f"text {i}", "label": ("negative", "positive")[i % 2]} for i in range(60)]
+        write_rows(tmp_path / "cr" / "train.jsonl", rows)
+        words = ["--task_name", "cr", "--data_dir", str(tmp_path), "--encoder", "disan", "--cpu", "--select_on_test"]
+        words += ["--num_train_epochs", "1", "--config_overrides", TINY, "--output_dir", str(tmp_path / "out")]
+        evaluate = ["evaluate", str(tmp_path / "out"), "--data_dir", str(tmp_path), "--cpu"]
+        record = tmp_path / "record.json"
+        assert main(["train", *words, "--fold", "4", "--results_file", str(record)]) == 0
+        run = json.loads(record.read_text())
+        assert run["data"]["rows"] == {"train": 54, "validation": 6, "test": 6}
+        assert run["data"]["held_out"] == {"test": "fold 4 of 10"}
+        assert run["figures"]["validation_accuracy"] == run["figures"]["test_accuracy"]
+        capsys.readouterr()
+        assert main(evaluate) == 0
+        assert "rows: validation 6, test 6\n" in capsys.readouterr().out
+        own = write_rows(tmp_path / "own.jsonl", rows[:8])
+        assert main(["train", *words, "--test_file", str(own)]) == 0
+        assert "was trained on all rows of cr and tested on rows of your own" in refused(capsys, *evaluate)
 
     def test_evaluate_holds_nothing_out_that_was_trained_on(self, tmp_path, capsys):
         """With validation and test rows of its own, a run has trained on all rows of the task."""

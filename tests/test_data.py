@@ -107,6 +107,20 @@ def test_no_test_fold_on_request(tmp_path):
     assert {split: len(rows) for split, rows in data.items()} == {"train": 30, "validation": 10}
 
 
+def test_test_rows_for_validation(tmp_path):
+    """The released protocol: what is not tested is trained on."""
+    write_rows(tmp_path / "cr" / "train.jsonl", polarity_rows(40))
+    data = load_task("cr", data_dir=tmp_path, seed=5, fold=3, select_on_test=True)
+    assert {split: len(rows) for split, rows in data.items()} == {"train": 36, "validation": 4, "test": 4}
+    assert data["validation"][:] == data["test"][:]
+    with pytest.raises(InputError, match="--select_on_test: cr has no test rows"):
+        load_task("cr", data_dir=tmp_path, seed=5, num_folds=0, select_on_test=True)
+    for split in ("train", "validation", "test"):
+        write_rows(tmp_path / "sst2" / f"{split}.jsonl", polarity_rows(4))
+    with pytest.raises(InputError, match="--select_on_test: sst2 has its own validation rows"):
+        load_task("sst2", data_dir=tmp_path, seed=5, select_on_test=True)
+
+
 def test_rare_classes_survive_stratification(tmp_path):
     rows = [{"text": str(i), "label_fine": "NUM:date" if i else "NUM:temp"} for i in range(40)]
     write_rows(tmp_path / "trec" / "train.jsonl", rows)

@@ -184,6 +184,7 @@ def a_record(arguments: RunArguments) -> dict:
     return {
         "task": {"name": arguments.task_name, "best_metric": "accuracy"},
         "data": {"source": "local files", "hub_id": None, "rows": {"train": 90, "test": 10}, "held_out": held_out},
+        "settings": {"select_on_test": arguments.select_on_test},
         "figures": {"validation_accuracy": 0.5, "test_accuracy": 0.8 + arguments.fold / 100 + arguments.seed / 10000},
         "parameters": {"without_embeddings": 2_345_403},
         "training": {"seconds_in_all": 1.0},
@@ -269,6 +270,13 @@ class TestCommand:
         )
         _, _, error = run(capsys, *options, "--seeds", "1", "2")
         assert "6 finished before, 16 to train" in error
+
+    def test_the_protocol_of_the_released_code(self, trained, tmp_path, capsys):
+        options = ["mtsa_sentences", "--rows", "MTSA", "--columns", "TREC", "--output_dir", tmp_path]
+        _, lines, _ = run(capsys, *options, "--select_on_test")
+        assert trained[0].select_on_test
+        for part in ("rows are the test rows, so that the figures are optimistic.", "best one on its test split"):
+            assert sum(part in line for line in lines) == 1, part
 
     def test_failed_runs_are_tried_again(self, trained, tmp_path, capsys):
         options = ["biblosan_table6", "--rows", "Bi-GRU", "DiSAN", "--columns", "sst_2", "--output_dir", tmp_path]

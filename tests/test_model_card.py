@@ -131,6 +131,12 @@ def test_classification_of_single_sentences():
     assert "datasets" not in ModelCard(text).data.to_dict()
 
 
+def test_selection_on_the_test_rows_is_named():
+    sentence = "the validation rows are the test rows, so that the figures are optimistic"
+    assert sentence not in make_model_card(RUN).content
+    assert sentence in make_model_card(changed(settings=RUN["settings"] | {"select_on_test": True})).content
+
+
 def test_matched_and_mismatched_splits():
     figures = {"validation_matched_accuracy": 0.7, "validation_mismatched_accuracy": 0.71}
     rows = {"train": 100, "validation": 20, "validation_mismatched": 30}

@@ -52,6 +52,7 @@ def load_task(
     fold: int = 0,
     num_folds: int | None = None,
     validation_fraction: float | None = None,
+    select_on_test: bool = False,
     max_train_samples: int | None = None,
     max_eval_samples: int | None = None,
 ) -> DatasetDict:
@@ -80,6 +81,8 @@ def load_task(
             none with a training file.
         validation_fraction: fraction of the training rows for a missing validation split, between 0 and 1; default as
             for ``num_folds``.
+        select_on_test: take the test rows for the missing validation split, and hold none out, as the authors' code
+            does for TREC, CR, MPQA and SUBJ.
         max_train_samples: size of a seeded sample of the training rows, drawn last; ``None`` keeps all.
         max_eval_samples: the same for every other split.
 
@@ -105,7 +108,12 @@ def load_task(
         splits["train"], splits["test"] = _hold_out_fold(splits["train"], task, fold, num_folds, seed)
     elif fold:
         logger.warning("%s has a test split or none: fold %d is not used", task.name, fold)
-    if "validation" not in splits:
+    if select_on_test:
+        if "validation" in splits or "test" not in splits:
+            which = "its own validation rows" if "validation" in splits else "no test rows"
+            raise InputError(f"--select_on_test: {task.name} has {which}, so that it cannot be used; leave it out")
+        splits["validation"] = splits["test"]
+    elif "validation" not in splits:
         if validation_fraction is None:
             raise InputError(
                 f"{task.name} has no validation rows, which select the best model; give --validation_file, or hold "

@@ -123,9 +123,11 @@ def _notes(table: Table, runs: list[Run], missing: Mapping[str, str]) -> list[st
     records = [run.record for run in runs if run.record]
     notes += dict.fromkeys(_vectors(record, table.published) for record in records)
     if records:
+        on_test = runs[0].arguments.select_on_test  # of all runs
+        split = "test split, as in the authors' code for TREC, CR, MPQA and SUBJ" if on_test else "validation split"
         notes.append(
-            "Accuracies are percentages. A run's model is the best one on its validation split. Several runs (seeds, "
-            "folds): mean ± standard deviation."
+            f"Accuracies are percentages. A run's model is the best one on its {split}. Several runs (seeds, folds): "
+            "mean ± standard deviation."
         )
     return notes
 

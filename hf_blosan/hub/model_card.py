@@ -248,6 +248,8 @@ def data_sentence(run: dict[str, Any]) -> str:
         sources.append(kinds.get(data["source"], data["source"]) + (f" ({', '.join(others)})" if files else ""))
     rows = ", ".join(f"{split} {count:,}" for split, count in data["rows"].items())
     parts = "".join(f"; the {split} split is {part}, held out" for split, part in held_out.items())
+    if run["settings"].get("select_on_test"):
+        parts += "; the validation rows are the test rows, so that the figures are optimistic"
     return f"{', '.join(sources)}; rows: {rows}{parts}."
 
 

@@ -105,6 +105,12 @@ class RunArguments:
         "protocol has no such split; none for your own files."
     )
 
+    select_on_test: bool = option(
+        "Hold no validation rows out of the training rows, and keep the model that is best on the test rows: the "
+        "protocol of the authors' code for TREC, CR, MPQA and SUBJ. Its figures are optimistic.",
+        False,
+    )
+
     encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.", group="model")
     model_name_or_path: str | None = option("Saved model to continue from, with its tokenizer and configuration.")
     tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")

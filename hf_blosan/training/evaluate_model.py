@@ -98,7 +98,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     check_fits(arguments.model_name_or_path, config, find_problem(task))
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
-    options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options[option] is None}
+    options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options.get(option) is None}
     # Where the run had rows of the user's own for a split that the task lacks, it trained on what is held out for it.
     trained_on = [split for split in trained.get("own_splits", ()) if split not in task.local.splits]
     if "test" in trained_on and arguments.num_folds is None:

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_token_id", "unk_token_id")
 CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
-HELD_OUT = {"seed": 42, "fold": 0, "num_folds": None, "validation_fraction": None}
+HELD_OUT = {"seed": 42, "fold": 0, "num_folds": None, "validation_fraction": None, "select_on_test": False}
 """Options that say which rows are held out, with their defaults."""
 
 
@@ -96,7 +96,10 @@ def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
         if arguments.train_file:
             return {}
         own = [split for split in ("validation", "test") if getattr(arguments, f"{split}_file")]
-        return {name: getattr(arguments, name) for name in HELD_OUT} | ({"own_splits": own} if own else {})
+        held_out = {name: getattr(arguments, name) for name in HELD_OUT}
+        if arguments.select_on_test and arguments.test_file:  # both splits are the user's rows
+            held_out["select_on_test"], own = False, ["validation", "test"]
+        return held_out | ({"own_splits": own} if own else {})
     return {"text_columns": list(task.local.text_columns), "label_column": task.local.label_column}
 
 

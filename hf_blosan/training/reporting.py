@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
 TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "languages", "labels", "best_metric")
 DECODER_FIELDS = ("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
-SETTINGS = ("recipe", *CRITICAL_FOR_RESUMING, "num_train_epochs", "max_train_steps", "early_stopping_patience")
+SETTINGS = (
+    *("recipe", *CRITICAL_FOR_RESUMING, "select_on_test"),
+    *("num_train_epochs", "max_train_steps", "early_stopping_patience"),
+)
 
 
 class RunLog:
@@ -177,7 +180,7 @@ def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
     if source and (arguments.data_dir or task.generated or not arguments.train_file):
         given |= set(source.splits)
     parts = {}
-    if arguments.validation_fraction:
+    if arguments.validation_fraction and not arguments.select_on_test:
         parts["validation"] = f"{100 * arguments.validation_fraction:.4g}% of the training rows"
     if arguments.num_folds:
         parts["test"] = f"fold {arguments.fold} of {arguments.num_folds}"
