@@ -272,9 +272,13 @@ class TestCommand:
         assert "6 finished before, 16 to train" in error
 
     def test_the_protocol_of_the_released_code(self, trained, tmp_path, capsys):
-        options = ["mtsa_sentences", "--rows", "MTSA", "--columns", "TREC", "--output_dir", tmp_path]
-        _, lines, _ = run(capsys, *options, "--select_on_test")
-        assert trained[0].select_on_test
+        options = ["released_protocol", "--columns", "CR", "--folds", "1", "--output_dir", tmp_path]
+        _, lines, _ = run(capsys, *options)
+        settings = {(a.encoder, a.recipe, a.select_on_test, a.max_train_steps, a.eval_every) for a in trained}
+        assert settings == {
+            *(("disan", "paper", True, 1000, 10), ("biblosan", "paper", True, 1000, 10)),
+            ("mtsa", "paper", True, 1000, 500),
+        }
         for part in ("rows are the test rows, so that the figures are optimistic.", "best one on its test split"):
             assert sum(part in line for line in lines) == 1, part
 

@@ -114,7 +114,8 @@ def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, ar
 
 def _arguments(table: Table, row: Row, task: str, output_dir: Path, argv: list[str]) -> RunArguments:
     """Options of a row's runs on a task, except seed, fold and files."""
-    expected = RunArguments(task_name=task, encoder=row.encoder, output_dir=str(output_dir), **table.options)
+    options = {**table.options, **row.options}
+    expected = RunArguments(task_name=task, encoder=row.encoder, output_dir=str(output_dir), **options)
     arguments = parse_arguments([*expected.to_argv(), *argv])
     for name, remedy in SET_BY_TABLE.items():
         if getattr(arguments, name) != getattr(expected, name):
