@@ -134,7 +134,9 @@ def test_classification_of_single_sentences():
 def test_selection_on_the_test_rows_is_named():
     sentence = "the validation rows are the test rows, so that the figures are optimistic"
     assert sentence not in make_model_card(RUN).content
-    assert sentence in make_model_card(changed(settings=RUN["settings"] | {"select_on_test": True})).content
+    card = make_model_card(changed(settings=RUN["settings"] | {"select_on_test": True})).content
+    assert sentence in card and "the validation split is the test split, so that" in card
+    assert "evaluated once" not in card and "took no part" not in card
 
 
 def test_matched_and_mismatched_splits():

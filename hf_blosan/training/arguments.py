@@ -104,7 +104,6 @@ class RunArguments:
         "Fraction of the training data held out if there is no validation split. Default: 0.1 where the task's "
         "protocol has no such split; none for your own files."
     )
-
     select_on_test: bool = option(
         "Hold no validation rows out of the training rows, and keep the model that is best on the test rows: the "
         "protocol of the authors' code for TREC, CR, MPQA and SUBJ. Its figures are optimistic.",
