@@ -262,7 +262,7 @@ _SRL = replace(
     num_train_epochs=6,
     train_rows_seen=None,
     batch_size=64,
-    dropout=0.1,
+    dropout=0.0,
     activation="relu",
     hidden_size=200,
     config=_STACK,
@@ -272,8 +272,8 @@ _SRL = replace(
 _PREDICATES = {name: _STACK[name] for name in ("embedding_size", "predicate_size", "embedding_scale")}
 # Feed-forward widths give all stacks the same number of parameters, within 1 %.
 _SRL_CONFIGS = {
-    # Four heads see the words before, four those after: two of these in a window, of 2 and of 8 words.
-    "mtsa": _STACK | {"num_heads": 8, "windows": 2 * [2, 8, None, None]},
+    # Four heads see the words before, four those after: three of these in a window, of 1, 2 and 4 words.
+    "mtsa": _STACK | {"num_heads": 8, "windows": 2 * [1, 2, 4, None]},
     "birnn": _STACK | {"feed_forward_size": 700},
     # Scaled, its word vectors would be eight times as large as its sinusoids.
     "multihead": _STACK
