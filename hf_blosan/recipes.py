@@ -248,7 +248,8 @@ _TAGGING = Recipe(
     origin="this package", **_MODERN | {"num_train_epochs": 20}, dropout=0.2, activation="elu", hidden_size=300
 )
 # The stack of the MTSA paper's semantic role labelling; its optimiser and number of updates are those of a tagger that
-# was not released. The paper has 10 layers; 4 train in a shorter time. As there, maps have no dropout.
+# was not released. The paper has 10 layers; 4 train in a shorter time. The released layer has no dropout before the
+# maps of its attention; here the feed-forward part has none either.
 _STACK = {
     "embedding_size": 100,
     "predicate_size": 100,
