@@ -53,6 +53,9 @@ class MTSAConfig(SentenceEncoderConfig):
         attention_dropout: 1 - the authors' attention keep; token2token and source2token weights are each dropped with
             probability 1 - sqrt(keep).
         attend_to_self: let a token see itself.
+        distance_decay: let the weight of a key fall with its distance, exp(-a |i - j|), with an a for each head and
+            feature that is learned and starts between 1/2 and 1/64 (``equations_mtsa.add_decay``; not in the paper).
+            For forward and backward heads.
         token2token: weigh a key by its score with the query (E_R of Alg. 1). ``False`` is the ablation: visible
             keys differ only in their source2token weights.
         source2token: weigh each feature of a key (E_S of Alg. 1). ``False`` is the ablation: E_S = 1.
@@ -73,6 +76,7 @@ class MTSAConfig(SentenceEncoderConfig):
     num_heads: int = 2
     attention_dropout: float | int = 0.0
     attend_to_self: bool = False
+    distance_decay: bool = False
     token2token: bool = True
     source2token: bool = True
     score_function: Literal["sigmoid", "exp"] | None = None
@@ -105,6 +109,8 @@ class MTSAConfig(SentenceEncoderConfig):
                 f"num_heads={self.num_heads} does not divide evenly among {len(self.directions)} directions; "
                 "choose a multiple of their number"
             )
+        if self.distance_decay and not {"forward", "backward"}.issuperset(self.directions):
+            raise ValueError(f"distance_decay=True needs directions forward and backward; they are {self.directions}")
         if self.source2token_layers not in (1, 2):
             raise ValueError(f"source2token_layers={self.source2token_layers}: choose 1 or 2")
 

@@ -11,6 +11,7 @@ from .equations import MASKED, divide, full_precision, upcast
 from .masks import full_token_mask, order_mask
 
 SCORE_FUNCTIONS = ("sigmoid", "exp")
+LARGEST_DECAY = 120.0  # of the most distant tokens of a sentence; E_S is exact over a range of 150
 
 
 def for_each_head(
@@ -77,6 +78,36 @@ def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
     # No clamp, because the gradient at its limit depends on the version of torch.
     weights_BHND = exponents_BHND.masked_fill(exponents_BHND < -85.0, -85.0).exp()
     return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
+
+
+def add_decay(
+    scores_BHND: Tensor, decay_HD: Tensor, directions: Sequence[str], key_mask: Tensor | None = None
+) -> Tensor:
+    """Source2token scores with which the weight of a key falls with its distance, by exp(-a_hd |i - j|).
+
+    Where all visible keys lie before the query, this is exp(a_hd j) up to a factor of the query, which cancels; where
+    they lie after it, exp(-a_hd j). So it is one more term of a score, S_jd + a_hd j or S_jd - a_hd j, and the matrix
+    products of Alg. 1 stay as they are. The paper has no such term; Im & Cho (2017, arXiv 1712.02047) and ALiBi (Press
+    et al. 2022) have one for each head, and theirs is not learned.
+
+    Distances count real tokens. In a sentence of n tokens a_hd is limited to 120 / n, so that weights stay within the
+    range of float32.
+
+    Args:
+        scores_BHND: source2token scores S.
+        decay_HD: a, per token of distance, for each head and feature.
+        directions: of each head, ``"forward"`` (keys before the query) or ``"backward"``.
+        key_mask: (B, N), true at real tokens; by default all tokens are real.
+    """
+    if key_mask is None:
+        key_mask = torch.ones_like(scores_BHND[:, 0, :, 0])
+    key_mask = key_mask.bool()
+    scores_BHND, decay_HD = upcast(scores_BHND, decay_HD)
+    places_B1N1 = key_mask.cumsum(1)[:, None, :, None]
+    limit_B111 = LARGEST_DECAY / key_mask.sum(1).clamp(min=1)[:, None, None, None]
+    signs = torch.tensor([{"forward": 1.0, "backward": -1.0}[name] for name in directions], device=decay_HD.device)
+    decay_BH1D = (signs[:, None] * decay_HD)[:, None].clamp(-limit_B111, limit_B111)
+    return scores_BHND + decay_BH1D * places_B1N1
 
 
 @full_precision

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from .attention import kernels
 from .attention_mtsa import tensorized_attention
 from .equations import weighted_sum
-from .equations_mtsa import tensorized_attention_weights
+from .equations_mtsa import add_decay, tensorized_attention_weights
 from .layers import ACTIVATIONS, AttentionMaps, Layer, mix, spread
 from .layers_heads import HeadLinear
 
@@ -21,6 +21,9 @@ class TensorizedSelfAttention(Layer):
 
     ``token2token=False`` and ``source2token=False`` remove the parameters of that part and set its scores to 0 in the
     same operator: f(0) is the same weight for all visible keys, which cancels, and exp(0) is 1.
+
+    Raises:
+        ValueError: ``distance_decay`` with a direction other than forward and backward.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class TensorizedSelfAttention(Layer):
         windows=None,
         score_function="sigmoid",
         attend_to_self=False,
+        distance_decay=False,
         scores_from="values",
         token2token=True,
         source2token=True,
@@ -68,14 +72,24 @@ class TensorizedSelfAttention(Layer):
             self.source_scores = nn.ModuleList(
                 HeadLinear(num_heads, *pair) for pair in zip(sizes, sizes[1:], strict=False)
             )
+        if distance_decay and not {"forward", "backward"}.issuperset(directions):
+            raise ValueError(f"distance_decay: heads look {', '.join(directions)}; let each look forward or backward")
+        self.decay = nn.Parameter(self.initial_decay(num_heads, D)) if distance_decay else None
         self.gate = HeadLinear(num_heads, 2 * D, D) if fusion_gate else None
         self.output_layer = None if output_size is None else nn.Linear(size, output_size)
         self.output_activation = output_activation
+
+    @staticmethod
+    def initial_decay(num_heads: int, size: int) -> Tensor:
+        """From 1/2 to 1/64 per token: the features of a head look from two tokens to a whole sentence far."""
+        return torch.logspace(-1, -6, size, base=2.0).repeat(num_heads, 1)
 
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None, places_BN=None):
         if self.input_layer is not None:
             tokens_BNE = self.dense(self.input_layer, tokens_BNE)
         q, k, v_BHND, scores = (spread(x, places_BN) for x in self.map_tokens(tokens_BNE))
+        if self.decay is not None:
+            scores = add_decay(scores, self.decay, self.options["directions"], mask_BN)
         attended_BHND, weights = self.attend(q, k, v_BHND, scores, mask_BN, output_attentions, token_mask)
         fused_BND, gate_BHND = self.fuse(v_BHND, attended_BHND, mask_BN, output_attentions)
         if self.output_layer is not None:

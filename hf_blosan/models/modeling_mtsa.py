@@ -1,5 +1,8 @@
 """MTSA: multi-mask tensorized self-attention (Shen et al. 2019, arXiv 1805.00912)."""
 
+import torch
+from transformers import initialization as init
+
 from .configuration_mtsa import MTSAConfig
 from .encoder import (
     ContextFusion,
@@ -32,6 +35,7 @@ class MTSALayer(StackableLayer):
             activation=config.activation,
             score_function=config.score_function,
             attend_to_self=config.attend_to_self,
+            distance_decay=config.distance_decay,
             scores_from=config.scores_from,
             token2token=config.token2token,
             source2token=config.source2token,
@@ -54,6 +58,12 @@ class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
     config_class = MTSAConfig
     model_tags = ["mtsa"]
     _no_split_modules = ["MTSALayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, TensorizedSelfAttention) and module.decay is not None:
+            init.copy_(module.decay, module.initial_decay(*module.decay.shape))
 
 
 class MTSAModel(MTSAPreTrainedModel, SentenceEncoderModel):
