@@ -102,7 +102,7 @@ def decaying(**options):
 @pytest.mark.parametrize("length", [9, 150])  # one tile of the kernel, and two
 @pytest.mark.parametrize("implementation", ["auto", "eager", "fused"])
 def test_weights_decay_with_distance(length, implementation):
-    """The attention of Alg. 1 with each weight times exp(-a |i - j|), written out."""
+    """The attention of Alg. 1 with each weight times exp(-a |i - j|), written out; a is at most 120 / n."""
     layer, x = decaying(fusion_gate=False), torch.randn(2, length, 6)
     layer.implementation = implementation
     mask = torch.ones(2, length, dtype=torch.bool)
@@ -111,7 +111,8 @@ def test_weights_decay_with_distance(length, implementation):
         q, k, v_BHND, scores = layer.map_tokens(x)
         weights_BHNND = tensorized_attention_weights(q, k, scores, key_mask=mask, **layer.options)
         distance_NN = (torch.arange(length)[:, None] - torch.arange(length)).abs()
-        weights_BHNND = weights_BHNND * torch.exp(-layer.decay[:, None, None] * distance_NN[..., None])
+        decay_BHD = torch.minimum(layer.decay, 120 / mask.sum(1)[:, None, None])
+        weights_BHNND = weights_BHNND * torch.exp(-decay_BHD[:, :, None, None] * distance_NN[..., None])
         total_BHN1D = weights_BHNND.sum(3, keepdim=True)
         weights_BHNND = weights_BHNND / torch.where(total_BHN1D > 0, total_BHN1D, 1.0)
         expected_BND = weighted_sum(weights_BHNND, v_BHND[:, :, None]).transpose(1, 2).flatten(2) * mask[..., None]
@@ -156,10 +157,10 @@ def test_decay_needs_heads_that_look_to_one_side(direction):
         MTSAConfig(directions=["forward", direction], distance_decay=True)
 
 
-def test_decay_is_saved_and_starts_between_a_half_and_a_sixty_fourth(tmp_path):
+def test_decay_is_saved_and_starts_between_two_and_a_sixty_fourth(tmp_path):
     model = MTSAModel(MTSAConfig(vocab_size=20, embedding_size=6, hidden_size=8, distance_decay=True))
     decay_HD = model.context.layers[0].attention.decay
-    torch.testing.assert_close(decay_HD.aminmax(), (torch.tensor(1 / 64), torch.tensor(1 / 2)), check_dtype=False)
+    torch.testing.assert_close(decay_HD.aminmax(), (torch.tensor(1 / 64), torch.tensor(2.0)), check_dtype=False)
     nn.init.constant_(decay_HD, 0.3)
     model.save_pretrained(tmp_path)
     assert (MTSAModel.from_pretrained(tmp_path).context.layers[0].attention.decay == 0.3).all()

@@ -54,7 +54,7 @@ class MTSAConfig(SentenceEncoderConfig):
             probability 1 - sqrt(keep).
         attend_to_self: let a token see itself.
         distance_decay: let the weight of a key fall with its distance, exp(-a |i - j|), with an a for each head and
-            feature that is learned and starts between 1/2 and 1/64 (``equations_mtsa.add_decay``; not in the paper).
+            feature that is learned and starts between 2 and 1/64 (``equations_mtsa.add_decay``; not in the paper).
             For forward and backward heads.
         token2token: weigh a key by its score with the query (E_R of Alg. 1). ``False`` is the ablation: visible
             keys differ only in their source2token weights.

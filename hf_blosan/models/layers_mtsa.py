@@ -81,8 +81,8 @@ class TensorizedSelfAttention(Layer):
 
     @staticmethod
     def initial_decay(num_heads: int, size: int) -> Tensor:
-        """From 1/2 to 1/64 per token: the features of a head look from two tokens to a whole sentence far."""
-        return torch.logspace(-1, -6, size, base=2.0).repeat(num_heads, 1)
+        """From 2 to 1/64 per token: some features of a head see the nearest token, some a whole sentence."""
+        return torch.logspace(1, -6, size, base=2.0).repeat(num_heads, 1)
 
     def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None, places_BN=None):
         if self.input_layer is not None:
