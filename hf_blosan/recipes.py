@@ -274,8 +274,8 @@ _SRL = replace(
 _PREDICATES = {name: _STACK[name] for name in ("embedding_size", "predicate_size", "embedding_scale")}
 # Feed-forward widths give all stacks the same number of parameters, within 1 %.
 _SRL_CONFIGS = {
-    # Four heads see the words before, four those after: one of each four the neighbour alone, the others all words, the
-    # less the further away.
+    # Four heads see the words before, four those after: one of each four the neighbour alone, the others all words,
+    # the less the further away.
     "mtsa": _STACK | {"num_heads": 8, "windows": 2 * [1, None, None, None], "distance_decay": True},
     "birnn": _STACK | {"feed_forward_size": 700},
     # Scaled, its word vectors would be eight times as large as its sinusoids.

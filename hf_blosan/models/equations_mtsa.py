@@ -87,8 +87,9 @@ def add_decay(
 
     Where all visible keys lie before the query, this is exp(a_hd j) up to a factor of the query, which cancels; where
     they lie after it, exp(-a_hd j). So it is one more term of a score, S_jd + a_hd j or S_jd - a_hd j, and the matrix
-    products of Alg. 1 stay as they are. The paper has no such term; Im & Cho (2017, arXiv 1712.02047) and ALiBi (Press
-    et al. 2022) have one for each head, and theirs is not learned.
+    products of Alg. 1 stay as they are. The paper has no such term; Im & Cho (2017, arXiv 1712.02047) put one into
+    directional attention and ALiBi (Press et al. 2022, arXiv 2108.12409) into a Transformer's, not learned and the
+    same for all features of a head.
 
     Distances count real tokens. In a sentence of n tokens a_hd is limited to 120 / n, so that weights stay within the
     range of float32.
@@ -98,6 +99,9 @@ def add_decay(
         decay_HD: a, per token of distance, for each head and feature.
         directions: of each head, ``"forward"`` (keys before the query) or ``"backward"``.
         key_mask: (B, N), true at real tokens; by default all tokens are real.
+
+    Returns:
+        Scores, (B, H, N, D), in float32 or float64.
     """
     if key_mask is None:
         key_mask = torch.ones_like(scores_BHND[:, 0, :, 0])
