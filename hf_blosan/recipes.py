@@ -277,8 +277,13 @@ _SRL_CONFIGS = {
     # Four heads see the words before, four those after: one of each four the neighbour alone, the others all words,
     # the less the further away.
     "mtsa": _STACK
-    | {"num_heads": 8, "windows": 2 * [1, None, None, None], "distance_decay": True}
-    | {"fusion_gate": True, "feed_forward_size": 775},
+    | {
+        "num_heads": 8,
+        "windows": 2 * [1, None, None, None],
+        "distance_decay": True,
+        "fusion_gate": True,
+        "feed_forward_size": 775,
+    },
     "birnn": _STACK | {"feed_forward_size": 700},
     # Scaled, its word vectors would be eight times as large as its sinusoids.
     "multihead": _STACK

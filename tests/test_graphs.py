@@ -24,7 +24,7 @@ TASKS = {
 VARIANTS = {
     "disan-stack": ("disan", {"num_hidden_layers": 3}),
     "biblosan-stack": ("biblosan", {"num_hidden_layers": 2, "formulation": "paper"}),
-    "mtsa-stack": ("mtsa", {"num_hidden_layers": 3, "distance_decay": True}),
+    "mtsa-stack": ("mtsa", {"num_hidden_layers": 3, "distance_decay": True, "fusion_gate": True}),
     "gru": ("birnn", {"cell": "gru"}),
     "sru": ("birnn", {"cell": "sru", "embedding_size": 6}),
     "sru_normal": ("birnn", {"cell": "sru_normal", "embedding_size": 6}),

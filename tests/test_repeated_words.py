@@ -17,7 +17,10 @@ ENCODERS = {
     "biblosan-stack": ("biblosan", {"block_length": 3, "num_hidden_layers": 2}),
     "mtsa": ("mtsa", {}),
     "mtsa-input": ("mtsa", {"scores_from": "input", "token2token": False}),
-    "mtsa-stack": ("mtsa", {"num_hidden_layers": 2, "embedding_size": 12, "distance_decay": True}),
+    "mtsa-stack": (
+        "mtsa",
+        {"num_hidden_layers": 2, "embedding_size": 12, "distance_decay": True, "fusion_gate": True},
+    ),
 }
 every_encoder = pytest.mark.parametrize("encoder", ENCODERS)
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
