@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import re
+import runpy
 import shlex
 import shutil
 import site
@@ -28,6 +29,7 @@ from setuptools.command.build_ext import build_ext
 OLDEST_PYTHON = "cp310"
 OLDEST_TORCH = "0x020a000000000000"  # 2.10
 SOURCES = Path("hf_blosan/kernels/csrc")
+mark = runpy.run_path("hf_blosan/kernels/sources.py")["mark"]
 
 FLAGS = (
     "-O3 -std=c++20 -fPIC -fvisibility=hidden -ffp-contract=fast -fno-math-errno -fno-trapping-math "
@@ -120,9 +122,14 @@ def compile_library(sources: list[Path], headers: list[Path], library: Path) -> 
 
     with ThreadPoolExecutor(2) as pool:
         compiled = list(pool.map(compile_source, sources))
+    marked = objects / "mark.cpp"  # by which the library is known as that of these sources
+    marked.write_text(
+        f'extern "C" __attribute__((used)) const char hf_blosan_sources[] = "{mark(SOURCES).decode()}";\n'
+    )
+    compiled.append(marked)
     library.parent.mkdir(parents=True, exist_ok=True)
     libraries = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-lc10"]
-    run([*compiler, "-shared", *map(str, compiled), *libraries, "-o", str(library)])
+    run([*compiler, "-shared", "-fPIC", *map(str, compiled), *libraries, "-o", str(library)])
 
 
 class BuildLibrary(build_ext):

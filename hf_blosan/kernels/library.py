@@ -6,6 +6,7 @@ compiled C++ they run in plain torch.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
@@ -13,31 +14,51 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .sources import mark
+
 NAMESPACE = "hf_blosan_kernels"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 LIBRARY.define("instruction_set() -> str")
+LIBRARY.define("uses_onednn() -> bool")
 
 OPERATORS = torch.ops.hf_blosan_kernels
 
 
 def _load(folder: Path) -> str | None:
-    """Load the compiled operators. Returns None, or the reason why they are missing."""
-    for path in sorted(folder.glob("_csrc*.so")):
+    """Load the compiled operators of the package whose kernels are in ``folder``.
+
+    A Python that is started in a checkout imports the checkout, whether or not a copy is installed. The library of
+    that copy serves as well, if it is compiled from the checkout's sources.
+
+    Returns:
+        None, or what is missing and the remedy.
+    """
+    csrc, package = folder / "csrc", folder.parent
+    wanted, folders, others = b"", [folder], []
+    remedy = "pip install --no-cache-dir --force-reinstall --no-deps hf_blosan"
+    if csrc.is_dir():
+        wanted, remedy = mark(csrc), f"pip install --editable {package.parent}"
+        folders += [Path(entry, *folder.parts[-2:]) for entry in sys.path if Path(entry).resolve() != package.parent]
+    for path in (path for place in folders for path in sorted(place.glob("_csrc*.so"))):
+        if wanted not in path.read_bytes():
+            others.append(path.parent)
+            continue
         try:
             torch.ops.load_library(path)
         except OSError as error:
-            return f"{path.name} does not load ({error})"
+            return f"{path.name} does not load ({error}); {remedy} compiles it again"
         return None
-    return "its C++ kernels are not compiled"
+    missing = f"{package} holds no compiled C++ kernels"
+    if others:
+        missing = f"the C++ kernels in {others[0]} are compiled from other sources than those in {csrc}"
+        if others[0] != folder:
+            missing = f"{package} hides the installed copy {others[0].parent}, and {missing}"
+    return f"{missing}; with a C++20 compiler (g++ 12 or clang 15), {remedy} compiles them"
 
 
-_missing = _load(Path(__file__).parent)
+_missing = _load(Path(__file__).resolve().parent)
 if _missing:
-    warnings.warn(
-        f"hf_blosan runs in plain torch on the CPU, 2 to 6 times slower, because {_missing}; with a C++20 compiler "
-        "(g++ 12 or clang 15), pip install --no-cache-dir --force-reinstall --no-deps hf_blosan compiles them",
-        stacklevel=2,
-    )
+    warnings.warn(f"hf_blosan runs in plain torch on the CPU, 2 to 6 times slower, because {_missing}", stacklevel=2)
 
 
 def has_cpu_kernels() -> bool:
