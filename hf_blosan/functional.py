@@ -90,7 +90,12 @@ def _without_padding(x: Tensor, real_BN: Tensor | None) -> Tensor:
     return zero_padding(x, real_BN if x.dim() == 3 else real_BN[:, None])
 
 
-additive_attention = _operator(equations.additive_attention)
+@_operator
+def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
+    """Vanilla additive attention (DiSAN Eq. 3-5): :func:`source2token_attention` with one score per token, (B, N)."""
+    return equations.source2token_attention(scores[..., None], values, mask=mask, empty_rows=empty_rows)
+
+
 directional_attention = _operator(attention.directional_attention)
 directional_attention_weights = _operator(equations.directional_attention_weights)
 linear_recurrence = _operator(layers_recurrent.linear_recurrence)

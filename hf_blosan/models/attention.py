@@ -27,6 +27,7 @@ from .masks import (
     check_block_length,
     check_cu_seqlens,
     check_direction,
+    check_scale,
     check_shapes,
     check_window,
     full_token_mask,
@@ -135,13 +136,14 @@ def directional_attention(
         (B, N, D) in the dtype of ``values``; 0 for a query that sees no key.
 
     Raises:
-        ValueError: the direction or implementation is unknown, the window is negative, the block length is below 1,
-            shapes do not match, the token mask is floating-point, or two of token mask, blocks and ``cu_seqlens`` are
-            combined.
+        ValueError: the direction or implementation is unknown, the window is negative, the scale is not above 0 or
+            above 80, the block length is below 1, shapes do not match, the token mask is floating-point, or two of
+            token mask, blocks and ``cu_seqlens`` are combined.
     """
     check_implementation(implementation)
     check_direction(direction)
     check_window(window)
+    check_scale(scale)
     check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
     check_bias(bias, values.shape[2])

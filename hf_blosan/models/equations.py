@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .masks import check_bias, check_block_length, full_token_mask, on_blocks, order_mask, out_of_blocks
+from .masks import check_bias, check_block_length, check_scale, full_token_mask, on_blocks, order_mask, out_of_blocks
 
 IMPLEMENTATIONS = ("auto", "eager", "fused", "linear")  # see attention.py
 Operator = TypeVar("Operator", bound=Callable[..., Tensor])
@@ -61,6 +61,7 @@ def directional_attention_weights(
     Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
     """
     check_bias(bias, keys.shape[-1])
+    check_scale(scale)
     keys_BND, queries_BND = upcast(keys, queries[:, rows])
     queries_BND = queries_BND if bias is None else queries_BND + bias.to(queries_BND.dtype)
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
@@ -134,11 +135,6 @@ def source2token_attention(
         return rows.unflatten(0, (B, (N + block_length - 1) // block_length))
     weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
     return weighted_sum(weights_BND, values)
-
-
-def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
-    """Vanilla additive attention (DiSAN Eq. 3-5): :func:`source2token_attention` with one score per token, (B, N)."""
-    return source2token_attention(scores[..., None], values, mask=mask, empty_rows=empty_rows)
 
 
 def scan(step: Callable, state, slices) -> Tensor:

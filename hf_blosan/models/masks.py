@@ -106,6 +106,12 @@ def check_window(window: int | None) -> None:
         raise ValueError(f"window is {window}; give the number of tokens a query sees on each side, 0 or more")
 
 
+def check_scale(scale: float) -> None:
+    """Refuse a bound of scores that is none, or whose sums of exponentials leave float32."""
+    if not 0 < scale <= 80:
+        raise ValueError(f"scale is {scale}; give a bound of the scores above 0 and up to 80")
+
+
 def check_block_length(block_length: int | None, token_mask: Tensor | None = None) -> None:
     """Refuse a block length that is not a positive integer, and blocks together with a mask of token pairs."""
     if block_length is not None and (not isinstance(block_length, Integral) or block_length < 1):

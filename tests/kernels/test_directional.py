@@ -9,13 +9,16 @@ is what a checkpoint with its own code uses where the package is not installed.
 """
 
 import functools
+import math
 
 import pytest
 import torch
 
+from hf_blosan import kernels
 from hf_blosan.kernels.directional import chunks, expansion, operator
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.models import attention as F  # which computes padding as well
+from hf_blosan.models import equations
 
 DIRECTIONS = ("forward", "backward", "diagonal", "full")
 FAST = ("fused", "linear")
@@ -179,6 +182,41 @@ def test_token_masks_of_another_form_are_refused(implementation):
 def test_other_scales(scale, implementation):
     for spread in (1.0, 6.0):
         assert_as_exact_as_eager(implementation, random_inputs(3, 50, 40, spread), direction="backward", scale=scale)
+
+
+@pytest.mark.parametrize("scale", [0.0, -5.0, math.nan, math.inf, -math.inf, 80.1])
+def test_a_scale_that_bounds_no_scores_is_refused(scale):
+    """By every implementation, and by the operators themselves, whoever calls them."""
+    keys, queries, values, _ = random_inputs(1, 4, 2)
+    for implementation in F.IMPLEMENTATIONS:
+        with pytest.raises(ValueError, match="scale is .*; give a bound of the scores above 0 and up to 80"):
+            F.directional_attention(
+                keys, queries, values, direction="full", scale=scale, implementation=implementation
+            )
+    with pytest.raises(ValueError, match="scale is .*; give"):
+        equations.directional_attention_weights(keys, queries, direction="full", scale=scale)
+    for name in ("directional_attention", "directional_attention_in_torch"):
+        if name.endswith("torch") or has_cpu_kernels():
+            with pytest.raises(RuntimeError, match="scale is .*; give"):
+                getattr(OPERATORS, name)(
+                    *(keys, queries, values, *[None] * 4), "full", scale, None, "auto", None, False
+                )
+
+
+@pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"implementation": "x"}, "implementation is 'x'; choose one of auto, fused, linear"),
+        ({"direction": "sideways"}, "direction is 'sideways'; choose one of forward, backward, diagonal, full"),
+        ({"window": -1}, "window is -1; give a number of tokens, 0 or more"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_the_operators_know_their_options_too(form, wrong, message):
+    keys, queries, values, _ = random_inputs(1, 4, 2)
+    with pytest.raises(RuntimeError, match=message):
+        kernels.directional_attention(keys, queries, values, **{"direction": "full"} | wrong)
 
 
 def test_tiers_up_to_the_largest_scale():
@@ -434,6 +472,7 @@ def test_wrong_tensors_are_refused_before_memory_is_touched():
         ({"token_mask": mask}, "token_mask: its shape"),
         ({"direction": "sideways"}, "direction is 'sideways'; choose one of"),
         ({"scale": 50.0}, "scale is 50; give"),
+        ({"implementation": "x"}, "implementation is 'x'; choose one of auto, fused, linear"),
         ({"window": -1}, "window is -1; give"),
         ({"block_length": 0}, "block_length is 0; give"),
         ({"cu_seqlens": torch.tensor([0, 3])}, r"cu_seqlens: give \(S \+ 1\) where S sentences"),

@@ -1,6 +1,9 @@
 """The library of operators: what is loaded, for which processor, and that torch's tools see its operators."""
 
 import os
+import platform
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +15,44 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hf_blosan import functional as F
 from hf_blosan.kernels import library
 
+ROOT = Path(__file__).resolve().parents[2]
+TORCH = Path(torch.__file__).parent / "include" / "torch" / "csrc"
 needs_kernels = pytest.mark.skipif(not library.has_cpu_kernels(), reason="the C++ kernels are not compiled")
 
 
 def test_what_is_missing_is_named(tmp_path):
-    assert library._load(tmp_path) == "its C++ kernels are not compiled"
+    assert "holds no compiled C++ kernels; with a C++20 compiler (g++ 12" in library._load(tmp_path)
     (tmp_path / "_csrc.abi3.so").write_bytes(b"garbage")
     assert library._load(tmp_path).startswith("_csrc.abi3.so does not load (")
+
+
+@needs_kernels
+def test_a_checkout_uses_the_library_of_the_installed_copy(tmp_path):
+    """A Python started in a checkout imports the checkout, in which nothing is compiled after `pip install .`"""
+    package, installed = Path(library.__file__).parents[1], tmp_path / "site" / "hf_blosan" / "kernels"
+    checkout = shutil.copytree(package, tmp_path / "checkout" / "hf_blosan", ignore=shutil.ignore_patterns("*.so"))
+    installed.mkdir(parents=True)
+    (compiled,) = (package / "kernels").glob("_csrc*.so")
+    shutil.copy(compiled, installed)
+    if not (checkout / "kernels" / "csrc").exists():
+        pytest.skip("the package under test is installed from a wheel, which holds no C++ sources")
+    command = [sys.executable, "-c", "import hf_blosan.kernels as k; print(k.__file__, k.instruction_set())"]
+    environment = {**os.environ, "PYTHONPATH": str(installed.parents[1])}
+
+    def started_in_the_checkout() -> tuple[str, str]:
+        settings = {"cwd": checkout.parent, "env": environment, "capture_output": True, "text": True}
+        run = subprocess.run(command, check=True, **settings)
+        file, instruction_set = run.stdout.split()
+        assert Path(file).is_relative_to(checkout)
+        return instruction_set, run.stderr
+
+    assert started_in_the_checkout() == (library.instruction_set(), "")
+    with (checkout / "kernels" / "csrc" / "operators.cpp").open("a") as file:
+        file.write("// changed\n")
+    instruction_set, warning = started_in_the_checkout()
+    assert instruction_set == "None" and "2 to 6 times slower" in warning
+    assert f"{checkout} hides the installed copy {installed.parent}, and the C++ kernels in {installed} are" in warning
+    assert f"pip install --editable {checkout.parent} compiles them" in warning
 
 
 class Names(TorchDispatchMode):
@@ -64,7 +98,13 @@ def test_gradients_of_several_losses_at_once(implementation):
             torch.testing.assert_close(found[i], expected)
 
 
-EXACT = {
+HERE = Path(__file__).parent
+# Where not the processor but HF_BLOSAN_INSTRUCTION_SET and HF_BLOSAN_ONEDNN choose the loops and the products.
+NARROWER = [{"HF_BLOSAN_INSTRUCTION_SET": "avx2", "HF_BLOSAN_ONEDNN": "0"}]
+NARROWER += [{"HF_BLOSAN_INSTRUCTION_SET": "baseline", "HF_BLOSAN_ONEDNN": "1"}]
+# An input of every kind for each operator; the last shape of test_pointwise.py has products that oneDNN takes.
+FEW = "test_forms and kernel or exact_as_the_equation and shape3 or exact_as_torch and shape5 or exact_as_equation"
+ALL = {
     "test_directional.py": "test_forms or float64 or other_scales or test_blocks or several_threads",
     "test_source2token.py": "exact",
     "test_recurrence.py": "exact",
@@ -74,17 +114,34 @@ EXACT = {
 
 
 @needs_kernels
-@pytest.mark.slow
-@pytest.mark.parametrize("instruction_set", ["avx2", "baseline"])
-def test_narrower_instruction_sets(instruction_set):
-    """The same source compiled for older processors meets the same rule."""
-    if library.instruction_set() == "baseline":
-        pytest.skip("this processor runs the baseline loops only, which all other tests use")
-    here = Path(__file__).parent
-    environment = {**os.environ, "HF_BLOSAN_INSTRUCTION_SET": instruction_set}
-    check = f"from hf_blosan.kernels import instruction_set as f; assert f() == {instruction_set!r}, f()"
-    subprocess.run([sys.executable, "-c", check], check=True, env=environment, cwd=here.parents[1])
-    for file, names in EXACT.items():
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(here / file), "-k", names]
-        run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=here.parents[1])
+@pytest.mark.parametrize("names", ["few", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("chosen", NARROWER, ids=lambda chosen: "-".join(chosen.values()))
+def test_loops_for_other_processors(chosen, names):
+    """The same source compiled for older processors meets the same rule, and so do both kinds of products."""
+    environment = {**os.environ, **chosen}
+    found = "from hf_blosan.kernels.library import OPERATORS as f; print(f.instruction_set(), f.uses_onednn())"
+    run = subprocess.run(
+        [sys.executable, "-c", found], check=True, env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    loops, onednn = run.stdout.split()
+    if library.instruction_set() != "baseline":  # else this processor runs no other
+        assert loops == chosen["HF_BLOSAN_INSTRUCTION_SET"]
+    if sys.platform == "linux" and platform.machine() == "x86_64" and torch.backends.mkldnn.is_available():
+        assert onednn == str(chosen["HF_BLOSAN_ONEDNN"] == "1"), "torch is newer than onednn.cpp knows"
+    for files, expression in [(ALL, FEW)] if names == "few" else [([file], ALL[file]) for file in ALL]:
+        files = [str(HERE / file) for file in files]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "-k", expression]
+        run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
         assert run.returncode == 0, run.stdout[-3000:]
+
+
+@pytest.mark.skipif(not (HEADER := TORCH / "inductor/aoti_torch/c/shim_cpu.h").exists(), reason="torch has no headers")
+def test_torch_declares_the_product_of_onednn_as_the_source_does():
+    """It is called without a promise of torch's, so an argument more would be memory overwritten."""
+    source = ROOT / "hf_blosan" / "kernels" / "csrc" / "onednn.cpp"
+    declared = [
+        re.search(r"AOTITorchError\s+aoti_torch_cpu__linear_pointwise\(([^)]*)\)", file.read_text())[1].split(",")
+        for file in (HEADER, source)
+    ]
+    types = [[re.sub(r"\s*\w+\s*$", "", argument).strip() for argument in arguments] for arguments in declared]
+    assert types[0] == types[1] and len(types[0]) == 8

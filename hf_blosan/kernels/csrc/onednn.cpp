@@ -8,9 +8,11 @@
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 
+#include <cstdlib>
 #include <cstring>
 
-// As in torch/csrc/inductor/aoti_torch/c/shim_cpu.h. Null where torch is built without oneDNN.
+// As in torch/csrc/inductor/aoti_torch/c/shim_cpu.h. Null where torch is built without oneDNN. torch does not promise
+// to keep it: it is called where torch's headers are known to declare it so.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_cpu__linear_pointwise(
     AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* bias, const char* attr, const double** scalars,
     int64_t number_of_scalars, const char** algorithm, AtenTensorHandle* result);
@@ -23,13 +25,23 @@ namespace {
 constexpr int64_t shortest = 64, longest = 1024;
 // Products with a smaller weight do not pay for the call.
 constexpr int64_t smallest_weight = 128 * 128;
+// The first torch whose headers have not been compared with the declaration above: 2.16. All from 2.10 on agree.
+constexpr uint64_t first_unknown_torch = uint64_t(2) << 56 | uint64_t(16) << 48;
 
-bool onednn_is_faster() {
+// HF_BLOSAN_ONEDNN=1 and 0 decide instead of the processor, for tests.
+bool choose_onednn() {
+  if (!aoti_torch_cpu__linear_pointwise || aoti_torch_abi_version() >= first_unknown_torch) return false;
+  if (const char* const chosen = std::getenv("HF_BLOSAN_ONEDNN")) return !std::strcmp(chosen, "1");
   unsigned leaf, ebx, ecx, edx;
-  if (!aoti_torch_cpu__linear_pointwise || !__get_cpuid(0, &leaf, &ebx, &ecx, &edx)) return false;
+  if (!__get_cpuid(0, &leaf, &ebx, &ecx, &edx)) return false;
   const bool intel = ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx && edx == signature_INTEL_edx;
   const bool avx512 = loops<float>().lanes * sizeof(float) == 64;
   return !intel && avx512;
+}
+
+bool uses_onednn() {
+  static const bool chosen = choose_onednn();
+  return chosen;
 }
 
 // The gradient of a weight: a product whose sum is over the rows of a batch.
@@ -72,8 +84,7 @@ void write_to(const Tensor& out, const Tensor& x, bool add) {
 }  // namespace
 
 bool suits_onednn(const Tensor& a, const Tensor& b) {
-  static const bool faster = onednn_is_faster();
-  if (!faster || a.scalar_type() != ScalarType::Float) return false;
+  if (!uses_onednn() || a.scalar_type() != ScalarType::Float) return false;
   const int64_t rows = a.size(0), depth = a.size(1), columns = b.size(1);
   const bool sum = sums_rows(a);
   const int64_t length = sum ? depth : rows, width = sum ? rows : depth;
@@ -110,9 +121,17 @@ void multiply_by_onednn(const Tensor& out, const Tensor& a, const Tensor& b, boo
 
 namespace hf_blosan {
 
+namespace {
+bool uses_onednn() { return false; }
+}  // namespace
+
 bool suits_onednn(const Tensor&, const Tensor&) { return false; }
 void multiply_by_onednn(const Tensor&, const Tensor&, const Tensor&, bool) {}
 
 }  // namespace hf_blosan
 
 #endif
+
+STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CompositeExplicitAutograd, m) {
+  m.impl("uses_onednn", TORCH_BOX(&hf_blosan::uses_onednn));
+}

@@ -131,6 +131,8 @@ struct DirectionalInputs {
         arguments{} {
     check(scale > 0 && scale <= 40, "scale is ", scale, "; give a bound of the scores above 0 and up to 40");
     check(!window || *window >= 0, "window is ", window.value_or(0), "; give a number of tokens, 0 or more");
+    check(implementation == "auto" || implementation == "fused" || implementation == "linear", "implementation is '",
+          implementation, "'; choose one of auto, fused, linear");
     const bool before = direction != "backward", after = direction != "forward";
     check(!before || !after || direction == "diagonal" || direction == "full", "direction is '", direction,
           "'; choose one of forward, backward, diagonal, full");

@@ -23,6 +23,9 @@ from . import cuda
 from .chunks import backward_in_chunks, forward_in_chunks
 from .expansion import CHUNK, directional_attention_gradients, directional_attention_sums, expansion_tables
 
+DIRECTIONS = ("forward", "backward", "diagonal", "full")
+IMPLEMENTATIONS = ("auto", "fused", "linear")
+
 # exp(c), and sums of it, must stay within float32.
 MAX_SCALE = 40.0
 
@@ -74,7 +77,8 @@ def directional_attention(
         (B, N, D); 0 for a query that sees no key. Differentiable once.
 
     Raises:
-        RuntimeError: shapes, dtypes or devices do not match.
+        RuntimeError: shapes, dtypes or devices do not match, the scale is not above 0 or above 80, the direction or
+            the implementation is unknown.
     """
     name = "directional_attention"
     has_kernel = _has_cpu_kernel(values, scale) or (token_mask is None and cuda.available(values, scale))
@@ -143,7 +147,16 @@ def _may_expand(values: Tensor, implementation: str) -> bool:
     return implementation == "linear" and long and values.device.type == "cpu" and values.dtype == torch.float32
 
 
-def _refuse_parts(block_length: int | None, cu_seqlens: Tensor | None) -> None:
+def _check(options: Options, implementation: str, block_length: int | None, cu_seqlens: Tensor | None) -> None:
+    """What the C++ checks too, and that rows are not divided."""
+    if options.direction not in DIRECTIONS:
+        raise RuntimeError(f"direction is {options.direction!r}; choose one of {', '.join(DIRECTIONS)}")
+    if not 0 < options.scale <= 80:
+        raise RuntimeError(f"scale is {options.scale}; give a bound of the scores above 0 and up to 80")
+    if options.window is not None and options.window < 0:
+        raise RuntimeError(f"window is {options.window}; give a number of tokens, 0 or more")
+    if implementation not in IMPLEMENTATIONS:
+        raise RuntimeError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
     if block_length is not None or cu_seqlens is not None:
         name = "cu_seqlens" if block_length is None else f"block_length={block_length}"
         raise RuntimeError(
@@ -159,8 +172,8 @@ def _implement(name: str, dispatch_key: str, forward, backward) -> None:
         keys, queries, values, bias, key_mask, token_mask, cu_seqlens, direction, scale, window, implementation,
         block_length, save,
     ):  # fmt: skip
-        _refuse_parts(block_length, cu_seqlens)
         queries, options = queries if bias is None else queries + bias, Options(direction, scale, window)
+        _check(options, implementation, block_length, cu_seqlens)
         out, denominators = forward(keys, queries, values, key_mask, token_mask, options, implementation)
         return out, denominators if save else denominators.new_empty(0, *out.shape[1:])
 
@@ -168,8 +181,8 @@ def _implement(name: str, dispatch_key: str, forward, backward) -> None:
         grad, keys, queries, values, bias, key_mask, token_mask, cu_seqlens, out, denominators, direction, scale,
         window, implementation, block_length,
     ):  # fmt: skip
-        _refuse_parts(block_length, cu_seqlens)
         queries, options = queries if bias is None else queries + bias, Options(direction, scale, window)
+        _check(options, implementation, block_length, cu_seqlens)
         tensors = (grad, keys, queries, values, key_mask, token_mask, out, denominators)
         return backward(*tensors, options, implementation)
 
