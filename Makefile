@@ -4,25 +4,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 , := ,
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL = $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
 
 .PHONY: test test-all test-sanitize test-min test-max fuzz types coverage demo docs benchmark wheel lint format clean
 
 # torch comes first: the kernels are compiled against the torch that is installed, in the environment itself.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.package: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt torch setuptools
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable ".[test]"
+	$(INSTALL) ".[train]"
 	touch $@
 
-$(VENV)/.compiled: $(VENV)/.installed setup.py $(wildcard hf_blosan/kernels/csrc/*)
+$(VENV)/.installed: $(VENV)/.package
+	$(INSTALL) ".[test]"
+	touch $@
+
+$(VENV)/.compiled: $(VENV)/.package setup.py hf_blosan/kernels/sources.py $(wildcard hf_blosan/kernels/csrc/*)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
 
 # Not for `make test`: transformers imports torchao wherever it is installed, about a second for every process.
 $(VENV)/.quantization: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable ".[quantization]"
+	$(INSTALL) ".[quantization]"
 	touch $@
 
 lint: $(VENV)/.installed
@@ -40,7 +45,7 @@ test-all: lint $(VENV)/.compiled $(VENV)/.quantization
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Lines that the fast tests run, in percent.
-coverage: $(VENV)/.compiled
+coverage: $(VENV)/.installed $(VENV)/.compiled
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --cov hf_blosan --cov-fail-under 90
 
 # The fast tests with the oldest torch and transformers that pyproject.toml allows, and with the newest releases of
@@ -65,7 +70,7 @@ test-sanitize: $(VENV)/.installed
 	LD_PRELOAD="$$(g++ -print-file-name=libtsan.so)" TSAN_OPTIONS=halt_on_error=1:handle_segv=0 $(TEST_SANITIZED)
 
 # Ten minutes for each target; FUZZ="--minutes 1 tables" for less.
-fuzz: $(VENV)/.compiled
+fuzz: $(VENV)/.installed $(VENV)/.compiled
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.fuzz $(FUZZ)
 
 demo: $(VENV)/.compiled
@@ -74,11 +79,11 @@ demo: $(VENV)/.compiled
 docs: $(VENV)/.installed
 	$(BIN)/mkdocs build --strict
 
-benchmark: $(VENV)/.compiled
+benchmark: $(VENV)/.installed $(VENV)/.compiled
 	$(BIN)/python -m benchmarks.run --shapes targets --output benchmarks/reports/cpu_targets.json
 	$(BIN)/python -m benchmarks.report benchmarks/reports/cpu_targets.json
 
-wheel: $(VENV)/.installed
+wheel: $(VENV)/.package
 	rm -rf build/lib* build/bdist* dist
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	$(BIN)/python .ci/check_wheel.py dist/*.whl $(OTHER_PYTHONS)

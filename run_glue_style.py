@@ -37,6 +37,9 @@ import sys
 
 def main() -> int:
     try:
+        from hf_blosan.threads import wait_briefly
+
+        wait_briefly()
         from hf_blosan.training import main as run
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """The compiled library: that it is there, that it can be done without, and that it runs on every processor."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,3 +46,16 @@ def test_a_build_without_compiler_succeeds_and_says_so(tmp_path):
     (line,) = [line for line in run.stderr.splitlines() if line.startswith("warning: hf_blosan")]
     assert "without its C++ kernels: the compiler no-such-compiler is not on the path" in line
     assert not list(tmp_path.rglob("*.so"))
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
+def test_the_demo_installs_nothing_for_tests():
+    """`make demo` and `make test` are all the set-up that README asks for."""
+    steps = {}
+    for target in ("demo", "test"):
+        assert f"\nmake {target} " in (ROOT / "README.md").read_text(encoding="utf-8").split("## First steps")[0]
+        dry = ["make", "--dry-run", target, "VENV=no-such-folder"]
+        steps[target] = subprocess.run(dry, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    extras = {target: re.findall(r'"\.\[(\w+)\]"', text) for target, text in steps.items()}
+    assert extras == {"demo": ["train"], "test": ["train", "test"]}
+    assert "examples/demo.py" in steps["demo"] and "-m pytest" in steps["test"]

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..options import Parser, add_options, read_options
 from ..serving.arguments import ServeArguments
+from ..threads import wait_briefly
 from ..training.arguments import EvaluateArguments, RunArguments
 from ..version import __version__
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
@@ -102,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
         command = COMMANDS[namespace.command]
         parser.refuse(unknown, command.options, f"{parser.prog} {namespace.command}")
         options = read_options(namespace, command.options)
+        wait_briefly()
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
         try:

@@ -2,7 +2,10 @@
 
 import sys
 
-from . import main
+from ..threads import wait_briefly
 
 if __name__ == "__main__":
+    wait_briefly()
+    from . import main  # which imports torch
+
     sys.exit(main())

@@ -1,0 +1,47 @@
+"""How threads wait is decided by every command, before torch is imported, unless the user has decided."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hf_blosan import threads
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = {
+    "hf-blosan": 'runpy.run_module("hf_blosan", run_name="__main__")',
+    "run_glue_style.py": 'runpy.run_path("run_glue_style.py", run_name="__main__")',
+    "python -m hf_blosan.training": 'runpy.run_module("hf_blosan.training", run_name="__main__")',
+}
+RUN = """
+import os, runpy, sys
+from hf_blosan import threads
+decide = threads.wait_briefly
+def decide_and_say():
+    decide()
+    print("before torch" if "torch" not in sys.modules else "too late", os.environ.get("GOMP_SPINCOUNT"))
+threads.wait_briefly = decide_and_say
+sys.argv = sys.argv[:1] + {arguments!r}
+{command}
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_decides_before_torch_is_imported(command):
+    arguments = ["encode", "no-model", "no.txt", "no.npy"] if command == "hf-blosan" else ["--help"]
+    code = RUN.format(arguments=arguments, command=COMMANDS[command])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True)
+    assert run.stdout.splitlines()[0] == f"before torch {threads.SPINS}", run.stderr
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
+def test_the_users_choice_stays(name, monkeypatch):
+    for variable in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(name, "7")
+    before = dict(os.environ)
+    threads.wait_briefly()
+    assert dict(os.environ) == before
