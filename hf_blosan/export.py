@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from .errors import InputError, loading
+from .errors import InputError, install, loading
 from .families import FAMILIES, MODULES, load
 from .files import check_writable
 from .options import Parser
@@ -37,7 +37,7 @@ def check_packages() -> None:
     """Refuse to go on without the packages of the extra ``export``."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise InputError(f"export needs {', '.join(missing)}: pip install hf_blosan[export]")
+        raise InputError(f"export needs {', '.join(missing)}: {install('export')}")
 
 
 class Outputs(nn.Module):

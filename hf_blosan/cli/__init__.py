@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from ..analysis.arguments import DemoArguments, ExplainArguments
-from ..errors import InputError
+from ..errors import InputError, install
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..options import Parser, add_options, read_options
 from ..serving.arguments import ServeArguments
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
                 sys.stdout.flush()
             return status
         except ModuleNotFoundError as error:
-            raise InputError(f"this command needs more packages ({error}); pip install hf_blosan[train]") from error
+            raise InputError(f"this command needs more packages ({error}); {install('train')}") from error
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
