@@ -37,6 +37,9 @@ import sys
 
 def main() -> int:
     try:
+        from hf_blosan.errors import quiet_imports
+
+        quiet_imports()
         from hf_blosan.training import main as run
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,21 @@ def listed(names: Iterable[str], most: int | None = None) -> str:
     names = list(names)
     shown = [name if name.isprintable() else repr(name) for name in names[:most]]
     return ", ".join([*shown, "..."] if len(shown) < len(names) else shown)
+
+
+def quiet_imports() -> None:
+    """For commands: where torchao is installed, transformers imports it, and it warns of parts that nobody asked for.
+
+    Its warnings, and torch's of how it registers its classes, are not shown; errors are.
+    """
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def half_of_a_character(text: str) -> str | None:
+    """The first half of a character in a text, which JSON can have and UTF-8 cannot."""
+    half = None if text.isascii() else re.search("[\ud800-\udfff]", text)
+    return half and half[0]
 
 
 def install(extra: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from ..analysis.arguments import DemoArguments, ExplainArguments
-from ..errors import InputError, install
+from ..errors import InputError, install, quiet_imports
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..options import Parser, add_options, read_options
 from ..serving.arguments import ServeArguments
@@ -104,6 +104,7 @@ def main(argv: list[str] | None = None) -> int:
         options = read_options(namespace, command.options)
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
+        quiet_imports()
         try:
             status = load(command.function)(options)
             if sys.stdout:

@@ -2,7 +2,10 @@
 
 import sys
 
-from . import main
+from ..errors import quiet_imports
 
 if __name__ == "__main__":
+    quiet_imports()
+    from . import main
+
     sys.exit(main())
