@@ -43,10 +43,9 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
     try:
         given, _ = PreTrainedConfig.get_config_dict(name)
         check_fields(given)
-        check_shards(Path(name))
         config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
     except InputError as error:
-        raise InputError(f"the saved model at {name!r} cannot be used: {error}") from error
+        raise InputError(f"config.json of the model at {name!r} is impossible: {error}") from error
     except (OSError, ValueError) as error:
         raise InputError(f"no saved model at {name!r} ({first_line(error)}); give its folder or Hub name") from error
     except (StrictDataclassError, TypeError, AttributeError, LookupError, RecursionError) as error:
@@ -54,6 +53,7 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
         if isinstance(error, StrictDataclassError):
             problem = config_problem(error, given, type(AutoConfig.for_model(given["model_type"])))
         raise InputError(f"config.json of the model at {name!r} is impossible: {problem}") from error
+    check_shards(Path(name))
     for part in (config, *(value for value in vars(config).values() if isinstance(value, PreTrainedConfig))):
         part.return_dict, part.output_attentions, part.output_hidden_states = True, False, False
     return config
@@ -62,25 +62,25 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
 def check_fields(given: Any) -> None:
     """Raise InputError for what transformers accepts in a config.json, but commands cannot use."""
     if not isinstance(given, dict):
-        raise InputError(f"config.json is of type {type(given).__name__}; save the model again")
+        raise InputError(f"it is of type {type(given).__name__}; save the model again")
     for name, value in given.items():
         if problem := problem_of_leaves(value):
-            raise InputError(f"{name} in config.json {problem}")
+            raise InputError(f"{listed([name])} {problem}")
     for part in ("encoder", "decoder"):
         if isinstance(given.get(part), dict) and given[part].get("backbone"):
-            raise InputError(f"{part} in config.json has backbone {given[part]['backbone']!r}; remove it")
+            raise InputError(f"{part} has backbone {given[part]['backbone']!r}; remove it")
     labels, task, rows = (given.get(name) for name in ("id2label", "finetuning_task", "training_rows"))
     if labels is not None:
         check_labels(labels)
     if not isinstance(task, str | None):
-        raise InputError(f"finetuning_task in config.json is {task!r}; give the name of a task, or remove it")
+        raise InputError(f"finetuning_task is {task!r}; give the name of a task, or remove it")
     if not isinstance(rows, dict | None):
-        raise InputError(f"training_rows in config.json is {rows!r}; remove it")
+        raise InputError(f"training_rows is {rows!r}; remove it")
     for name, value in (rows or {}).items():
         try:
             validate_typed_dict(TrainingRows, {name: value})
         except (StrictDataclassError, TypeError) as error:
-            raise InputError(f"{name} of training_rows in config.json is {value!r}; remove it") from error
+            raise InputError(f"{listed([name])} of training_rows is {value!r}; remove it") from error
 
 
 def problem_of_leaves(value: Any) -> str | None:
@@ -102,11 +102,9 @@ def check_labels(labels: Any) -> None:
     names = [labels.get(str(i)) for i in range(len(labels))] if isinstance(labels, dict) else []
     if not names or not all(isinstance(name, str) for name in names):
         ids = listed(labels, 8) if labels and isinstance(labels, dict) else repr(labels)
-        raise InputError(
-            f"id2label in config.json names the labels {ids}; name 0, 1, ... without gaps, each by a text"
-        )
+        raise InputError(f"id2label names the labels {ids}; name 0, 1, ... without gaps, each by a text")
     if len(set(names)) < len(names):
-        raise InputError(f"id2label in config.json has a name twice ({listed(names, 8)}); give each label its own")
+        raise InputError(f"id2label has a name twice ({listed(names, 8)}); give each label its own")
 
 
 def check_shards(folder: Path) -> None:
@@ -117,17 +115,19 @@ def check_shards(folder: Path) -> None:
         try:
             check_inside(folder, json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            raise InputError(f"{index.name} is impossible ({first_line(error)}); save the model again") from error
+            raise InputError(f"{index} is impossible ({first_line(error)}); save the model again") from error
 
 
 def config_problem(error: StrictDataclassError, given: Mapping[str, Any], config_class: type) -> str:
     """What is wrong with a configuration of the given fields: the field, its value and what it takes."""
     if not isinstance(error, StrictDataclassFieldValidationError):
         return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ")
-    # The first line of its message quotes the field's name; the others speak of Python's types.
+    # The first line of its message quotes the field's name, the others speak of Python's types and of the value.
     name = str(error).split("'")[1]
-    kind = next(entry.type for entry in fields(config_class) if entry.name == name)
-    return f"{name} is {given.get(name)!r}; give {_description(kind)}"
+    kind, value = {entry.name: entry.type for entry in fields(config_class)}.get(name), repr(given.get(name))
+    if kind is None or "(value: " in str(error) and f"(value: {value})" not in str(error):  # of a part: a backbone
+        return f"{str(error).strip().splitlines()[-1].strip().removeprefix('TypeError: ')}; correct it"
+    return f"{name} is {value}; give {_description(kind)}"
 
 
 def _description(kind: Any) -> str:

@@ -59,12 +59,12 @@ DEFECTS = {
     "labels with a gap": (
         CONFIG,
         {"id2label": {"0": "a", "2": "b", "3": "c"}},
-        "id2label in config.json names the labels 0, 2",
+        "id2label names the labels 0, 2",
     ),
     "a label without a name": (
         CONFIG,
         {"id2label": {"0": "a", "1": None, "2": "c"}},
-        "id2label in config.json names the labels 0",
+        "id2label names the labels 0",
     ),
     "no labels": (CONFIG, {"id2label": {}}, "names the labels {}; name 0, 1, ... without"),
     "one name for two": (CONFIG, {"id2label": {"0": "a", "1": "a", "2": "c"}}, "has a name twice (a, a, c)"),
@@ -77,20 +77,24 @@ DEFECTS = {
     "a window of 64 bits": (
         CONFIG,
         {"windows": [2**63, None]},
-        "windows in config.json has the number 922",
+        "windows has the number 922",
     ),
     "an id of 64 bits": (
         CONFIG,
         {"unk_token_id": 2**70},
-        "unk_token_id in config.json has the number 118",
+        "unk_token_id has the number 118",
     ),
-    "rows that are text": (CONFIG, {"training_rows": "x"}, "training_rows in config.json is 'x'; remove it"),
-    "columns that are numbers": (CONFIG, {"training_rows": {"text_columns": [3]}}, "text_columns of training_rows in"),
-    "a seed that is text": (CONFIG, {"training_rows": {"seed": "x"}}, "seed of training_rows in config.json is 'x'"),
-    "an unknown entry": (CONFIG, {"training_rows": {"x": 1}}, "x of training_rows in config.json is 1"),
-    "a task that is a list": (CONFIG, {"finetuning_task": ["a"]}, "finetuning_task in config.json is ['a']"),
+    "rows that are text": (CONFIG, {"training_rows": "x"}, "training_rows is 'x'; remove it"),
+    "columns that are numbers": (
+        CONFIG,
+        {"training_rows": {"text_columns": [3]}},
+        "text_columns of training_rows is [3]",
+    ),
+    "a seed that is text": (CONFIG, {"training_rows": {"seed": "x"}}, "seed of training_rows is 'x'"),
+    "an unknown entry": (CONFIG, {"training_rows": {"x": 1}}, "x of training_rows is 1"),
+    "a task that is a list": (CONFIG, {"finetuning_task": ["a"]}, "finetuning_task is ['a']"),
     "a deep list": (CONFIG, {"x": DEEP}, "config.json of the model at"),
-    "a list of 30 levels": (CONFIG, {"x": json.loads(30 * "[" + 30 * "]")}, "x in config.json is nested too deeply"),
+    "a list of 30 levels": (CONFIG, {"x": json.loads(30 * "[" + 30 * "]")}, "x is nested too deeply"),
     "a limit that is text": (
         TOKENIZER_CONFIG,
         {"model_max_length": "x"},
@@ -214,7 +218,7 @@ class TestNothingFromElsewhere:
         (tmp_path / CONFIG).write_text(
             json.dumps({"model_type": "encoder-decoder", "encoder": encoder, "decoder": {}})
         )
-        with pytest.raises(InputError, match="encoder in config.json has backbone 'me/hostile'; remove it"):
+        with pytest.raises(InputError, match="encoder has backbone 'me/hostile'; remove it"):
             read_config(str(tmp_path))
 
     def test_code_of_a_backbone_is_not_run(self, classifier, tmp_path, monkeypatch):
