@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import InputError, loading
 from ..overrides import read_config
@@ -91,11 +91,11 @@ def load(
     return model.eval().to(accelerator or "cpu"), tokenizer
 
 
-def identity(name: str, model: PreTrainedModel) -> list[Any]:
+def identity(name: str) -> list[Any]:
     """What tells the saved model from another one of this name: its files, or its commit on the Hub."""
     folder = Path(name)
     if not folder.is_dir():
-        return [name, model.config._commit_hash]
+        return [name, Path(cached_file(name, CONFIG_NAME)).parent.name]
     files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin"))
     read = [path for path in files if path.name.startswith(("config", "model", "pytorch_model", "tokenizer"))]
     return [str(folder.resolve()), *([path.name, *file_state(path)] for path in read)]
