@@ -37,9 +37,9 @@ import sys
 
 def main() -> int:
     try:
-        from hf_blosan.threads import wait_briefly
+        from hf_blosan.startup import prepare_imports
 
-        wait_briefly()
+        prepare_imports()
         from hf_blosan.training import main as run
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)

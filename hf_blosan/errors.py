@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -12,6 +15,10 @@ class InputError(ValueError):
     The message is one sentence that names the input, its value and the remedy. Command-line programs print it as
     ``error: <message>`` on standard error and exit with status 2.
     """
+
+
+class MissingExtra(InputError, ImportError):
+    """Packages of an extra are not installed."""
 
 
 def first_line(error: BaseException) -> str:
@@ -25,6 +32,45 @@ def listed(names: Iterable[str], most: int | None = None) -> str:
     names = list(names)
     shown = [name if name.isprintable() else repr(name) for name in names[:most]]
     return ", ".join([*shown, "..."] if len(shown) < len(names) else shown)
+
+
+def half_of_a_character(text: str) -> str | None:
+    """The first half of a character in a text, which JSON can have and UTF-8 cannot."""
+    half = None if text.isascii() else re.search("[\ud800-\udfff]", text)
+    return half and half[0]
+
+
+def install(extra: str) -> str:
+    """The command that installs the packages of an extra.
+
+    It names what this copy of the package comes from, because an index need not have it: the checkout that it is
+    imported from, the folder, file or repository that it was installed from; else the package by its name. The quotes
+    are for shells in which brackets are patterns.
+    """
+    checkout = Path(__file__).resolve().parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        return f'pip install -e "{checkout}[{extra}]"'
+    return f'pip install "{_requirement(extra)}"'
+
+
+def _requirement(extra: str) -> str:
+    from importlib.metadata import PackageNotFoundError, distribution  # here, because --help does without them
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(distribution("hf_blosan").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        origin = {}
+    url, repository = origin.get("url", ""), origin.get("vcs_info")
+    folder = Path(url2pathname(urlsplit(url).path))
+    if url.startswith("file:") and not folder.exists():
+        return f"hf_blosan[{extra}]"
+    if "dir_info" in origin:
+        return f"{folder}[{extra}]"
+    if repository:
+        url = f"{repository['vcs']}+{url}@{repository['commit_id']}"
+    return f"hf_blosan[{extra}] @ {url}" if url else f"hf_blosan[{extra}]"
 
 
 @contextmanager

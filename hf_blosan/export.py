@@ -10,6 +10,7 @@ repositories of ``optimum``.
 """
 
 import copy
+import logging
 import os
 import sys
 import tempfile
@@ -19,13 +20,16 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import cached_file
+from transformers.utils.logging import disable_progress_bar
 
-from .errors import InputError, loading
+from .errors import InputError, install, loading
 from .families import FAMILIES, MODULES, load
 from .files import check_writable
 from .options import Parser
 from .overrides import read_config
+from .tokenization import MODEL_INPUT_NAMES, load_tokenizer
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -37,7 +41,7 @@ def check_packages() -> None:
     """Refuse to go on without the packages of the extra ``export``."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise InputError(f"export needs {', '.join(missing)}: pip install hf_blosan[export]")
+        raise InputError(f"export needs {', '.join(missing)}: {install('export')}")
 
 
 class Outputs(nn.Module):
@@ -66,6 +70,11 @@ def input_names(model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> 
     if tokenizer is None:
         needed = ("input_ids", "attention_mask")
         return (*needed, "token_type_ids") if model.config.num_sentences == 2 else needed
+    if unknown := [name for name in tokenizer.model_input_names if name not in MODEL_INPUT_NAMES]:
+        raise InputError(
+            f"model_input_names of the tokenizer has {unknown[0]!r}, which no model takes; give "
+            f"{', '.join(MODEL_INPUT_NAMES)}"
+        )
     return tuple(tokenizer.model_input_names)
 
 
@@ -105,8 +114,10 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
     path = Path(path)
     model = copy.deepcopy(model).eval().cpu()
     names = input_names(model, tokenizer)
+    # The exporter speaks of itself, and of torchvision, whose operators no model here has.
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter, about itself
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             Outputs(model, output_names(model)),
             kwargs=random_inputs(model, names, 3, 23),
@@ -138,9 +149,11 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
     Raises:
         RuntimeError: it is too large.
     """
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, SessionOptions
 
-    session = InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = SessionOptions()
+    options.log_severity_level = 3  # errors; the exporter leaves constants behind that no node uses
+    session = InferenceSession(path, options, providers=["CPUExecutionProvider"])
     largest = 0.0
     for shape in ((2, 9), (5, 40), (1, 1)):
         inputs = random_inputs(model, names, *shape)
@@ -173,15 +186,17 @@ def load_model(name: str) -> nn.Module:
             "encoder, a classification or a pair regression"
         )
     with loading(name):
-        return load(architecture).from_pretrained(name)
+        return load(architecture).from_pretrained(name, config=config)
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase | None:
-    """The tokenizer saved with a model, if there is one."""
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError):
-        return None
+def find_tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerBase | None:
+    """The tokenizer saved with a model, if there is one.
+
+    Raises:
+        InputError: it is damaged, or of another model.
+    """
+    there = cached_file(name, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False)
+    return there and load_tokenizer(name, config)
 
 
 def export(name: str, output: str | Path) -> str:
@@ -199,8 +214,10 @@ def export(name: str, output: str | Path) -> str:
     to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "model.onnx" if to_folder else output
     check_packages()
+    disable_progress_bar()  # of loading, which takes a moment
     check_writable("output", output if to_folder else path, folder=to_folder)
-    model, tokenizer = load_model(name), load_tokenizer(name)
+    model = load_model(name)
+    tokenizer = find_tokenizer(name, model.config)
     if model.config.predicate_size:
         raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
     difference = export_onnx(model, path, tokenizer)

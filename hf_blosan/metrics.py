@@ -18,7 +18,7 @@ import numpy as np
 import scipy.stats
 import sklearn.metrics
 
-from .errors import InputError
+from .errors import InputError, install
 from .tagging import spans
 from .tasks import Task
 
@@ -158,7 +158,7 @@ class SacreBLEU(_OfflineMetric):
 
     def _info(self) -> evaluate.MetricInfo:
         if find_spec("sacrebleu") is None:
-            raise InputError("BLEU needs the package sacrebleu; pip install hf_blosan[translation]")
+            raise InputError(f"BLEU needs the package sacrebleu; {install('translation')}")
         return super()._info()
 
     @staticmethod

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .errors import InputError
+from .errors import InputError, loading
 from .word_vectors import CoverageReport as CoverageReport
 from .word_vectors import WordVectors as WordVectors
 from .word_vectors import embedding_matrix as embedding_matrix
@@ -24,6 +24,8 @@ from .word_vectors import read_word_vectors as read_word_vectors
 
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
+UNKNOWN_WORD = 9 * "\U0002a6a5"
+"""Of a rare Chinese character."""
 
 _POSITIONS_AFTER_PADDING = (
     *("camembert", "data2vec-text", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
@@ -177,6 +179,57 @@ def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Cou
     return Counter(word for text in texts for word, _ in split(normalize(text)))
 
 
+def load_tokenizer(
+    name: str, config: PreTrainedConfig | None = None, *, trust_remote_code: bool = False
+) -> PreTrainedTokenizerBase:
+    """A saved tokenizer.
+
+    Args:
+        name: folder, or name on the Hub.
+        config: of the model or the backbone that it belongs to, which limits its ids and its length.
+        trust_remote_code: as in transformers.
+
+    Raises:
+        InputError: there is none, it cannot tokenize and pad, or it has ids beyond the word table.
+    """
+    with loading(name, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+        length, names = tokenizer.model_max_length, tokenizer.model_input_names
+        if not isinstance(length, int | float) or not length >= 1 or length % 1:
+            raise InputError(
+                f"model_max_length in tokenizer_config.json of {name!r} is {length!r}; give a number of tokens, 1 or "
+                "more, or remove it"
+            )
+        tokenizer.model_max_length = int(length)
+        check_padding_token(tokenizer)
+        if list(names)[:1] != MODEL_INPUT_NAMES[:1]:
+            raise InputError(
+                f"model_input_names in tokenizer_config.json of {name!r} are {names!r}; give "
+                f"{', '.join(MODEL_INPUT_NAMES)}"
+            )
+        ids_of_unknown(tokenizer)  # not every vocabulary has a token for unknown words
+    if config is not None:
+        check_vocabulary(tokenizer, config.vocab_size, name)
+        limit_length(tokenizer, config)
+    return tokenizer
+
+
+def check_padding_token(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise InputError if a tokenizer cannot pad."""
+    if tokenizer.pad_token_id is None:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        raise InputError(
+            f"tokenizer {name} has no padding token; choose the tokenizer of an encoder such as BERT, or name a "
+            "pad_token in its tokenizer_config.json"
+        )
+
+
+def ids_of_unknown(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The ids of an unknown word as a text and as a pair of texts, with those of special tokens."""
+    texts = (UNKNOWN_WORD,), (UNKNOWN_WORD, UNKNOWN_WORD)
+    return [i for text in texts for i in tokenizer(*text, verbose=False)["input_ids"]]
+
+
 def prepare_pretrained_tokenizer(
     tokenizer: PreTrainedTokenizerBase, *, for_backbone: bool = False
 ) -> PreTrainedTokenizerBase:
@@ -195,10 +248,9 @@ def prepare_pretrained_tokenizer(
     Raises:
         InputError: the tokenizer has no padding token, or is not fast.
     """
-    name = tokenizer.name_or_path or type(tokenizer).__name__
-    if tokenizer.pad_token_id is None:
-        raise InputError(f"tokenizer {name} has no padding token; choose the tokenizer of an encoder such as BERT")
+    check_padding_token(tokenizer)
     if not tokenizer.is_fast:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
         raise InputError(f"tokenizer {name} is not fast; choose one with a tokenizer.json")
     tokenizer.model_input_names = MODEL_INPUT_NAMES
     tokenizer.init_kwargs["model_input_names"] = MODEL_INPUT_NAMES
@@ -247,7 +299,7 @@ def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTok
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
     """Rows that a word table needs: the largest id plus 1, which may be more than the number of tokens."""
-    return 1 + max(tokenizer.get_vocab().values(), default=-1)
+    return 1 + max((*tokenizer.get_vocab().values(), *ids_of_unknown(tokenizer)), default=-1)
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: str) -> None:

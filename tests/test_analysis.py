@@ -1,6 +1,7 @@
 """What `explain` shows is what the model computes, for every encoder; the command `hf-blosan explain` writes it."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ import hf_blosan
 from hf_blosan.analysis import compare_word, explain
 from hf_blosan.analysis.figures import draw_attention
 from hf_blosan.cli import main
-from hf_blosan.errors import InputError
+from hf_blosan.errors import InputError, install
 from hf_blosan.families import FAMILIES
 from hf_blosan.tokenization import build_tokenizer
 
@@ -293,7 +294,7 @@ class TestFigures:
     def test_matplotlib_is_an_extra(self, make, tokenizer, monkeypatch):
         explanation = explain(make("wordbag"), tokenizer, TEXT)
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        with pytest.raises(InputError, match=r"figures need matplotlib; pip install hf_blosan\[analysis\]"):
+        with pytest.raises(InputError, match=re.escape(f"figures need matplotlib; {install('analysis')}")):
             draw_attention(list(explanation.sentences[0].maps.values()))
 
 

@@ -15,6 +15,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from benchmarks import onnx as benchmark
 from hf_blosan import export
+from hf_blosan.errors import install
 from hf_blosan.tokenization import build_tokenizer
 
 TEN_SHAPES = ((1, 1), (1, 2), (2, 1), (2, 5), (3, 23), (5, 9), (7, 4), (1, 64), (4, 40), (9, 16))
@@ -128,7 +129,7 @@ def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
     (other / "config.json").write_text('{"model_type": "disan", "architectures": ["DiSANForMaskedLM"]}')
     assert "is of class DiSANForMaskedLM; choose one of" in error(other)
     monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else object())
-    assert "export needs onnxscript: pip install hf_blosan[export]" in error(saved[0])
+    assert f"export needs onnxscript: {install('export')}" in error(saved[0])
     assert not (tmp_path / "x.onnx").exists()
 
 

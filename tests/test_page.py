@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 import hf_blosan
 from hf_blosan.analysis.page import EXAMPLES, Shown, examples_for, import_gradio, make_page
 from hf_blosan.cli import main
-from hf_blosan.errors import InputError
+from hf_blosan.errors import InputError, install
 from hf_blosan.tasks import TASKS
 from hf_blosan.tokenization import build_tokenizer
 
@@ -91,7 +91,7 @@ class TestFunctions:
 
     def test_gradio_is_an_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "gradio", None)
-        with pytest.raises(InputError, match=r"the page needs Gradio; pip install hf_blosan\[demo\]"):
+        with pytest.raises(InputError, match=re.escape(f"the page needs Gradio; {install('demo')}")):
             import_gradio()
 
     @pytest.mark.parametrize(

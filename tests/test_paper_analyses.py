@@ -13,6 +13,7 @@ from small_data import TINY, WORDS, options, pair_rows, question_rows, read_log,
 
 from hf_blosan.analysis import convergence, length, main, scatter
 from hf_blosan.analysis.runs import read_runs
+from hf_blosan.errors import install
 from hf_blosan.training import train
 
 BAG = {"encoder": "wordbag", "config_overrides": f"{TINY},dense_map=true"}
@@ -312,7 +313,7 @@ def test_a_figure_that_cannot_be_written(records, tmp_path, capsys):
 def test_matplotlib_is_an_extra(records, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     words = ["scatter", str(records[0]), "--output", str(tmp_path / "a.png")]
-    check_refused(words, r"figures need matplotlib; pip install hf_blosan\[analysis\]", capsys)
+    check_refused(words, re.escape(f"figures need matplotlib; {install('analysis')}"), capsys)
 
 
 def check_refused(words: list[str], message: str, capsys) -> None:

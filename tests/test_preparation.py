@@ -229,9 +229,11 @@ class TestPreparation:
             ({"classifier_bias": 3}, "classifier_bias is 3; give true or false"),
             ({"hidden_size": 7}, "hidden_size=7 does not divide into 2 directions"),
             (
-                {"id2label": 3},
-                "config.json of the model at .* is impossible: .*; (save the model again|give a dictionary)",
+                {"backbone_config": {"model_type": "bert", "hidden_size": "x"}},
+                "Field 'hidden_size' expected int, got str",
             ),
+            ({"a\nb": 2**64}, "is impossible: 'a.nb' has the number 18446744073709551616"),
+            ({"id2label": 3}, "config.json of the model at .* is impossible: id2label names the labels 3; name 0, 1"),
         ],
     )
     def test_impossible_saved_configurations_are_named(self, tmp_path, changes, message):

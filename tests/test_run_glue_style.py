@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from small_data import TINY, pair_rows, question_rows, write_rows, write_splits, write_vectors
 
 import hf_blosan.training
+from hf_blosan.errors import install
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "run_glue_style.py"
@@ -200,7 +201,7 @@ class TestBadInput:
         script = util.module_from_spec(spec)
         spec.loader.exec_module(script)
         assert script.main() == 2
-        assert capsys.readouterr().err == "error: training needs scipy: pip install hf_blosan[train]\n"
+        assert capsys.readouterr().err == f"error: training needs scipy: {install('train')}\n"
 
 
 def test_odd_texts_train(tmp_path):

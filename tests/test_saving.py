@@ -1,6 +1,7 @@
 """A checkpoint carries the code of its model and loads where the package is not installed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from transformers import (
 
 import hf_blosan
 from hf_blosan.auto import FAMILIES
+from hf_blosan.cli import main
+from hf_blosan.inference.saved import identity
 from hf_blosan.tokenization import build_tokenizer
 
 TEXTS = ["the dog sees the cat", "a bird sings", "no cat sings here", "the bird sleeps"]
@@ -192,6 +195,24 @@ def test_saving_and_uploading_at_once(tmp_path, monkeypatch):
         assert "library_name: transformers" in card
 
 
+def test_predicting_with_a_model_on_the_hub(tmp_path, monkeypatch):
+    """A file that was begun is continued by the same commit only."""
+    model, tokenizer = make("disan", "ForSequenceClassification"), build_tokenizer(TEXTS)
+    (tmp_path / "rows.csv").write_text("text\n" + "\n".join(TEXTS) + "\n")
+    words = ["predict", "me/model", str(tmp_path / "rows.csv"), str(tmp_path / "o.jsonl"), "--cpu"]
+    with LoopbackHub() as hub:
+        hub.use_here(monkeypatch, tmp_path / "cache")
+        model.push_to_hub("me/model")
+        tokenizer.push_to_hub("me/model")
+        commits = [identity("me/model")]
+        assert main(words) == 0 and len((tmp_path / "o.jsonl").read_text().splitlines()) == len(TEXTS)
+        model.config.classifier_bias = False
+        model.config.push_to_hub("me/model")
+        commits.append(identity("me/model"))
+    (first, one), (second, other) = commits
+    assert first == second == "me/model" and one != other and len(one) == len(other) == 40
+
+
 ELSEWHERE = """
 import sys
 from pathlib import Path
@@ -291,3 +312,31 @@ def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch
         again = AutoModelForSequenceClassification.from_pretrained(copy)
         assert type(again) is type(model)
         assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
+
+
+ONLY_THE_TOKENIZER = """
+import sys
+sys.modules["hf_blosan"] = None  # importing it raises ImportError
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+loader, folder, options = sys.argv[1], sys.argv[2], {"trust_remote_code": True} if sys.argv[3:] else {}
+tokenizer = {"Auto": AutoTokenizer, "Fast": PreTrainedTokenizerFast}[loader].from_pretrained(folder, **options)
+assert tokenizer("a bird")["input_ids"] and "[UNK]" not in tokenizer.tokenize("a bird sings"), tokenizer
+tokenizer.save_pretrained(folder)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["Fast"], ["Auto", "trusted"], ["Auto"]], ids=" ".join)
+def test_the_tokenizer_of_a_checkpoint_needs_no_code(arguments, tmp_path):
+    """It is transformers' own. Only `AutoTokenizer` reads config.json first, of which it says or asks something."""
+    folder = tmp_path / "model"
+    make("disan").save_pretrained(folder)
+    build_tokenizer(TEXTS).save_pretrained(folder)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", ONLY_THE_TOKENIZER, arguments[0], str(folder), *arguments[1:]]
+    close = "import os, sys; os.close(0); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", close, *command]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert run.returncode == 0 and not run.stdout, run.stderr
+    assert not run.stderr or arguments == ["Auto"], run.stderr
+    assert "auto_map" not in (folder / "tokenizer_config.json").read_text()

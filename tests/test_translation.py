@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import re
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from transformers import (
 from hf_blosan.cli import main
 from hf_blosan.data import load_task
 from hf_blosan.data.translation import encode_translations
-from hf_blosan.errors import InputError
+from hf_blosan.errors import InputError, install
 from hf_blosan.metrics import SacreBLEU
 from hf_blosan.tasks import TASKS
 from hf_blosan.tokenization import build_subword_tokenizer, build_tokenizer
@@ -376,7 +377,7 @@ def test_without_sacrebleu(tokenizer, data_dir, monkeypatch):
     """The sentence comes before training."""
     monkeypatch.setattr("hf_blosan.metrics.find_spec", lambda name: None)
     problem = find_problem(TASKS["multi30k_en_de"])
-    with pytest.raises(InputError, match=r"BLEU needs the package sacrebleu; pip install hf_blosan\[translation\]"):
+    with pytest.raises(InputError, match=re.escape(f"BLEU needs the package sacrebleu; {install('translation')}")):
         problem.encode(load_task(problem.task, data_dir=data_dir, seed=0), tokenizer)
 
 

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, install
 from ..options import Parser, add_options, read_options
 from .arguments import ONLY_LENGTH, CompareArguments
 
@@ -54,7 +54,7 @@ def compare(arguments: CompareArguments) -> None:
 
         analysis = import_module(f".{arguments.name}", __package__)
     except ModuleNotFoundError as error:
-        raise InputError(f"this command needs more packages ({error}); pip install hf_blosan[train]") from error
+        raise InputError(f"this command needs more packages ({error}); {install('train')}") from error
     disable_progress_bars()  # of reading test rows, which takes a moment
     output, runs = Path(arguments.output), read_runs(arguments.runs, arguments.labels)
     options = {name: getattr(arguments, name) for name in ONLY_LENGTH if arguments.name == "length"}

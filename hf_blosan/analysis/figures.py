@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, install
 from .maps import Map
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def new_figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InputError("figures need matplotlib; pip install hf_blosan[analysis]") from error
+        raise InputError(f"figures need matplotlib; {install('analysis')}") from error
     return Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import InputError
+from ..errors import InputError, install
 from ..hub.model_card import ENCODER_NAMES
 from ..inference.saved import load
 from .arguments import DemoArguments
@@ -173,7 +173,7 @@ def import_gradio() -> Any:
     try:
         import gradio
     except ImportError as error:
-        raise InputError("the page needs Gradio; pip install hf_blosan[demo]") from error
+        raise InputError(f"the page needs Gradio; {install('demo')}") from error
     return gradio
 
 

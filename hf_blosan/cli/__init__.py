@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from ..analysis.arguments import DemoArguments, ExplainArguments
-from ..errors import InputError
+from ..errors import InputError, install
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..options import Parser, add_options, read_options
 from ..serving.arguments import ServeArguments
-from ..threads import wait_briefly
+from ..startup import prepare_imports
 from ..training.arguments import EvaluateArguments, RunArguments
 from ..version import __version__
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
@@ -103,16 +103,16 @@ def main(argv: list[str] | None = None) -> int:
         command = COMMANDS[namespace.command]
         parser.refuse(unknown, command.options, f"{parser.prog} {namespace.command}")
         options = read_options(namespace, command.options)
-        wait_briefly()
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
+        prepare_imports()
         try:
             status = load(command.function)(options)
             if sys.stdout:
                 sys.stdout.flush()
             return status
         except ModuleNotFoundError as error:
-            raise InputError(f"this command needs more packages ({error}); pip install hf_blosan[train]") from error
+            raise InputError(f"this command needs more packages ({error}); {install('train')}") from error
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

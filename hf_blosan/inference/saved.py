@@ -13,15 +13,14 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import InputError, loading
 from ..overrides import read_config
-from ..tokenization import check_vocabulary, limit_length
+from ..tokenization import load_tokenizer
 
 
 def load(
@@ -68,28 +67,35 @@ def load(
                 raise InputError(f"the model at {name!r} {why} and gives no sentence vectors; give another one")
             if auto_class is None:
                 auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
-            tokenizer = AutoTokenizer.from_pretrained(name, **options)
-            model, report = auto_class.from_pretrained(name, output_loading_info=True, **options)
+            tokenizer = load_tokenizer(name, config, **options)
+            if getattr(config, "num_sentences", 1) == 2 and "token_type_ids" not in tokenizer.model_input_names:
+                raise InputError(
+                    f"model_input_names in tokenizer_config.json of {name!r} lack token_type_ids, by which a model of "
+                    "pairs tells its sentences apart; add them"
+                )
+            options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+            model, report = auto_class.from_pretrained(name, config=config, **options)
     finally:
         logging.set_verbosity(verbosity)
         if bar:
             logging.enable_progress_bar()
+    for weight, stored, expected in sorted(report["mismatched_keys"]):
+        shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
+        raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise InputError(
             f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
         )
-    check_vocabulary(tokenizer, model.config.vocab_size, name)
-    limit_length(tokenizer, model.config)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     return model.eval().to(accelerator or "cpu"), tokenizer
 
 
-def identity(name: str, model: PreTrainedModel) -> list[Any]:
+def identity(name: str) -> list[Any]:
     """What tells the saved model from another one of this name: its files, or its commit on the Hub."""
     folder = Path(name)
     if not folder.is_dir():
-        return [name, model.config._commit_hash]
+        return [name, Path(cached_file(name, CONFIG_NAME)).parent.name]
     files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin"))
     read = [path for path in files if path.name.startswith(("config", "model", "pytorch_model", "tokenizer"))]
     return [str(folder.resolve()), *([path.name, *file_state(path)] for path in read)]

@@ -62,7 +62,7 @@ def predict(arguments: PredictArguments) -> int:
     else:
         num_texts = 1 if kind is Translations else getattr(model.config, "num_sentences", None)
         choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
-    stream(arguments, compute, kind.formats, choose=choose, made_by=(identity(arguments.model, model), settings))
+    stream(arguments, compute, kind.formats, choose=choose, made_by=(identity(arguments.model), settings))
     batches.report()
     return 0
 
@@ -94,7 +94,7 @@ def encode(arguments: EncodeArguments) -> int:
 
     num_texts = 2 if arguments.text_pair_column_name else 1
     choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
-    stream(arguments, compute, VECTORS, choose=choose, made_by=(identity(arguments.model, model), {}))
+    stream(arguments, compute, VECTORS, choose=choose, made_by=(identity(arguments.model), {}))
     batches.report()
     return 0
 

@@ -103,7 +103,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
         if self.backbone and self.backbone_config is None:
             self.backbone_config = AutoConfig.from_pretrained(self.backbone)
         elif isinstance(self.backbone_config, dict):
-            self.backbone_config = AutoConfig.for_model(**self.backbone_config)
+            saved = {name: value for name, value in self.backbone_config.items() if name != "backbone"}
+            self.backbone_config = AutoConfig.for_model(**saved)
         backbone = self.backbone_config
         if backbone is not None:
             if backbone.is_encoder_decoder or not hasattr(backbone, "vocab_size"):
@@ -113,6 +114,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
             self.embedding_size = 300 if backbone is None else backbone.hidden_size
         self.embedding_trainable = self.embedding_trainable or ("all" if backbone is None else "none")
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict, **kwargs):
+        """As in transformers, but a saved model has its backbone, so where that was is not looked up."""
+        return super().from_dict({name: x for name, x in config_dict.items() if name != "backbone"}, **kwargs)
 
     def to_dict(self) -> dict:
         """As in transformers, but without where the backbone was: a checkpoint has its weights."""
@@ -181,10 +187,9 @@ class SentenceEncoderConfig(PreTrainedConfig):
         if len(self.windows) not in counts.values():
             choices = " or ".join(f"one for each {name} ({count})" for name, count in counts.items())
             raise ValueError(f"windows={self.windows}: give {choices}")
-        if any(window is not None and window < 0 for window in self.windows):
-            raise ValueError(
-                f"windows={self.windows}: a window is the number of tokens seen on each side, 0 or more, or None"
-            )
+        if any(window is not None and not 0 <= window < 2**63 for window in self.windows):
+            side = "a window is the number of tokens seen on each side"
+            raise ValueError(f"windows={self.windows}: {side}, 0 or more and below 2^63, or None")
 
     def validate_layers(self):
         if self.num_hidden_layers > 1 and not self.stackable:

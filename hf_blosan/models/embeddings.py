@@ -171,7 +171,7 @@ def make_backbone(config: SentenceEncoderConfig) -> nn.Module:
     if config.backbone and torch.empty(0).device.type != "meta":
         backbone = AutoModel.from_pretrained(config.backbone, config=config.backbone_config, dtype=dtype)
     else:
-        backbone = AutoModel.from_config(config.backbone_config, dtype=dtype)
+        backbone = AutoModel.from_config(config.backbone_config, dtype=dtype, trust_remote_code=False)
     if hasattr(backbone, "pooler"):
         backbone.pooler = None
     config.backbone_config = backbone.config

@@ -68,6 +68,19 @@ class PairScorer(Layer):
         return self.linear(self.output, ACTIVATIONS[self.activation](hidden))
 
 
+def class_ids(labels: Tensor, count: int) -> Tensor:
+    """The labels, if they are below ``count`` where Python may look at them; as in torch, -100 is no label.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if can_look_at(labels):
+        wrong = labels[(labels != -100) & ((labels < 0) | (labels >= count))]
+        if len(wrong):
+            raise ValueError(f"labels hold {wrong[0].item()}; give class ids from 0 to {count - 1}, or -100 for none")
+    return labels
+
+
 class SentenceHeadMixin:
     """Encode one sentence or one pair per row, and apply ``self.classifier``.
 
@@ -178,7 +191,11 @@ class SequenceClassificationMixin(SentenceHeadMixin):
         logits = self.classifier(sentences)
         if labels is None:
             return None, logits
-        return self.loss_function(labels=labels, pooled_logits=logits.float(), config=self.config), logits
+        config = self.config
+        kinds = (None, "single_label_classification")
+        if config.problem_type in kinds and config.num_labels > 1 and not labels.is_floating_point():
+            labels = class_ids(labels, config.num_labels)
+        return self.loss_function(labels=labels, pooled_logits=logits.float(), config=config), logits
 
 
 class PairRegressionMixin(SentenceHeadMixin):
@@ -278,6 +295,9 @@ class TokenClassificationMixin:
         given = input_ids if inputs_embeds is None else inputs_embeds
         tokens_BNH = encoded.last_hidden_state[:, : given.shape[1]]  # empty rows have become one padded position
         logits_BNL = self.classifier(dropout(tokens_BNH, self.config.dropout, self.training))
-        loss = None if labels is None else self.loss_function(logits=logits_BNL, labels=labels, config=self.config)
+        loss = None
+        if labels is not None:
+            labels = class_ids(labels, self.config.num_labels)
+            loss = self.loss_function(logits=logits_BNL, labels=labels, config=self.config)
         output = TokenTaggerOutput(loss, logits_BNL, encoded.hidden_states, encoded.attentions, encoded.gates)
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()

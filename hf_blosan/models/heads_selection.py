@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import prepare_inputs, split_pairs
-from .heads import SentenceClassifierOutput, SentenceHeadMixin
+from .heads import SentenceClassifierOutput, SentenceHeadMixin, class_ids
 from .layers import Layer, Source2Token
 from .masks import can_look_at
 
@@ -104,7 +104,7 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         words = embeddings(mask_BN=mask_BM, **{"input_ids" if words.dim() == 2 else "inputs_embeds": words})
         words_BME = embeddings.join_predicates(words, None).to(vectors_SH.dtype)
         logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
-        loss = None if labels is None else F.cross_entropy(logits.float(), labels)
+        loss = None if labels is None else F.cross_entropy(logits.float(), class_ids(labels, logits.shape[1]))
         return self._output(loss, logits, encoded, return_dict)
 
     def _of_pairs(self, input_ids, attention_mask, inputs_embeds, token_type_ids):

@@ -101,8 +101,8 @@ def check_direction(direction: str) -> None:
 
 
 def check_window(window: int | None) -> None:
-    """Refuse a window that is negative or not an integer."""
-    if window is not None and (not isinstance(window, Integral) or window < 0):
+    """Refuse a window that is negative, beyond 64 bits or not an integer."""
+    if window is not None and (not isinstance(window, Integral) or not 0 <= window < 2**63):
         raise ValueError(f"window is {window}; give the number of tokens a query sees on each side, 0 or more")
 
 
@@ -161,67 +161,6 @@ def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
             f"({batch}, {length}, {length}), {meaning}"
         )
     return token_mask.bool().expand(batch, length, length)
-
-
-def mask_from_heads(
-    heads: Tensor, *, mask: Tensor | None = None, distance: int = 1, include_self: bool = False
-) -> Tensor:
-    """A token mask from dependency trees: a token sees its head and its children, and nothing else.
-
-    Args:
-        heads: (B, N) or (N,) integers, the position of each token's head within its row, counted from 0; -1 or the
-            token's own position marks a root. (CoNLL-U counts from 1 and marks roots by 0: subtract 1.)
-        mask: true at real tokens, in the shape of ``heads``; by default all tokens are real. Values of ``heads`` at
-            padding are ignored; padding neither sees nor is seen.
-        distance: how many edges of the tree a token sees along; 2 adds grandparents, grandchildren and siblings.
-        include_self: let a token see itself as well.
-
-    Returns:
-        Booleans (B, N, N) or (N, N), true where the query (row) may see the key (column): a ``token_mask``.
-        Directions other than ``"full"`` hide further keys.
-
-    Raises:
-        ValueError: the heads are not integers, a head is outside the sentence or at padding, the mask has another
-            shape, or the distance is below 1.
-
-    Example:
-        >>> heads = torch.tensor([[1, -1, 1, 2]])  # dogs chase cats everywhere
-        >>> mask_from_heads(heads).int()
-        tensor([[[0, 1, 0, 0],
-                 [1, 0, 1, 0],
-                 [0, 1, 0, 1],
-                 [0, 0, 1, 0]]], dtype=torch.int32)
-    """
-    length = heads.shape[-1]
-    if heads.is_floating_point() or heads.dtype == torch.bool:
-        raise ValueError(f"heads hold {heads.dtype}; give the position of each token's head as an integer")
-    if mask is not None and mask.shape != heads.shape:
-        raise ValueError(f"the mask has shape {tuple(mask.shape)}, the heads {tuple(heads.shape)}; they must agree")
-    if distance < 1:
-        raise ValueError(f"distance is {distance}; give the number of edges a token may see along, 1 or more")
-    real_BN = torch.ones_like(heads, dtype=torch.bool) if mask is None else mask.bool()
-    if not torch.compiler.is_compiling():  # a graph cannot depend on values
-        _check_heads(heads, real_BN)
-    itself_NN = torch.eye(length, dtype=torch.bool, device=heads.device)
-    is_head_BNN = heads[..., None] == torch.arange(length, device=heads.device)
-    near_BNN = (is_head_BNN | is_head_BNN.transpose(-1, -2) | itself_NN) & real_BN[..., None] & real_BN[..., None, :]
-    visible_BNN = near_BNN
-    for _ in range(min(distance, length) - 1):
-        visible_BNN = visible_BNN.float() @ near_BNN.float() > 0
-    return visible_BNN if include_self else visible_BNN & ~itself_NN
-
-
-def _check_heads(heads_BN: Tensor, real_BN: Tensor) -> None:
-    heads_BN = heads_BN.long()
-    length = heads_BN.shape[-1]
-    at_padding_BN = (heads_BN >= 0) & ~real_BN.gather(-1, heads_BN.clamp(0, max(0, length - 1)))
-    wrong_BN = real_BN & ((heads_BN < -1) | (heads_BN >= length) | at_padding_BN)
-    if wrong_BN.any():
-        place = wrong_BN.nonzero()[0].tolist()
-        raise ValueError(
-            f"heads{place} is {int(heads_BN[tuple(place)])}; a head is the position of a real token of the sentence, "
-            f"0 to {length - 1}, and -1 or the token itself at a root"
-        )
 
 
 def in_blocks(x: Tensor, block_length: int) -> Tensor:

@@ -2,8 +2,10 @@
 
 import copy
 import json
+import os
 import shutil
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +148,14 @@ def conversions_from_earlier_forms(model: nn.Module) -> list[WeightTransform]:
     return conversions
 
 
+def check_inside(folder: str | Path, files: Iterable[str]) -> None:
+    """Refuse files of weights outside a model's folder, which an index of several can name."""
+    folder = os.path.abspath(folder)
+    for file in files:
+        if os.path.commonpath([folder, os.path.abspath(os.path.join(folder, file))]) != folder:
+            raise ValueError(f"the weights {file!r} are not in the folder of the model")
+
+
 def has_int8_table(state_dict: dict | None, checkpoint_files: list[str] | None) -> bool:
     """Whether a checkpoint stores the word table as int8: it then has scales."""
     names = set(state_dict or ())
@@ -218,6 +228,10 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
         """As in transformers; also from checkpoints of earlier versions."""
+        if os.path.isdir(folder := load_config.pretrained_model_name_or_path or ""):
+            check_inside(folder, map(os.path.abspath, checkpoint_files or ()))
+        if model.base_model is model:  # an encoder does without the head that its checkpoint may have
+            model._keys_to_ignore_on_load_unexpected = {*model._keys_to_ignore_on_load_unexpected, r"^classifier\."}
         stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
         if getattr(model.get_input_embeddings(), "is_int8", False) != stored_as_int8:
             # Read as it is stored; from_pretrained converts it.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import InputError
+from ..errors import InputError, install
 from ..inference.saved import load
 from .arguments import TOKEN_VARIABLE, ServeArguments
 
@@ -42,7 +42,7 @@ def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedMode
 
         from .app import make_app
     except ImportError as error:
-        raise InputError(f"the server needs more packages ({error}); pip install hf_blosan[serve]") from error
+        raise InputError(f"the server needs more packages ({error}); {install('serve')}") from error
     token = read_token(arguments.token_file)
     if token is None and not is_loopback(arguments.host):
         logger.warning(

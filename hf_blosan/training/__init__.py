@@ -6,6 +6,8 @@ Everything is imported on first use. The optimisers need only torch, the options
 from importlib import import_module
 from importlib.util import find_spec
 
+from ..errors import MissingExtra, install
+
 _LAZY = {
     "RunArguments": "arguments",
     "build_optimizer": "optim",
@@ -33,5 +35,5 @@ def __getattr__(name: str):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     missing = [package for package, module in _NEEDED.items() if find_spec(module) is None]
     if missing and _LAZY[name] not in ("arguments", "optim"):
-        raise ImportError(f"training needs {', '.join(missing)}: pip install hf_blosan[train]")
+        raise MissingExtra(f"training needs {', '.join(missing)}: {install('train')}")
     return getattr(import_module(f".{_LAZY[name]}", __name__), name)

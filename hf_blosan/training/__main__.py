@@ -2,10 +2,10 @@
 
 import sys
 
-from ..threads import wait_briefly
+from ..startup import prepare_imports
 
 if __name__ == "__main__":
-    wait_briefly()
-    from . import main  # which imports torch
+    prepare_imports()
+    from . import main
 
     sys.exit(main())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from ..data import LengthBucketBatchSampler, custom_task, load_task
 from ..errors import InputError, first_line, loading
@@ -20,12 +20,11 @@ from ..overrides import check_field_names, config_problem, parse_config_override
 from ..tasks import Task, get_task
 from ..tokenization import (
     check_max_length,
-    check_vocabulary,
     count_words,
-    limit_length,
     num_fixed_words,
     vocabulary_size,
 )
+from ..tokenization import load_tokenizer as load_saved_tokenizer
 from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
@@ -237,11 +236,7 @@ def load_tokenizer(
     Raises:
         InputError: it does not exist, cannot mark pairs, or has more tokens than the saved model.
     """
-    with loading(name, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-    if config is not None:
-        check_vocabulary(tokenizer, config.vocab_size, name)
-        limit_length(tokenizer, config)
+    tokenizer = load_saved_tokenizer(name, config, trust_remote_code=trust_remote_code)
     return problem.prepare_tokenizer(tokenizer, for_backbone=for_backbone)
 
 
@@ -316,7 +311,7 @@ def load_model(
             f"the model at {name!r} takes {encoder.num_sentences} sentence(s) a row, the task {task.name} has "
             f"{task.num_sentences}; choose another model or task"
         )
-    saved = {label.lower(): i for label, i in config.label2id.items()}
+    saved = {label.lower(): i for i, label in config.id2label.items()}
     wanted = {label.lower(): i for i, label in enumerate(task.labels)}
     if saved.keys() == wanted.keys() and saved != wanted:
         raise InputError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_blosan import threads
+from hf_blosan import startup
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {
@@ -17,12 +17,12 @@ COMMANDS = {
 }
 RUN = """
 import os, runpy, sys
-from hf_blosan import threads
-decide = threads.wait_briefly
+from hf_blosan import startup
+decide = startup.prepare_imports
 def decide_and_say():
     decide()
     print("before torch" if "torch" not in sys.modules else "too late", os.environ.get("GOMP_SPINCOUNT"))
-threads.wait_briefly = decide_and_say
+startup.prepare_imports = decide_and_say
 sys.argv = sys.argv[:1] + {arguments!r}
 {command}
 """
@@ -34,7 +34,7 @@ def test_every_command_decides_before_torch_is_imported(command):
     code = RUN.format(arguments=arguments, command=COMMANDS[command])
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True)
-    assert run.stdout.splitlines()[0] == f"before torch {threads.SPINS}", run.stderr
+    assert run.stdout.splitlines()[0] == f"before torch {startup.SPINS}", run.stderr
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
@@ -43,5 +43,5 @@ def test_the_users_choice_stays(name, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv(name, "7")
     before = dict(os.environ)
-    threads.wait_briefly()
+    startup.wait_briefly()
     assert dict(os.environ) == before
