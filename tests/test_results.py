@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 REPORTS = ROOT / "benchmarks" / "reports"
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 IN_TABLES = sorted((ROOT / "results").glob("*/*.json"))
+OTHERS = sorted((ROOT / "results" / "unfinished").glob("*/*.json"))
 FOLDERS = sorted({path.parent for path in IN_TABLES})
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 TABLES = [lines.splitlines() for lines in re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE) if lines[:9] == "| system "]
@@ -123,6 +125,13 @@ def test_record_can_be_repeated(path):
     assert run["command"].startswith("python run_glue_style.py --task_name ")
     assert re.fullmatch(r"[0-9a-f]{40}", run["commit"]), "recorded on a tree with uncommitted changes"
     assert run["seed"] is not None and run["versions"]["torch"] and run["training"]["seconds"] > 0
+
+
+def test_commands_name_the_records_where_they_lie():
+    assert len(OTHERS) > 100
+    for path in (*RECORDS, *IN_TABLES, *OTHERS):
+        words = shlex.split(json.loads(path.read_text())["command"])
+        assert words[words.index("--results_file") + 1] == path.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
