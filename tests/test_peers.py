@@ -156,6 +156,10 @@ def test_features_of_pairs_are_the_same_dense_and_sparse():
     assert found[0].tolist() == [1, 0, 2, 3, 1, 0, 2, 1, 2, 3, 0, 0]
     sparse = peers_systems.features(lambda texts: csr_matrix(dense(texts)), rows)
     assert (sparse.toarray() == found).all()
+    signed = peers_systems.features(dense, rows, signed=True)
+    assert signed[0].tolist() == [1, 0, 2, 3, 1, 0, -2, -1, 2, 3, 0, 0]
+    sparse = peers_systems.features(lambda texts: csr_matrix(dense(texts)), rows, signed=True)
+    assert (sparse.toarray() == signed).all()
     assert (peers_systems.features(dense, [("a",), ("b",)]) == dense(["a", "b"])).all()
 
 
@@ -207,6 +211,20 @@ def test_word_vectors_are_measured_on_every_fold(tmp_path):
     accuracies = [row["figures"]["accuracy"] for row in report["rows"]]
     assert np.mean(accuracies) > 0.9  # a third of the rows are positive
     assert f"| cr | 10 | accuracy | {np.mean(accuracies):.4f} ± " in path.with_suffix(".md").read_text()
+
+
+@pytest.mark.slow  # imports sentence-transformers and trains
+def test_word_vectors_of_pairs_are_compared_by_either_difference(data, tmp_path):
+    path = tmp_path / "report.json"
+    options = ["--data_dir", data, "--word_vectors", data / "vectors.txt", "--tasks", "sick_relatedness"]
+    options = [str(option) for option in (*options, "--output", path)]
+    for given in ([], ["--signed_difference"]):
+        assert word_vectors.main([*options, *given]) == 0
+    first, second = json.loads(path.read_text())["rows"]
+    assert first["figures"] != second["figures"]
+    text = path.with_suffix(".md").read_text()
+    for row, name in ((first, "abs(u - v)"), (second, "u - v")):
+        assert f"| sick_relatedness, {name} | 1 | pearson | {row['figures']['pearson']:.4f} |" in text
 
 
 def test_word_vectors_that_are_not_there(tmp_path, capsys):
