@@ -16,7 +16,7 @@ NO_FIGURE = "-"
 BEST_SEEN = "best seen"
 LEADERS = (
     "Bold: told apart from all others. The 95 % interval of the difference leaves out 0 (paired bootstrap over the "
-    "test rows, 2,000 samples), and with several seeds or folds p < 0.05 in a paired t-test over these runs."
+    "test rows, 2,000 samples), and over three or more seeds or folds p < 0.05 in a paired t-test."
 )
 
 

@@ -60,13 +60,13 @@ def paired_bootstrap(
 
 
 def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | None:
-    """The p-value of a paired t-test over the seeds and folds that both systems have; None if that is a single one."""
+    """The p-value of a paired t-test over the seeds and folds that both systems have; None for fewer than three."""
     systems = [
         {(run.arguments.seed, run.arguments.fold): run.record["figures"][figure] for run in runs}
         for runs in (first, second)
     ]
     common = [key for key in systems[0] if key in systems[1]]
-    if len(common) < 2:
+    if len(common) < 3:
         return None
     return float(stats.ttest_rel(*([system[key] for key in common] for system in systems)).pvalue)
 
