@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.stats import binomtest, norm
+
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_text
 from hf_blosan.tasks import TASKS
@@ -29,7 +32,9 @@ the same test rows, those of the training command with this seed: of data withou
 that is chosen (the best step, the C of a logistic regression) is chosen on the validation rows. Training is the time
 from rows in memory to the saved model, with reading word vectors and pretrained models; tables made from MiniLM are
 the same for all tasks and not counted. MB is everything that the saved model consists of. Speed is from text to
-prediction, the rows sorted by length, the median over samples."""
+prediction, the rows sorted by length, the median over samples. ± is half the width of the 95 % interval over test rows
+(Wilson's for accuracies, by Fisher's z for correlations). Each system was trained once, and what another seed changes
+is not in it."""
 
 
 def heading(task: str) -> str:
@@ -45,6 +50,28 @@ def shown(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
+def accuracy_interval(value: float, rows: int) -> tuple[float, float]:
+    return tuple(binomtest(round(value * rows), rows).proportion_ci(method="wilson"))
+
+
+def correlation_interval(value: float, rows: int) -> tuple[float, float]:
+    with np.errstate(divide="ignore"):  # of a correlation of 1
+        return tuple(np.tanh(np.arctanh(value) + norm.ppf([0.025, 0.975]) / math.sqrt(rows - 3)))
+
+
+INTERVALS = {"accuracy": accuracy_interval, "pearson": correlation_interval}
+"""Metric -> its 95 % interval on a number of test rows. Other metrics have none."""
+
+
+def best_shown(row: dict[str, Any]) -> str:
+    """The figure that the task is compared by, and half the width of its interval."""
+    value, metric = best_figure(row), TASKS[row["task"]].best_metric
+    if value is None or metric not in INTERVALS:
+        return shown(value)
+    low, high = INTERVALS[metric](value, row["rows"]["test"])
+    return f"{value:.4f} ± {(high - low) / 2:.3f}"
+
+
 def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
     """A Markdown table; all columns but the first ones are aligned to the right."""
     rules = ["---"] * left + ["---:"] * (len(headings) - left)
@@ -58,17 +85,13 @@ def by_task(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def overview(rows: list[dict[str, Any]]) -> str:
     """One line for each system: its figure on each task, and the median of each cost over the tasks."""
     tasks = by_task(rows)
-    best = {task: max((best_figure(row) or 0.0 for row in there), default=0.0) for task, there in tasks.items()}
     lines = []
     for name, system in SYSTEMS.items():
         own = {row["task"]: row for row in rows if row["system"] == name}
         if not own:
             continue
         cells = [f"**{system.title}**" if name in OURS else system.title]
-        for task in tasks:
-            figure = best_figure(own[task]) if task in own else None
-            text = "" if task not in own else shown(figure)
-            cells.append(f"**{text}**" if figure == best[task] else text)
+        cells += [best_shown(own[task]) if task in own else "" for task in tasks]
         for size in ("1", "64"):
             rates = [row["speed"][size]["rows_per_second"] for row in own.values()]
             cells.append(f"{statistics.median(rates):,.0f}")

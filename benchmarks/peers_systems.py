@@ -140,18 +140,22 @@ def decided(logits: np.ndarray, scored: bool) -> np.ndarray:
 # Logistic regression on features of the texts.
 
 
-def features(encode: Callable[[list[str]], Any], rows: Sequence[Row]) -> Any:
-    """Features of rows, a dense or sparse matrix: those of the text, for pairs [u; v; |u - v|; u * v]."""
+def features(encode: Callable[[list[str]], Any], rows: Sequence[Row], signed: bool = False) -> Any:
+    """Features of rows, a dense or sparse matrix: those of the text, for pairs [u; v; |u - v|; u * v].
+
+    ``signed`` has u - v in place of |u - v|, as the encoders' head for classes.
+    """
     columns = [list(column) for column in zip(*rows, strict=True)]
     if len(columns) == 1:
         return encode(columns[0])
     both = encode(columns[0] + columns[1])
     first, second = both[: len(rows)], both[len(rows) :]
+    difference = first - second if signed else abs(first - second)
     if isinstance(both, np.ndarray):
-        return np.concatenate([first, second, abs(first - second), first * second], axis=1)
+        return np.concatenate([first, second, difference, first * second], axis=1)
     from scipy.sparse import hstack
 
-    return hstack([first, second, abs(first - second), first.multiply(second)], format="csr")
+    return hstack([first, second, difference, first.multiply(second)], format="csr")
 
 
 def targets(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -175,14 +179,16 @@ def linear_predictions(classifier: Any, inputs: Any, scored: bool) -> np.ndarray
     return classifier.predict_proba(inputs) @ classifier.classes_ if scored else classifier.predict(inputs)
 
 
-def fit_linear(problem: Problem, encode: Callable[[list[str]], Any], folder: Path) -> dict[str, Any]:
+def fit_linear(
+    problem: Problem, encode: Callable[[list[str]], Any], folder: Path, signed: bool = False
+) -> dict[str, Any]:
     """Logistic regression whose C is best on the validation rows; the smallest of equally good ones."""
     import joblib
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    inputs = {split: features(encode, problem.splits[split].texts) for split in ("train", "validation")}
+    inputs = {split: features(encode, problem.splits[split].texts, signed) for split in ("train", "validation")}
     dense = isinstance(inputs["train"], np.ndarray)
     numbers, classes, weights = targets(problem)
     best, figures = None, {}
@@ -194,15 +200,15 @@ def fit_linear(problem: Problem, encode: Callable[[list[str]], Any], folder: Pat
         figures[c] = problem.figures("validation", predictions)[problem.task.best_metric]
         if best is None or figures[c] > figures[best]:
             best, best_classifier = c, classifier
-    joblib.dump((best_classifier, problem.scored), folder / "classifier.joblib")
+    joblib.dump((best_classifier, problem.scored, signed), folder / "classifier.joblib")
     return {"C": best, "validation": {f"{c:g}": figure for c, figure in figures.items()}}
 
 
 def load_linear(folder: Path, encode: Callable[[list[str]], Any]) -> Predict:
     import joblib
 
-    classifier, scored = joblib.load(folder / "classifier.joblib")
-    return lambda rows: linear_predictions(classifier, features(encode, rows), scored)
+    classifier, scored, signed = joblib.load(folder / "classifier.joblib")
+    return lambda rows: linear_predictions(classifier, features(encode, rows, signed), scored)
 
 
 def fit_ngrams(problem: Problem, folder: Path) -> dict[str, Any]:
@@ -231,11 +237,13 @@ def encoder_of(model: Any) -> Callable[[list[str]], np.ndarray]:
     return partial(model.encode, batch_size=128, show_progress_bar=False)
 
 
-def fit_vectors(make: Callable[[Problem], Any], problem: Problem, folder: Path) -> dict[str, Any]:
+def fit_vectors(
+    make: Callable[[Problem], Any], problem: Problem, folder: Path, signed: bool = False
+) -> dict[str, Any]:
     """Logistic regression on the vectors of a sentence-transformers model that is not trained."""
     model = make(problem)
     model.save(str(folder / "encoder"), create_model_card=False)
-    return fit_linear(problem, encoder_of(model), folder)
+    return fit_linear(problem, encoder_of(model), folder, signed)
 
 
 def load_vectors(folder: Path) -> Predict:

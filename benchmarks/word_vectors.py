@@ -33,15 +33,19 @@ from .peers_systems import SYSTEMS, check
 SYSTEM = "word_vectors"
 
 
-def measured(problem: Problem, fold: int) -> dict[str, Any]:
-    """The figures of logistic regression on the test rows of a fold."""
+def measured(problem: Problem, fold: int, signed: bool = False) -> dict[str, Any]:
+    """The figures of logistic regression on the test rows of a fold; ``signed``: see `features`."""
     system = SYSTEMS[SYSTEM]
     with TemporaryDirectory() as folder:
-        settings = system.fit(problem, Path(folder))
+        settings = system.fit(problem, Path(folder), signed=signed) | {"signed_difference": signed}
         predictions = system.load(Path(folder))(problem.splits["test"].texts)
     rows = {split: len(rows.texts) for split, rows in problem.splits.items()}
     figures = problem.figures("test", predictions)
     return {"task": problem.task.name, "fold": fold, "rows": rows, "figures": figures, "settings": settings}
+
+
+def is_signed(row: dict[str, Any]) -> bool:
+    return row["settings"].get("signed_difference", False)
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -54,11 +58,14 @@ def markdown(report: dict[str, Any]) -> str:
         "| task | folds | figure | |",
         "| --- | ---: | --- | ---: |",
     ]
-    for task in dict.fromkeys(row["task"] for row in report["rows"]):
-        rows, name = [row for row in report["rows"] if row["task"] == task], TASKS[task].best_metric
+    for task, signed in dict.fromkeys((row["task"], is_signed(row)) for row in report["rows"]):
+        rows = [row for row in report["rows"] if (row["task"], is_signed(row)) == (task, signed)]
+        name, features = TASKS[task].best_metric, ""
+        if TASKS[task].num_sentences == 2:
+            features = ", u - v" if signed else ", abs(u - v)"
         values = [row["figures"][name] for row in rows]
         spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
-        lines.append(f"| {task} | {len(rows)} | {name} | {mean(values):.4f}{spread} |")
+        lines.append(f"| {task}{features} | {len(rows)} | {name} | {mean(values):.4f}{spread} |")
     return "\n".join(lines) + "\n"
 
 
@@ -67,6 +74,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
     parser.add_argument("--word_vectors", required=True, help="word vectors in GloVe text format, plain or .gz")
     parser.add_argument("--tasks", default="cr,mpqa,subj,trec", help="default: cr,mpqa,subj,trec")
+    parser.add_argument("--signed_difference", action="store_true", help="of pairs: u - v in place of |u - v|")
     arguments = parser.parse_args(argv)
     check_positive(arguments, "threads")
     return arguments
@@ -84,15 +92,16 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     options = {name: getattr(arguments, name) for name in ("data_dir", "word_vectors", "seed")} | {"minilm": None}
     check([SYSTEM], options)
     head = cpu_header("benchmarks.word_vectors", arguments, argv, (), ("scikit-learn", "sentence-transformers"))
+    signed = arguments.signed_difference
     report = resumed("--output", arguments.output, head | {"word_vectors": Path(arguments.word_vectors).name})
-    present = {(row["task"], row["fold"]) for row in report["rows"]}
+    present = {(row["task"], row["fold"], is_signed(row)) for row in report["rows"]}
 
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(arguments.threads):
         for task, fold in [(name, fold) for name in tasks for fold in range(TASKS[name].num_folds or 1)]:
-            if (task, fold) not in present:
-                report["rows"].append(plain(measured(read_problem(task, fold=fold, **options), fold)))
+            if (task, fold, signed) not in present:
+                report["rows"].append(plain(measured(read_problem(task, fold=fold, **options), fold, signed)))
                 write_json(arguments.output, report)
     write_report(arguments.output, report, markdown(report))
     return report

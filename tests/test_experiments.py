@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
 
 from hf_blosan.errors import InputError
@@ -244,6 +245,33 @@ class TestDifferences:
         assert lines[5] == "| DiSAN   | 80.42 |     90.00 |  51.7 |"
         assert any(line.startswith("- SST-5: DiSAN - Bi-LSTM = +50.00, 95 % interval +") for line in lines)
         assert sum(line.startswith('- "best seen": the highest') for line in lines) == 1
+
+    @pytest.mark.parametrize(
+        ("wrong", "below", "apart"),
+        [
+            (20, (0.1, 0.12, 0.11), True),
+            (2, (0.1, 0.12, 0.11), False),  # two rows of 40
+            (20, (0.5, -0.2, 0.3), False),  # seeds disagree
+        ],
+    )
+    def test_only_what_is_told_apart_is_bold(self, trained, tmp_path, capsys, monkeypatch, wrong, below, apart):
+        monkeypatch.setattr(significance, "_load_labels", lambda task, **_: np.tile([0.0, 1.0], 20))
+        options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path, "--seeds", "1", "2", "3"]
+        run(capsys, *options)
+        for path in tmp_path.glob("*.json"):
+            record, is_first = json.loads(path.read_text()), path.name.startswith("disan")
+            record["figures"]["test_accuracy"] -= 0 if is_first else below[record["seed"] - 1]
+            record["test_predictions"] = (
+                "0 1 " * 20 if is_first else "1 0 " * (wrong // 2) + "0 1 " * (20 - wrong // 2)
+            )
+            path.write_text(json.dumps(record))
+        code, lines, _ = run(capsys, *options, "--baseline", "best")
+        assert code == 0 and ("**80.02 ± 0.01**" in lines[5]) == apart and lines[4].count("**") == 0
+        (sentence,) = [line for line in lines if line.startswith("- SST-5: ")]
+        kind = "told apart from all others, " if apart else "not told apart from "
+        assert sentence.startswith(f"- SST-5: DiSAN is {kind}Bi-LSTM (+{100 * wrong / 40:.2f}, +")
+        p = ttest_1samp(below, 0).pvalue
+        assert f", p = {p:.3f})" in sentence and (p < 0.05) == (below[1] > 0)
 
 
 class TestCommand:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from scipy.stats import pearsonr
 from small_data import pair_rows, write_rows, write_trec, write_vectors
 
 from benchmarks import peers, peers_report, peers_systems, word_vectors
@@ -94,7 +95,7 @@ def test_from_command_to_report_figure_and_back(compare, monkeypatch, capsys):
     figure = compare.path.parent / "images" / "peers.png"
     assert peers_report.main([str(compare.path), "--figure", str(figure)]) == 0
     assert figure.read_bytes().startswith(b"\x89PNG") and list(figure.parent.iterdir()) == [figure]
-    line = f"| n-grams, logistic regression | **{both['rows'][0]['figures']['test_accuracy']:.4f}** |"
+    line = f"| n-grams, logistic regression | {both['rows'][0]['figures']['test_accuracy']:.4f} ± 0."
     text = compare.path.with_suffix(".md").read_text()
     assert line in capsys.readouterr().out and line in text and "## SICK relatedness" in text
 
@@ -134,6 +135,24 @@ def test_missing_packages_are_named(tmp_path, capsys, monkeypatch):
         peers_report.draw([], tmp_path / "x.png")
 
 
+def test_intervals():
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(2, 80))
+    other += one
+    found = pearsonr(one, other)
+    expected = found.confidence_interval(0.95)
+    assert peers_report.INTERVALS["pearson"](found.statistic, 80) == pytest.approx(tuple(expected))
+    # Wilson (1927) for 45 of 50.
+    half = 1.96 * (0.9 * 0.1 / 50 + 1.96**2 / (4 * 50**2)) ** 0.5 / (1 + 1.96**2 / 50)
+    centre = (0.9 + 1.96**2 / 100) / (1 + 1.96**2 / 50)
+    assert peers_report.INTERVALS["accuracy"](0.9, 50) == pytest.approx((centre - half, centre + half), abs=1e-4)
+    row = {"task": "trec", "figures": {"test_accuracy": 0.9}, "rows": {"test": 50}}
+    assert peers_report.best_shown(row) == f"0.9000 ± {half:.3f}"
+    assert peers_report.INTERVALS["pearson"](1.0, 80) == (1, 1)
+    assert peers_report.best_shown({"task": "cola", "figures": {"test_matthews_correlation": 0.5}}) == "0.5000"
+    assert peers_report.best_shown({"task": "stsb", "figures": {"test_pearson": None}}) == "undefined"
+
+
 def problem(name, labels):
     split = Split([("a", "b")] * len(labels), np.asarray(labels, np.float32))
     return Problem(get_task(name), {"train": split}, None, None, None, 0)
@@ -156,6 +175,10 @@ def test_features_of_pairs_are_the_same_dense_and_sparse():
     assert found[0].tolist() == [1, 0, 2, 3, 1, 0, 2, 1, 2, 3, 0, 0]
     sparse = peers_systems.features(lambda texts: csr_matrix(dense(texts)), rows)
     assert (sparse.toarray() == found).all()
+    signed = peers_systems.features(dense, rows, signed=True)
+    assert signed[0].tolist() == [1, 0, 2, 3, 1, 0, -2, -1, 2, 3, 0, 0]
+    sparse = peers_systems.features(lambda texts: csr_matrix(dense(texts)), rows, signed=True)
+    assert (sparse.toarray() == signed).all()
     assert (peers_systems.features(dense, [("a",), ("b",)]) == dense(["a", "b"])).all()
 
 
@@ -207,6 +230,20 @@ def test_word_vectors_are_measured_on_every_fold(tmp_path):
     accuracies = [row["figures"]["accuracy"] for row in report["rows"]]
     assert np.mean(accuracies) > 0.9  # a third of the rows are positive
     assert f"| cr | 10 | accuracy | {np.mean(accuracies):.4f} ± " in path.with_suffix(".md").read_text()
+
+
+@pytest.mark.slow  # imports sentence-transformers and trains
+def test_word_vectors_of_pairs_are_compared_by_either_difference(data, tmp_path):
+    path = tmp_path / "report.json"
+    options = ["--data_dir", data, "--word_vectors", data / "vectors.txt", "--tasks", "sick_relatedness"]
+    options = [str(option) for option in (*options, "--output", path)]
+    for given in ([], ["--signed_difference"]):
+        assert word_vectors.main([*options, *given]) == 0
+    first, second = json.loads(path.read_text())["rows"]
+    assert first["figures"] != second["figures"]
+    text = path.with_suffix(".md").read_text()
+    for row, name in ((first, "abs(u - v)"), (second, "u - v")):
+        assert f"| sick_relatedness, {name} | 1 | pearson | {row['figures']['pearson']:.4f} |" in text
 
 
 def test_word_vectors_that_are_not_there(tmp_path, capsys):

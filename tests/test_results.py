@@ -2,14 +2,17 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
 from benchmarks import peers_report
 from hf_blosan.experiments.report import render
 from hf_blosan.experiments.runner import Run, plan
+from hf_blosan.experiments.significance import LOWER_IS_BETTER, paired_p_value
 from hf_blosan.experiments.tables import Table, get_table
 from hf_blosan.hub.model_card import make_model_card
 
@@ -18,6 +21,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 REPORTS = ROOT / "benchmarks" / "reports"
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 IN_TABLES = sorted((ROOT / "results").glob("*/*.json"))
+OTHERS = sorted((ROOT / "results" / "unfinished").glob("*/*.json"))
 FOLDERS = sorted({path.parent for path in IN_TABLES})
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 TABLES = [lines.splitlines() for lines in re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE) if lines[:9] == "| system "]
@@ -55,8 +59,8 @@ def test_the_table_of_the_readme_has_figures_of_the_page():
     assert len(shown) >= 18
     for (system, column), cell in shown.items():
         column = {"SICK r": "Pearson's r"}.get(column, column)
-        figure, paper = re.fullmatch(r"\**([\d.]+)\**(?: \(([\d.]+)\))?", cell).groups()
-        assert page[system, column].split(" ± ")[0] == figure, (system, column)
+        figure, paper = re.fullmatch(r"(\**[\d.]+\**)(?: \(([\d.]+)\))?", cell).groups()
+        assert re.sub(r" ± [\d.]+", "", page[system, column]) == figure, (system, column)
         assert page[system, f"{column}, paper"] == (paper or "-"), (system, column)
 
 
@@ -107,6 +111,18 @@ def test_speeds_in_the_readme():
         speeds[f"{encoder} {form}"] for encoder in ("disan", "mtsa", "biblosan") for form in ("float32", "int8")
     ]
     assert re.fullmatch(r"[0-9a-f]{40}", run["header"]["commit"])
+    # On Intel only layers have been timed.
+    assert run["header"]["hardware"]["cpu"].startswith("AMD")
+    layers = json.loads((REPORTS / "cpu_targets.json").read_text())
+    assert layers["header"]["hardware"]["cpu"].startswith("Intel")
+    ratios = [round(100 * float(ratio)) for ratio in layer_ratios((REPORTS / "cpu_targets.md").read_text())]
+    assert f"{min(ratios)} to {max(ratios)} %" in section.replace("\n", " ")
+
+
+def layer_ratios(report: str) -> list[str]:
+    """The time of this package's layers in units of nn.MultiheadAttention, from the table of a report."""
+    rows = re.findall(r"^\| \d+x\d+ \| (?:DiSA|Bi-BloSA|MTSA).*$", report, re.MULTILINE)
+    return [row.split(" | ")[column] for row in rows for column in (3, 6)]
 
 
 def test_the_comparison_with_what_people_use():
@@ -123,6 +139,13 @@ def test_record_can_be_repeated(path):
     assert run["command"].startswith("python run_glue_style.py --task_name ")
     assert re.fullmatch(r"[0-9a-f]{40}", run["commit"]), "recorded on a tree with uncommitted changes"
     assert run["seed"] is not None and run["versions"]["torch"] and run["training"]["seconds"] > 0
+
+
+def test_commands_name_the_records_where_they_lie():
+    assert len(OTHERS) > 100
+    for path in (*RECORDS, *IN_TABLES, *OTHERS):
+        words = shlex.split(json.loads(path.read_text())["command"])
+        assert words[words.index("--results_file") + 1] == path.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
@@ -152,12 +175,61 @@ def test_recorded_tables_are_complete():
             assert made == (run.row.name, run.task, run.arguments.seed)
 
 
+def figures_on(lines: list[str]) -> list[list[str]]:
+    """The cells of a table without what makes them bold or aligns them."""
+    return [[cell.strip(" *-:") for cell in line.strip("|").split(" |")] for line in lines]
+
+
 def test_the_page_shows_the_recorded_tables():
-    """The tables of systems are those of the folders in results/, line by line as the command prints."""
+    """The tables of systems are those of the folders in results/, as the command prints them but for what is bold."""
     printed = []
     for folder in FOLDERS:
-        table, runs = recorded_table(folder)
-        for run in runs:
-            run.record = json.loads(run.record_file.read_text())
+        table, runs = finished_table(folder)
         printed.append([line for line in render(table, runs, {}).splitlines() if line[:1] == "|"])
-    assert sorted(TABLES) == sorted(printed)
+    assert sorted(map(figures_on, TABLES)) == sorted(map(figures_on, printed))
+
+
+def finished_table(folder: Path) -> tuple[Table, list[Run]]:
+    table, runs = recorded_table(folder)
+    for run in runs:
+        run.record = json.loads(run.record_file.read_text())
+    return table, runs
+
+
+COMPARED = [folder for folder in FOLDERS if folder.name not in ("mtsa_srl", "mtsa_translation", "trec_all_systems")]
+"""The folders whose records have predictions that paired tests can be made of."""
+OTHER = re.compile(r"([^,(]+) \(([-+.\d]+), ([-+.\d]+) to ([-+.\d]+)(?:, p = ([.\d]+))?\)")
+
+
+@pytest.mark.parametrize("folder", COMPARED, ids=lambda folder: folder.name)
+def test_bold_figures_are_told_apart(folder):
+    """The sentences below a table fit its records, and a figure is bold if and only if its sentence says so."""
+    (section,) = [part for part in PAGE.split("\n## ") if f"(../results/{folder.name})" in part]
+    sentences = dict(re.findall(r"^- (.+?): ((?:.|\n )*? told apart (?:.|\n )+\.)$", section, re.MULTILINE))
+    bold = re.findall(r"\*\*([\d.]+)", "".join(line for line in section.splitlines() if line[:1] == "|"))
+    table, runs = finished_table(folder)
+    for column in table.columns:
+        if not column.figure.startswith("test_"):
+            continue
+        sentence = " ".join(sentences.pop(column.name).split())
+        first, kind, others = re.fullmatch(
+            r"(.+) is (not told apart from|told apart from all others,) (.+)\.", sentence
+        ).groups()
+        found = {}
+        for run in runs:
+            if run.task == column.task:
+                found.setdefault(run.row.name, []).append(run)
+        means = {name: mean(column.figure_of(run.record) for run in own) for name, own in found.items()}
+        assert first == (min if column.figure in LOWER_IS_BETTER else max)(means, key=means.get)
+        alone = kind.startswith("told")
+        assert (column.text(means[first]) in bold) == alone, column.name
+        for name, *numbers in OTHER.findall(others):
+            name = name.strip()
+            difference, low, high = map(float, numbers[:3])
+            p = paired_p_value(column.figure, found[first], found[name])
+            assert numbers[3] == ("" if p is None else f"{p:.3f}")
+            # Folds differ a little in size.
+            assert difference == pytest.approx(column.scale * (means[first] - means[name]), abs=column.scale / 5000)
+            apart = low * high > 0 and (p is None or p < 0.05)
+            assert low <= difference <= high and apart == alone, (column.name, name)
+    assert not sentences and len(bold) <= len(table.columns)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError
-from .tables import TABLES, choose, get_table
+from .tables import BEST, TABLES, choose, get_table
 
 DESCRIPTION = """\
 Train the systems of a paper's table and print the table with the paper's figures beside ours (to standard output;
@@ -37,7 +37,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--folds", type=int, help="maximum number of folds of a data set without a test split")
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs (1), with one thread or OMP_NUM_THREADS")
     parser.add_argument("--output_dir", type=Path, help="folder of the records (out/experiments/TABLE)")
-    parser.add_argument("--baseline", metavar="NAME", help="compare all rows with this one by a paired bootstrap")
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="compare all rows with this one by a paired bootstrap; best: with the best row of each column, whose "
+        "figure is bold if it is told apart from all others (takes minutes)",
+    )
     parser.add_argument("--keep_models", action="store_true", help="keep the models, not just the records")
     options, training_argv = parser.parse_known_args(argv)
     try:
@@ -63,7 +68,9 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
     table = get_table(options.table)
     rows = choose(table.rows, options.rows, "row", options.table)
     columns = choose(table.columns, options.columns, "column", options.table)
-    baseline = choose(rows, [options.baseline], "row", options.table)[0] if options.baseline else None
+    baseline = options.baseline
+    if baseline not in (None, BEST):
+        (baseline,) = choose(rows, [baseline], "row", options.table)
     table = replace(table, rows=rows, columns=columns)
     for name, value, least in (
         ("seeds", min(options.seeds), 0),

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
 from ..hub.model_card import data_sentence
 from .runner import Run
-from .significance import paired_bootstrap
-from .tables import Column, Row, Table
+from .significance import LOWER_IS_BETTER, paired_bootstrap, paired_p_value
+from .tables import BEST, Column, Row, Table
 
 NO_FIGURE = "-"
 BEST_SEEN = "best seen"
+LEADERS = (
+    "Bold: told apart from all others. The 95 % interval of the difference leaves out 0 (paired bootstrap over the "
+    "test rows, 2,000 samples), and over three or more seeds or folds p < 0.05 in a paired t-test."
+)
 
 
-def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: Row | None = None) -> str:
+def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: Row | str | None = None) -> str:
     """The table and its notes.
 
     Args:
         table: the rows and columns to show.
         runs: finished and failed runs.
         missing: task -> why its data is not available.
-        baseline: the row that the others are compared with, by a paired bootstrap over the test rows.
+        baseline: the row that the others are compared with, by a paired bootstrap over the test rows. ``"best"``: in
+            each column the best row, whose figure is bold if it is told apart from all others.
     """
     rows, columns = table.rows, table.columns
+    leaders = {column.name: _leader(table, column, runs) for column in columns} if baseline == BEST else {}
     lines = [["system"], *([row.name] for row in rows)]
     for column in columns:
-        parts = [[column.name, *(_cell(row, column, runs, missing, column.figure_of) for row in rows)]]
+        figures = [_cell(row, column, runs, missing, column.figure_of) for row in rows]
+        if (leader := leaders.get(column.name)) and leader.alone:
+            place = [row.name for row in rows].index(leader.name)
+            figures[place] = f"**{figures[place]}**"
+        parts = [[column.name, *figures]]
         if any(run.record and run.task == column.task and column.best_seen(run.record) is not None for run in runs):
             parts.append([BEST_SEEN, *(_cell(row, column, runs, missing, column.best_seen) for row in rows)])
         if table.published:
@@ -40,7 +51,11 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
             f'"{BEST_SEEN}": the highest figure on the test split over all evaluations of a run, which is what the '
             "authors' code reports for TREC, CR, MPQA and SUBJ."
         )
-    notes += _differences(table, runs, baseline) if baseline else []
+    if baseline == BEST:
+        notes += [f"{name}: {leader.sentence}" for name, leader in leaders.items() if leader]
+        notes.append(LEADERS)
+    elif baseline:
+        notes += _differences(table, runs, baseline)
     if table.published and any(column.name not in row.paper for row in rows for column in columns):
         notes.append(f'"{NO_FIGURE}" in a column "paper": the published figure could not be verified.')
     notes = ["", *(f"- {note}" for note in notes)] if notes else []
@@ -90,6 +105,43 @@ def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
             "the same seeds and folds, and a metric that is computed from them."
         )
     return lines
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The best row of a column: its name, whether it is told apart from all others, and a sentence on that."""
+
+    name: str
+    alone: bool
+    sentence: str
+
+
+def _leader(table: Table, column: Column, runs: list[Run]) -> Leader | None:
+    """The best row of a column; None if there is no paired test of it."""
+    finished = {
+        row.name: [run for run in runs if run.record and run.row == row and run.task == column.task]
+        for row in table.rows
+    }
+    figures = {name: [column.figure_of(run.record) for run in own] for name, own in finished.items()}
+    means = {name: mean(own) for name, own in figures.items() if own and None not in own}
+    if not means:
+        return None
+    first, *others = sorted(means, key=means.__getitem__, reverse=column.figure not in LOWER_IS_BETTER)
+    level, below = [], []
+    for name in others:
+        pair = finished[first], finished[name]
+        if (found := paired_bootstrap(column.figure, *pair)) is None:
+            return None
+        p = paired_p_value(column.figure, *pair)
+        apart = found[1] * found[2] > 0 and (p is None or p < 0.05)
+        difference, low, high = (f"{column.scale * value:+.{column.digits}f}" for value in found)
+        over_runs = "" if p is None else f", p = {p:.3f}"
+        (below if apart else level).append(f"{name} ({difference}, {low} to {high}{over_runs})")
+    if not below and not level:
+        return None
+    if level:
+        return Leader(first, False, f"{first} is not told apart from {', '.join(level)}.")
+    return Leader(first, True, f"{first} is told apart from all others, {below[0]} the nearest.")
 
 
 def _cell(

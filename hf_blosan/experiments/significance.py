@@ -17,6 +17,8 @@ METRICS = {
     "test_mse": lambda predictions, labels: np.mean((predictions - labels) ** 2),
 }
 
+LOWER_IS_BETTER = ("test_mse",)
+
 
 def paired_bootstrap(
     figure: str, first: list[Run], second: list[Run], *, samples: int = 2000, seed: int = 0
@@ -55,6 +57,18 @@ def paired_bootstrap(
     options = {"n_resamples": samples, "method": "percentile", "vectorized": False, "rng": seed}
     low, high = stats.bootstrap((rows,), difference, **options).confidence_interval
     return float(difference(rows)), float(low), float(high)
+
+
+def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | None:
+    """The p-value of a paired t-test over the seeds and folds that both systems have; None for fewer than three."""
+    systems = [
+        {(run.arguments.seed, run.arguments.fold): run.record["figures"][figure] for run in runs}
+        for runs in (first, second)
+    ]
+    common = [key for key in systems[0] if key in systems[1]]
+    if len(common) < 3:
+        return None
+    return float(stats.ttest_rel(*([system[key] for key in common] for system in systems)).pvalue)
 
 
 def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:

@@ -27,6 +27,9 @@ SET_BY_TABLE = {
 }
 """Training options that the user cannot give because rows and columns set them -> what to do instead."""
 
+BEST = "best"
+"""In place of the name of a row: the best row of each column."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
