@@ -29,7 +29,7 @@ from .families import FAMILIES, MODULES, load
 from .files import check_writable
 from .options import Parser
 from .overrides import read_config
-from .tokenization import MODEL_INPUT_NAMES, load_tokenizer
+from .tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -195,8 +195,11 @@ def find_tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerBa
     Raises:
         InputError: it is damaged, or of another model.
     """
-    there = cached_file(name, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False)
-    return there and load_tokenizer(name, config)
+    if cached_file(name, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False) is None:
+        return None
+    tokenizer = load_tokenizer(name, config)
+    check_type_ids(tokenizer, config, name)
+    return tokenizer
 
 
 def export(name: str, output: str | Path) -> str:

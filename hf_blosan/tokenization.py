@@ -311,6 +311,15 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: 
         )
 
 
+def check_type_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, name: str) -> None:
+    """Raise InputError if a model of pairs has a tokenizer that does not tell their sentences apart."""
+    if getattr(config, "num_sentences", 1) == 2 and "token_type_ids" not in tokenizer.model_input_names:
+        raise InputError(
+            f"model_input_names in tokenizer_config.json of {name!r} lack token_type_ids, by which a model of pairs "
+            "tells its sentences apart; add them"
+        )
+
+
 def check_max_length(
     max_length: int | None,
     tokenizer: PreTrainedTokenizerBase,

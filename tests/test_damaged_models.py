@@ -152,6 +152,14 @@ def test_every_defect_is_one_sentence(command, classifier, rows, tmp_path, capsy
         shutil.rmtree(output, ignore_errors=True)
 
 
+def test_a_model_of_pairs_needs_type_ids(scorer, rows, tmp_path, capsys):
+    model = shutil.copytree(scorer, tmp_path / "model")
+    write(model, TOKENIZER_CONFIG, {"model_input_names": ["input_ids", "attention_mask"]})
+    for command in ("predict", "explain", "export", "serve"):
+        sentence = run(command, capsys, model=model, rows=rows, output=tmp_path / "o.jsonl")
+        assert f"tokenizer_config.json of '{model}' lack token_type_ids" in sentence
+
+
 def test_the_form_of_outputs_is_not_saved(classifier, rows, tmp_path, capsys, monkeypatch):
     """`return_dict`, which scripts of others set: commands do the same with it and without, training included."""
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)

@@ -20,7 +20,7 @@ from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import InputError, loading
 from ..overrides import read_config
-from ..tokenization import load_tokenizer
+from ..tokenization import check_type_ids, load_tokenizer
 
 
 def load(
@@ -68,11 +68,7 @@ def load(
             if auto_class is None:
                 auto_class = AutoModelForSequenceClassification if any("For" in cls for cls in saved) else AutoModel
             tokenizer = load_tokenizer(name, config, **options)
-            if getattr(config, "num_sentences", 1) == 2 and "token_type_ids" not in tokenizer.model_input_names:
-                raise InputError(
-                    f"model_input_names in tokenizer_config.json of {name!r} lack token_type_ids, by which a model of "
-                    "pairs tells its sentences apart; add them"
-                )
+            check_type_ids(tokenizer, config, name)
             options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = auto_class.from_pretrained(name, config=config, **options)
     finally:
