@@ -1,20 +1,25 @@
-"""examples/distill_sentence_encoder.py on small generated data, with a small BERT as the teacher."""
+"""examples/distill_sentence_encoder.py and make_word_vectors.py on small generated data, with a small BERT."""
 
 import gzip
+import hashlib
 import json
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sklearn.decomposition import PCA
 from tokenizers import BertWordPieceTokenizer
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
+from examples import make_word_vectors
 from hf_blosan.data import make_demo_corpus
+from hf_blosan.word_vectors import read_word_vectors
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "distill_sentence_encoder.py"
 MODELS = ["teacher", "DiSAN", "mean of the first token vectors", *(["model2vec"] if find_spec("model2vec") else [])]
@@ -83,3 +88,36 @@ def test_a_folder_without_tables_is_named(teacher, tmp_path):
     done = run("--teacher", teacher, "--data_dir", tmp_path, "--output_dir", tmp_path / "out")
     assert done.returncode == 1 and done.stderr.strip().splitlines()[-1].startswith("error: ")
     assert str(tmp_path) in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_static_word_vectors_of_the_teacher(data, teacher, tmp_path, capsys):
+    path = tmp_path / "vectors.txt.gz"
+    options = ["--model", str(teacher), "--output", str(path), "--size", "10"]
+    make_word_vectors.main([*options, "--data_dir", str(data)])
+    made = read_word_vectors(path)
+    assert {"the", "cat", "pushes"} <= set(made.words) and made.matrix.shape == (len(made), 10)
+    np.testing.assert_allclose((made.matrix**2).mean(axis=1), 0.4**2, rtol=1e-2)  # three decimals
+    encoded = SentenceTransformer(str(teacher), device="cpu").encode(made.words)
+    expected = PCA(10, random_state=0).fit_transform(encoded)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    cosines = np.abs((made.matrix * expected).sum(axis=0)) / np.linalg.norm(made.matrix, axis=0)
+    np.testing.assert_allclose(cosines, np.linalg.norm(expected, axis=0), rtol=1e-3)
+    digest = hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest()
+    assert f"SHA-256 of the text: {digest}" in capsys.readouterr().out
+
+    # A component with the other sign, and a number that is a little off.
+    other = tmp_path / "other.txt"
+    matrix = made.matrix * np.where(np.arange(10) == 3, -1, 1)
+    matrix[0, 0] += 0.25
+    rows = zip(made.words, matrix, strict=True)
+    other.write_text("".join(f"{word} {' '.join(f'{x:.3f}' for x in row)}\n" for word, row in rows))
+    make_word_vectors.main([*options, "--compare", str(other)])
+    shown = capsys.readouterr().out
+    assert f"{len(made)} words in common: 1 of {10 * len(made)} numbers differ, by at most 0.250;" in shown
+    assert shown.endswith("1 of 10 components have the other sign.\n") and digest in shown
+
+    for wrong, message in ((["--words", "no.txt"], "--words no.txt: there is no"), (["--size", "90"], "--size 90: ")):
+        with pytest.raises(SystemExit, match=message):
+            make_word_vectors.main([*options, "--data_dir", str(data), *wrong])
+    with pytest.raises(SystemExit, match="has no tables"):
+        make_word_vectors.main([*options, "--data_dir", str(tmp_path)])

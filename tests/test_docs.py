@@ -15,6 +15,7 @@ from pages import PAGES, ROOT, anchors, blocks, links, text_of
 from small_data import WORDS, question_rows, write_rows
 
 import hf_blosan
+from hf_blosan.tasks import TASKS
 
 USE = """
 import sys
@@ -130,6 +131,21 @@ def test_every_block_has_a_language():
 
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", ["docs/train.md", "docs/sentence_selection.md"])
+def test_epochs_of_sentence_selection(page):
+    epochs = TASKS["squad_sentences"].recipe("biblosan").for_rows(83_151).num_train_epochs
+    assert f"trains {epochs} epochs of SQuAD" in " ".join(text_of(page).split())
+
+
+def test_members_that_docstrings_refer_to_exist():
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "hf_blosan").rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r":\w+:`~?(?:\w+\.)*([A-Z]\w+\.\w+)`", text)}
+    assert named
+    for owner, _, member in (name.partition(".") for name in named):
+        bodies = [text.split(f"\nclass {owner}")[1].split("\n\n\n")[0] for text in texts if f"\nclass {owner}" in text]
+        assert any(re.search(rf"^    (?:def )?{member}\b", body, re.MULTILINE) for body in bodies), f"{owner}.{member}"
 
 
 def test_the_reference_is_complete():

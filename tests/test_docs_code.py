@@ -70,6 +70,7 @@ COMMANDS_NOT_RUN = {
     "curl": "asks this server",
     "token.txt": "the token of this server",
     "distill_sentence_encoder": "trains for half an hour; tests/test_distillation.py distils a small teacher",
+    "make_word_vectors": "needs all-MiniLM-L6-v2; tests/test_distillation.py makes vectors from a small model",
     "remake_checkpoints": "trains for minutes on real data; tests/test_remake_checkpoints.py repeats a small run",
     "transformer_with_mtsa": "a file of the checkout; tests/test_modules.py runs it",
     "benchmarks.": "measures for minutes; tests/test_benchmarks.py runs the commands on small shapes",

@@ -5,7 +5,7 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import pytest
 
@@ -130,6 +130,27 @@ def test_the_comparison_with_what_people_use():
     assert peers_report.overview(report["rows"]) in README
     assert (REPORTS / "peers.md").read_text(encoding="utf-8") == peers_report.markdown(report)
     assert re.fullmatch(r"[0-9a-f]{40}", report["header"]["commit"])
+
+
+def test_the_sentences_on_what_people_use():
+    rows = json.loads((REPORTS / "peers.json").read_text())["rows"]
+    (text,) = re.findall(r"^## Beside what .*\n\n((?:.+\n)+)", README, re.MULTILINE)
+
+    def speed(system: str, size: str) -> float:
+        return median(row["speed"][size]["rows_per_second"] for row in rows if row["system"] == system)
+
+    text = " ".join(text.split())
+    large, one = (speed("disan", size) / speed("minilm_fine_tuned", size) for size in ("64", "1"))
+    assert f"predicts {large:.0f} times as many" in text and f"of 64, {one:.1f} times one by one" in text
+    page = {place: cell for lines in reversed(TABLES) for place, cell in cells(lines).items()}
+    assert f"three seeds DiSAN has {page['DiSAN', 'TREC'].split()[0]} on TREC" in text
+    assert f"has {page['Source2token', 'SICK r']}." in text
+    (signed,) = [
+        row["figures"]["accuracy"]
+        for row in json.loads((REPORTS / "pair_features.json").read_text())["rows"]
+        if row["settings"]["signed_difference"]
+    ]
+    assert f"[{signed:.4f}](benchmarks/reports/pair_features.md)" in text
 
 
 @pytest.mark.parametrize("path", [*RECORDS, *IN_TABLES], ids=lambda path: path.stem)

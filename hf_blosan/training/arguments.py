@@ -248,7 +248,7 @@ class RunArguments:
     def resolved(self, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None) -> RunArguments:
         """Fill the options left at None from the task, its recipe for the encoder, and what the saved model is.
 
-        The number of epochs stays None, since it may depend on that of training rows (:meth:`Recipe.epochs`).
+        The number of epochs stays None, since it may depend on that of training rows (:meth:`Recipe.for_rows`).
         """
         from ..overrides import parse_config_overrides
 
