@@ -51,7 +51,7 @@ HOW_TO_READ = """
 All values are means over the features, each of which has weights of its own in DiSAN, Bi-BloSAN and MTSA.
 """
 WHAT_IT_SHOWS = """
-{do}, and see {answer}how it reads {it}: which words each word looks at, and how
+{do}, and see {answer}how {reader} {it}: which words each word looks at, and how
 much each word counts in the vector that stands for the sentence. An example is filled in; others are below.{labels}
 """
 WHAT_LABELS_MEAN = """ *Entailment*: if the first sentence is true, so is the second. *Contradiction*: the second is
@@ -172,14 +172,16 @@ def make_page(models: Sequence[Shown]) -> Any:
 
 def what_it_shows(models: Sequence[Shown]) -> str:
     """A sentence or two on what one sees, in Markdown."""
-    one = num_sentences(models[0].model) == 1
+    one, several = num_sentences(models[0].model) == 1, len(models) > 1
     labels = {label.lower() for shown in models if shown.has_head for label in shown.model.config.id2label.values()}
+    predicts = "the models predict" if several else "the model predicts"
     return WHAT_IT_SHOWS.format(
         do="Type a sentence" if one else "Type two sentences",
-        answer="what the model predicts and " if any(shown.has_head for shown in models) else "",
+        answer=f"what {predicts} and " if any(shown.has_head for shown in models) else "",
+        reader="they read" if several else "it reads",
         it="it" if one else "each of them",
         labels=WHAT_LABELS_MEAN if {"entailment", "contradiction"} <= labels else "",
-    )
+    ).strip()
 
 
 def examples_for(model: PreTrainedModel) -> list[list[str]]:
