@@ -31,7 +31,7 @@ print(f"Python {sys.version.split()[0]}, torch {torch.__version__}: forward and 
 TRAIN = (
     "train --task_name demo --encoder disan --output_dir model --max_train_steps 20 --config_overrides hidden_size=24"
 )
-PAIR = ("the man pushes the cat", "the cat does not push the man")
+PAIR = ("the man pushes the cat", "the cat is pushed by the man")
 
 ALONE = """
 import importlib.util, json, sys

@@ -39,7 +39,7 @@ def plain(sentence: str) -> str:
 
 
 def test_demo_corpus_is_deterministic_balanced_and_free_of_shared_pairs(corpus):
-    assert {split: len(rows) for split, rows in corpus.items()} == {"train": 4002, "validation": 498, "test": 498}
+    assert {split: len(rows) for split, rows in corpus.items()} == {"train": 6402, "validation": 798, "test": 798}
     again = make_demo_corpus()
     assert all(corpus[split][:] == again[split][:] for split in corpus)
     assert corpus["test"][:] != make_demo_corpus(seed=14)["test"][:]
@@ -62,6 +62,15 @@ def test_demo_labels_mean_what_the_sentences_say(corpus):
         ("the dog chases the man", "the man does not chase the dog", "entailment"),
         ("the dog does not chase the man", "the man does not chase the dog", "neutral"),
         ("the man is chased by the dog", "the dog is chased by the man", "contradiction"),
+        ("the dog chases the man", "the man is chased by the dog", "entailment"),
+        ("the dog chases the man", "the dog is chased by the man", "contradiction"),
+        ("the dog chases the man", "the dog is not chased by the man", "entailment"),
+        ("the dog chases the man", "the man is not chased by the dog", "contradiction"),
+        ("the dog does not chase the man", "the man is chased by the dog", "contradiction"),
+        ("the dog does not chase the man", "the dog is chased by the man", "neutral"),
+        ("the dog does not chase the man", "the man is not chased by the dog", "entailment"),
+        ("the dog is chased by the man", "the man chases the dog", "entailment"),
+        ("the dog is not chased by the man", "the dog does not chase the man", "neutral"),
         ("not all dogs are wet", "all dogs are not wet", "neutral"),
         ("all dogs are not wet", "not all dogs are wet", "entailment"),
         ("all dogs are not wet", "some dogs are wet", "contradiction"),

@@ -18,7 +18,7 @@ from small_data import pair_rows, question_rows
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_blosan
-from hf_blosan.analysis.page import EXAMPLES, Shown, examples_for, import_gradio, make_page
+from hf_blosan.analysis.page import EXAMPLES, PAIRS, Shown, examples_for, import_gradio, make_page, what_it_shows
 from hf_blosan.cli import main
 from hf_blosan.errors import InputError, install
 from hf_blosan.tasks import TASKS
@@ -84,6 +84,15 @@ class TestFunctions:
         assert examples_for(shown("questions").model)[0] == ["Who wrote Hamlet ?"]
         for task, rows in EXAMPLES.items():
             assert all(isinstance(row, str) == (TASKS[task].num_sentences == 1) for row in rows)
+
+    def test_it_says_what_one_sees(self, shown):
+        assert what_it_shows([shown("questions")]).startswith("Type a sentence, and see what the model predicts")
+        pairs = what_it_shows([shown("scores"), shown("scores")])
+        assert pairs.startswith("Type two sentences, and see what the models predict") and "*Neutral*" not in pairs
+        assert "predict" not in what_it_shows([shown("recurrent encoder")])
+        inference = shown("scores")
+        inference.model.config.id2label = dict(enumerate(("entailment", "neutral", "contradiction")))
+        assert "*Neutral*: it may be either" in what_it_shows([inference])
 
     def test_models_of_different_kinds(self, shown):
         with pytest.raises(InputError, match="questions takes one sentence and scores compares two; give two"):
@@ -187,6 +196,18 @@ class Reader:
             box.clear()
             box.send_keys(text)
 
+    def boxes(self):
+        return self.find("textarea, input[type=text]")
+
+    def values(self):
+        return [box.get_attribute("value") for box in self.boxes()]
+
+    def resize(self, width):
+        """A phone's width: a window cannot be that narrow."""
+        metrics = {"width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": True}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.wait(lambda: self.driver.execute_script("return window.innerWidth") == width)
+
     def images(self, number=1):
         """The alternative texts of a model's images that are drawn."""
         width = "return arguments[0].complete && arguments[0].naturalWidth"
@@ -214,7 +235,11 @@ class TestInABrowser:
         url = serve("-m", "hf_blosan", "demo", "questions", "recurrent", "--port", "PORT", "--cpu")
         browser.open(url)
         assert "questions (DiSAN) and recurrent (Bi-RNN)" in browser.text("h2")
+        assert "see what the models predict and how they read it" in browser.text("#explanation")
         assert len(browser.find("textarea")) == 1  # no place for a pair
+        browser.wait(lambda: browser.images(1) == ALL and browser.images(2) == ALL[2:])
+        assert browser.values() == ["Who wrote Hamlet ?"]
+        first = browser.sources()
         browser.type("an old cat on the grey")
         browser.find("#show")[0].click()
         browser.wait(lambda: browser.images(1) == ALL and browser.images(2) == ALL[2:])
@@ -222,6 +247,7 @@ class TestInABrowser:
             assert re.search(r"(animal|colour)(.|\n)*\d+%", browser.text(f"#prediction{number}"))
         assert "has no attention between tokens" in browser.text("#figures2")
 
+        browser.wait(lambda: not set(browser.sources()) & set(first))
         first = browser.sources()
         browser.type("one red horse")
         from selenium.webdriver.common.keys import Keys
@@ -241,18 +267,31 @@ class TestInABrowser:
         (example,) = [row for row in browser.find("button, td") if row.text.strip() == "Who wrote Hamlet ?"][:1]
         example.click()
         browser.wait(lambda: browser.images(1) == ALL and not browser.text("#message"))
-        (box,) = browser.find("#text1 textarea, #text1 input")
-        assert box.get_attribute("value") == "Who wrote Hamlet ?"
+        assert browser.values() == ["Who wrote Hamlet ?"]
 
         asked = browser.requests()
         assert asked and not [address for address in asked if not address.startswith(url)]
 
     def test_pairs_in_a_space(self, serve, browser):
         url = serve(SPACE / "app.py", MODEL="scores", MODEL2="")
+        second = [name.replace("1", "2") for name in ALL]
         browser.open(url)
+        browser.wait(lambda: browser.images() == [*ALL, *second])
+        assert browser.values() == PAIRS[0]
+        assert [heading.text for heading in browser.find("#figures1 h4")] == PAIRS[0]
+        first, right = (box.rect for box in browser.boxes())
+        assert first["y"] == right["y"] and first["x"] + first["width"] <= right["x"]
+
+        browser.resize(400)
+        first, below = (box.rect for box in browser.boxes())
+        assert first["x"] == below["x"] and first["y"] + first["height"] <= below["y"]
+        everything = [*browser.boxes(), *browser.find("#show, #figures1 img, #prediction1, #explanation")]
+        assert all(0 <= item.rect["x"] and item.rect["x"] + item.rect["width"] <= 400 for item in everything)
+        assert browser.driver.execute_script("return document.documentElement.scrollWidth") <= 400
+
         browser.type("a red cat", "one grey dog in the blue")
         browser.find("#show")[0].click()
-        second = [name.replace("1", "2") for name in ALL]
+        browser.wait(lambda: browser.text("#figures1 h4") == "a red cat one grey dog in the blue")
         browser.wait(lambda: browser.images() == [*ALL, *second])
         assert re.search(r"\d\.\d\d", browser.text("#prediction1"))
         assert [heading.text for heading in browser.find("#figures1 h4")] == ["a red cat", "one grey dog in the blue"]

@@ -13,6 +13,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError, install
+from ..hub import model_card
 from ..hub.model_card import ENCODER_NAMES
 from ..inference.saved import load
 from .arguments import DemoArguments
@@ -29,11 +30,7 @@ PAIRS = [
     ["A dog is chasing a man .", "A man is chasing a dog ."],
     ["Two children play in the park .", "Some kids are outside ."],
 ]
-DEMO_PAIRS = [
-    ["the man pushes the cat", "the cat does not push the man"],
-    ["the cat pushes the man", "the cat does not push the man"],
-    ["some boys are happy", "all boys are not happy"],
-]
+DEMO_PAIRS = [[row["text"], row["text_pair"]] for row in model_card.EXAMPLES["generated"]]
 EXAMPLES = {
     "trec": QUESTIONS,
     "trec_fine": QUESTIONS,
@@ -52,6 +49,13 @@ HOW_TO_READ = """
 - **Sentence vector**: how much each token contributes to it. The dashed line is an equal share.
 
 All values are means over the features, each of which has weights of its own in DiSAN, Bi-BloSAN and MTSA.
+"""
+WHAT_IT_SHOWS = """
+{do}, and see {answer}how {reader} {it}: which words each word looks at, and how
+much each word counts in the vector that stands for the sentence. An example is filled in; others are below.{labels}
+"""
+WHAT_LABELS_MEAN = """ *Entailment*: if the first sentence is true, so is the second. *Contradiction*: the second is
+then false. *Neutral*: it may be either.
 """
 CSS = """
 .figures {display: flex; flex-wrap: wrap; gap: 1rem}
@@ -130,8 +134,13 @@ def make_page(models: Sequence[Shown]) -> Any:
             return gradio.update(value=text, visible=True), *[None] * len(results)
         return gradio.update(visible=False), *values
 
+    examples = examples_for(models[0].model)
     names = ["Sentence"] if count == 1 else ["First sentence", "Second sentence"]
-    boxes = [gradio.Textbox(label=name, elem_id=f"text{i}", render=False) for i, name in enumerate(names, 1)]
+    # Two boxes of this width do not fit side by side on a phone, so that they stack there.
+    boxes = [
+        gradio.Textbox(label=name, value=text, min_width=320, elem_id=f"text{number}", render=False)
+        for number, (name, text) in enumerate(zip(names, examples[0], strict=True), 1)
+    ]
     message = gradio.Markdown(visible=False, elem_id="message", render=False)
     results = []
     for number, shown in enumerate(models, 1):
@@ -142,11 +151,12 @@ def make_page(models: Sequence[Shown]) -> Any:
 
     with gradio.Blocks(title="hf_blosan", analytics_enabled=False) as page:
         gradio.Markdown(f"## {' and '.join(shown.title for shown in models)}")
+        gradio.Markdown(what_it_shows(models), elem_id="explanation")
         with gradio.Row():
             for box in boxes:
                 box.render()
         button = gradio.Button("Show", variant="primary", elem_id="show")
-        gradio.Examples(examples_for(models[0].model), **event, run_on_click=True, cache_examples=False)
+        gradio.Examples(examples, **event, run_on_click=True, cache_examples=False)
         message.render()
         with gradio.Row():
             for prediction, figures in zip(results[::2], results[1::2], strict=True):
@@ -155,9 +165,23 @@ def make_page(models: Sequence[Shown]) -> Any:
                     figures.render()
         with gradio.Accordion("How to read the figures", open=False):
             gradio.Markdown(HOW_TO_READ)
-        for submitted in (button.click, *(box.submit for box in boxes)):
+        for submitted in (page.load, button.click, *(box.submit for box in boxes)):
             submitted(**event, api_visibility="private")
     return page
+
+
+def what_it_shows(models: Sequence[Shown]) -> str:
+    """A sentence or two on what one sees, in Markdown."""
+    one, several = num_sentences(models[0].model) == 1, len(models) > 1
+    labels = {label.lower() for shown in models if shown.has_head for label in shown.model.config.id2label.values()}
+    predicts = "the models predict" if several else "the model predicts"
+    return WHAT_IT_SHOWS.format(
+        do="Type a sentence" if one else "Type two sentences",
+        answer=f"what {predicts} and " if any(shown.has_head for shown in models) else "",
+        reader="they read" if several else "it reads",
+        it="it" if one else "each of them",
+        labels=WHAT_LABELS_MEAN if {"entailment", "contradiction"} <= labels else "",
+    ).strip()
 
 
 def examples_for(model: PreTrainedModel) -> list[list[str]]:

@@ -64,10 +64,16 @@ USES = {
 EXAMPLES = {
     1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
     2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
+    "generated": [
+        {"text": "the man pushes the cat", "text_pair": "the cat is pushed by the man"},
+        {"text": "the cat pushes the man", "text_pair": "the cat is pushed by the man"},
+        {"text": "the nurse does not follow the dog", "text_pair": "the nurse is followed by the dog"},
+        {"text": "some boys are happy", "text_pair": "all boys are not happy"},
+    ],
     "selection": None,
     "translation": [{"text": "Two dogs are playing in the snow."}],
 }
-"""What the page of the model and its snippet try it with, by the number of sentences or the problem."""
+"""What the page of the model and its snippet try it with, by number of sentences, problem or source of the rows."""
 
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 _LAST_LAYERS = ("classifier_highway", "classifier_bias")
@@ -118,7 +124,7 @@ def make_model_card(
         "in_progress": in_progress,
         "spread": spread_of(repeated),
         "use": USES.get(task["problem"]) or use_of(task),
-        "widget": examples(task),
+        "widget": examples(run),
         "pipeline": pipeline_of(task),
         "auto_class": AUTO_CLASSES[pipeline_of(task)],
         "command": command_without_paths(run["command"]),
@@ -144,8 +150,9 @@ def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return {"seeds": sorted(values), "mean": mean(values.values()), "deviation": stdev(values.values())}
 
 
-def examples(task: dict[str, Any]) -> list[dict[str, str]]:
-    return EXAMPLES[task["problem"] if task["problem"] in EXAMPLES else task["num_sentences"]]
+def examples(run: dict[str, Any]) -> list[dict[str, str]] | None:
+    keys = (run["data"]["source"], run["task"]["problem"], run["task"]["num_sentences"])
+    return next(EXAMPLES[key] for key in keys if key in EXAMPLES)
 
 
 def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:
@@ -202,7 +209,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         base_model=backbone if "/" in (backbone := run.get("backbone") or "") else None,
         tags=["hf_blosan", run["encoder"], *own_code],
         # The Hub's widget has no place for a predicate.
-        widget=None if run["config"].get("predicate_size") else examples(task),
+        widget=None if run["config"].get("predicate_size") else examples(run),
         datasets=data["hub_id"] if from_hub else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),
         model_name=run["name"],
