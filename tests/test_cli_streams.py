@@ -273,7 +273,7 @@ class TestStreaming:
             (["--text_column_name", "label"], "--text_column_name or --text_pair_column_name"),
         ):
             message = refused(capsys, *words, *change, "--resume")
-            assert f"o.jsonl was begun with another {name}; repeat that command, or leave out --resume" in message
+            assert f"o.jsonl was begun with another {name}; repeat that command, or begin anew with --over" in message
         other = tmp_path / "other"
         AutoModelForSequenceClassification.from_pretrained(classifier).save_pretrained(other)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(other)
@@ -284,8 +284,51 @@ class TestStreaming:
         assert partial.read_bytes() == content and not output.exists()
         partial.write_bytes(content[:-9])
         write_rows(Path(questions), question_rows(50))
-        assert main(words) == 0 and len(read_lines(output)) == 50  # without --resume from the beginning
+        assert main([*words, "--overwrite"]) == 0 and len(read_lines(output)) == 50
         assert not list(tmp_path.glob(".*"))
+
+    def test_unfinished_output_is_not_thrown_away(
+        self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
+    ):
+        output, partial = tmp_path / "o.jsonl", tmp_path / ".o.jsonl.partial"
+        words = ["predict", classifier, questions, str(output), "--batch_size", "4"]
+        with monkeypatch.context() as patch:
+            interrupt(patch, after=2)
+            assert main(words) == 130
+        content, state = partial.read_bytes(), (tmp_path / ".o.jsonl.partial.json").read_bytes()
+        capsys.readouterr()
+        message = refused(capsys, *words)
+        assert message.startswith(f"error: {output} is unfinished: {partial} has 16 rows of an earlier command; ")
+        assert message.endswith("; --resume continues it, --overwrite discards it and begins anew")
+        assert "give one of them" in refused(capsys, *words, "--resume", "--overwrite")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a cat\n")))
+        assert "; --overwrite discards" in refused(capsys, "predict", classifier, "-", output)  # cannot be resumed
+        assert partial.read_bytes() == content and not (tmp_path / ".o.jsonl.lock").exists()
+
+        for damaged in (state[:-40], b"[]", b'{"rows": "x"}', b'{"rows": -1, "bytes": 9, "made_from": {}}', b"\xff"):
+            (tmp_path / ".o.jsonl.partial.json").write_bytes(damaged)
+            for options in ([], ["--resume"]):
+                message = refused(capsys, *words, *options)
+                assert ".o.jsonl.partial.json is damaged" in message and "--overwrite discards both" in message
+                assert partial.read_bytes() == content and not (tmp_path / ".o.jsonl.lock").exists()
+        (tmp_path / ".o.jsonl.partial.json").unlink()
+        for options in ([], ["--resume"]):
+            assert "which says how far it came, is missing; --overwrite" in refused(capsys, *words, *options)
+        assert partial.read_bytes() == content
+        (tmp_path / ".o.jsonl.partial.json").write_bytes(state)
+        assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 50
+        assert not list(tmp_path.glob(".*"))
+
+    def test_killed_before_the_first_rows(self, classifier, questions, tmp_path):
+        """Nothing is there to be continued or lost."""
+        path = tmp_path / "o.jsonl"
+        for options in ([], ["--resume"]):
+            output = Output(str(path), PREDICTIONS, {"input": ["a"]})
+            output.file.write(b"half of the fi")
+            output.file.close()
+            output.lock.release()
+            assert main(["predict", classifier, questions, str(path), *options]) == 0
+            assert len(read_lines(path)) == 50 and not list(tmp_path.glob(".*"))
 
     def test_one_command_at_a_time(self, tmp_path):
         path, rows = tmp_path / "o.csv", {"score": [1.0]}

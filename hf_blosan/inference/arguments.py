@@ -31,6 +31,11 @@ class StreamArguments:
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     resume: bool = option("Continue where the same command was interrupted.", False, group="output")
+    overwrite: bool = option(
+        "Discard what an interrupted command has left of the output, and begin anew. A complete output needs no option: "
+        "it is replaced once the new one is complete.",
+        False,
+    )
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "max_length"):
@@ -43,6 +48,8 @@ class StreamArguments:
             )
         if self.resume and "-" in (self.input, self.output):
             raise InputError("--resume needs files; standard input and output cannot be continued.")
+        if self.resume and self.overwrite:
+            raise InputError("--resume continues an unfinished output, --overwrite discards it; give one of them.")
 
 
 @dataclass

@@ -136,7 +136,8 @@ def stream(
             "--text_column_name or --text_pair_column_name": names,
             **options,
         }
-        output = Output(arguments.output, formats, made_from, resume=arguments.resume)
+        again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+        output = Output(arguments.output, formats, made_from, **again)
         if output.rows:
             logger.info("%s: %d rows are there already", arguments.output, output.rows)
         bar = tqdm(total=rows.total, unit=rows.unit, unit_scale=True, disable=typed)
