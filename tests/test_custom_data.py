@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 
+import pyarrow.parquet
 import pytest
 from datasets import DatasetDict
 from small_data import hub_rows, write_rows
@@ -40,6 +42,13 @@ def test_scores_outside_the_range_are_named(tmp_path, score):
         load_task("sick_relatedness", data_dir=tmp_path, seed=0)
 
 
+def parquet_file(names):
+    """The bytes of a Parquet file with columns of these names."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a", "b"])] * len(names), names), file)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -50,7 +59,9 @@ def test_scores_outside_the_range_are_named(tmp_path, score):
         ("a.csv", b"text,label\n", "has no rows"),
         ("b.jsonl", b"", "cannot be read|has no rows"),
         ("c.csv", b"text,label\na,0\nb,1\ntext,label\nc,0\n", "c.csv, row 3 repeats the header; remove it"),
-        ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them in the header"),
+        ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them"),
+        ("d.parquet", parquet_file(["text", "text", "label"]), "^[^ ]*d.parquet has two columns 'text'"),
+        ("d.jsonl", b'{"text": "a", "text": "b", "label": 0}\n', r"d.jsonl .*text\) was specified twice"),
         ("e.csv.gz", gzip.compress(b"text,label\n" * 999, mtime=0)[:20] + b"\xff" * 9, "e.csv.gz cannot be read"),
     ],
 )
@@ -65,6 +76,7 @@ def test_unreadable_files_are_named(tmp_path, name, content, message):
     [
         ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header; remove it"),
         ("b.csv", b"text,text\na,b\n", "b.csv has two columns 'text'"),
+        ("b.parquet", parquet_file(["text", "text"]), "b.parquet has two columns 'text'; rename one of them"),
         ("c.jsonl", b'{"text": "a", "text": "b"}\n', "c.jsonl cannot be read after row 0 .a row names 'text' twice"),
         (
             "d.csv.gz",
@@ -78,6 +90,12 @@ def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, conten
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message), Rows(tmp_path / name) as rows:
         list(rows)
+
+
+def test_a_folder_of_rows_with_two_columns_of_one_name(tmp_path):
+    (tmp_path / "train.parquet").write_bytes(parquet_file(["text", "text", "label"]))
+    with pytest.raises(InputError, match=r"cannot be loaded \(Multiple matches for .*text.*\); check --dataset_name"):
+        custom_task(dataset_name=str(tmp_path))
 
 
 @pytest.mark.parametrize(

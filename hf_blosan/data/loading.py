@@ -15,10 +15,10 @@ from datasets import (
     load_dataset,
     load_from_disk,
 )
-from datasets.exceptions import DatasetsError
+from datasets.exceptions import DatasetGenerationError, DatasetsError
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..tasks import Source, Task, get_task
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
@@ -216,7 +216,7 @@ def load_splits(name: str, config: str | None = None, *, revision: str | None = 
             return loaded if isinstance(loaded, DatasetDict) else DatasetDict(train=loaded)
         return load_dataset(name, config, revision=revision)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line((isinstance(error, DatasetGenerationError) and error.__cause__) or error)
         raise InputError(f"data set {name!r} cannot be loaded ({reason}); {remedy}") from error
 
 

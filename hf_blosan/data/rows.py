@@ -12,13 +12,17 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from ..errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 READABLE_TABLES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
@@ -97,18 +101,43 @@ class Rows:
         return self._file.tell() if self.unit == "B" else self._number
 
     def _parquet(self) -> Iterator[dict[str, Any]]:
-        try:
-            from pyarrow.lib import ArrowException
-            from pyarrow.parquet import ParquetFile
-        except ImportError as error:
-            raise InputError(f"reading {self.path} needs pyarrow: pip install pyarrow") from error
-        try:
-            table = ParquetFile(self._file)
-            self.total = table.metadata.num_rows
+        table = open_parquet(self._file, self.name)
+        self.total = table.metadata.num_rows
+        with _arrow_errors():
             for batch in table.iter_batches(_ROWS_AT_ONCE):
                 yield from batch.to_pylist()
-        except ArrowException as error:  # damaged files raise every kind of it
-            raise ValueError(first_line(error)) from error
+
+
+def open_parquet(file: BinaryIO, name: str) -> ParquetFile:
+    """A Parquet file.
+
+    Raises:
+        InputError: two columns have one name, of which pyarrow gives only the last; or there is no pyarrow.
+        ValueError: the file is damaged.
+    """
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise InputError(f"reading {name} needs pyarrow: pip install pyarrow") from error
+    with _arrow_errors():
+        table = ParquetFile(file)
+        _check_names(table.schema_arrow.names, name)
+    return table
+
+
+@contextmanager
+def _arrow_errors() -> Iterator[None]:
+    from pyarrow.lib import ArrowException
+
+    try:
+        yield
+    except ArrowException as error:  # damaged files raise every kind of it
+        raise ValueError(first_line(error)) from error
+
+
+def _check_names(columns: Iterable[str], name: str) -> None:
+    if twice := [column for column, count in Counter(columns).items() if count > 1]:
+        raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them")
 
 
 def remedy(error: BaseException) -> str | None:
@@ -138,8 +167,7 @@ def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterato
     # Unless it is strict, the reader takes a file to its end for one cell if a quotation mark is not closed.
     rows = filter(None, csv.reader(file, strict=True, **layout))
     columns = [column or f"Unnamed: {i}" for i, column in enumerate(next(rows, []))]
-    if twice := [column for column, count in Counter(columns).items() if count > 1]:
-        raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them in the header")
+    _check_names(columns, name)
     return columns, _checked(rows, columns, name)
 
 

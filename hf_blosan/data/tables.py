@@ -12,7 +12,7 @@ from datasets import Dataset, Features, Value, load_dataset
 from datasets.exceptions import DatasetsError
 
 from ..errors import InputError, first_line
-from .rows import READABLE_TABLES, UNREADABLE, Rows, csv_layout, csv_rows, no_object, remedy
+from .rows import READABLE_TABLES, UNREADABLE, Rows, csv_layout, csv_rows, no_object, open_parquet, remedy
 
 _NESTED = 1000  # brackets in a row
 
@@ -50,6 +50,9 @@ def read_table(path: str | Path) -> Dataset:
                 kind, options = "csv", _csv_options(path, suffix)
             elif kind == "json":
                 _refuse_fatal_rows(path)
+            else:
+                with path.open("rb") as file:
+                    open_parquet(file, str(path))
             rows = load_dataset(kind, data_files={"train": str(path)}, split="train", **options)
     except InputError:
         raise
