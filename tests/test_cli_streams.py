@@ -198,12 +198,12 @@ class TestStreaming:
             def __exit__(self, *exception):
                 pass
 
-            def __iter__(self):
+            def numbered(self):
                 nonlocal read
                 for row in question_rows(3000):
                     read += 1
                     ahead.append(read - written)
-                    yield row
+                    yield read, row
 
         append = stream.Output.append
 

@@ -270,7 +270,7 @@ class TestRefusals:
             held.gate.set()
             answers = [answer.result() for answer in answers]
         sentence = error(answers.pop(3), 500)
-        assert "the model fails on a text of this request (RuntimeError)" in sentence and "secret" not in sentence
+        assert "the model fails on text 1 of this request (RuntimeError)" in sentence and "secret" not in sentence
         for answer, text, other in zip(answers, texts[:3] + texts[4:], TEXTS, strict=False):
             assert answer.status_code == 200
             if text == other:

@@ -16,6 +16,7 @@ from ..tagging import may_follow
 from ..tasks import Source, Task
 from .batching import PaddingCollator, token_limit
 from .columns import as_text, check_columns
+from .tables import row_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
             if names := _tag_names(table, column):
                 found.update(names)
                 continue
-            for row, cell in enumerate(table[column] if column in table.column_names else (), 1):
+            cells = table[column] if column in table.column_names else ()
+            for row, cell in zip(row_numbers(table), cells, strict=False):
                 if not isinstance(cell, list):
                     raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
                 if not _without_gold(cell):
@@ -97,7 +99,8 @@ def tagging_fields(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
 
 
 def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.
+    """Rows with the columns ``tokens``, ``tags`` (class ids), for semantic role labelling ``predicate_index``, and
+    ``row``, its number in the file.
 
     An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no gold
     tags and are left out.
@@ -117,9 +120,10 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
     check_columns(columns, raw.column_names, where)
     names = _tag_names(raw, source.label_column)
     ids = {name: i for i, name in enumerate(task.labels)}
-    rows = {"tokens": [], "tags": []} | ({"predicate_index": []} if source.predicate_column else {})
+    rows = {"tokens": [], "tags": [], "row": []} | ({"predicate_index": []} if source.predicate_column else {})
     changed, left_out = 0, 0
-    for number, (words, tags, *predicate) in enumerate(zip(*(raw[column] for column in columns), strict=True), 1):
+    cells = (raw[column] for column in columns)
+    for number, words, tags, *predicate in zip(row_numbers(raw), *cells, strict=True):
         row = f"{where}, row {number}"
         words = as_words(words, where, number, columns[0])
         if not isinstance(tags, list) or len(tags) != len(words):
@@ -141,6 +145,7 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
                 tags[n], changed = f"B-{tag[2:]}", changed + 1
         for index in predicate:
             rows["predicate_index"].append(as_predicate(index, words, where, number, columns[2]))
+        rows["row"].append(number)
         rows["tokens"].append(words)
         rows["tags"].append([ids[tag] for tag in tags])
     if not rows["tokens"]:
@@ -150,6 +155,7 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
     if changed:
         logger.info("%s: %d tags I-X continue nothing and were read as B-X", where, changed)
     features = {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(task.labels)))}
+    features |= {"row": Value("int64")}
     features |= {"predicate_index": Value("int64")} if source.predicate_column else {}
     return Dataset.from_dict(rows, features=Features(features))
 

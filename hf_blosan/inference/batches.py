@@ -20,6 +20,7 @@ from transformers import (
 from ..data.batching import PaddingCollator, token_limit
 from ..data.selection import PassageCollator, tokens_of_passages
 from ..data.tagging import TaggingCollator, encode_words
+from ..finite import NotFinite
 from ..tagging import decode_tags
 from ..tokenization import check_max_length
 from ..translation import translate
@@ -76,13 +77,23 @@ class Batches:
         self.truncated = self.longest = 0
 
     def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:
-        """(rows, ...) in float32, in the order of the texts."""
+        """(rows, ...) in float32, in the order of the texts.
+
+        Raises:
+            NotFinite: with the number of the text, if what the model computes of it is not finite.
+        """
         rows = self.tokenize(texts)
         lengths = [len(row["input_ids"]) for row in rows]
         # Longest rows first, so that running out of memory shows in the first batch.
         order = sorted(range(len(rows)), key=lambda row: -lengths[row])
-        starts = range(0, len(order), self.size)
-        by_length = np.concatenate([self.forward([rows[i] for i in order[at : at + self.size]]) for at in starts])
+        parts = []
+        for start in range(0, len(order), self.size):
+            part = order[start : start + self.size]
+            try:
+                parts.append(self.forward([rows[i] for i in part]))
+            except NotFinite as error:
+                raise NotFinite(str(error), part[error.of(len(part))], len(rows), error.value) from error
+        by_length = np.concatenate(parts)
         result = np.empty_like(by_length)
         result[order] = by_length
         return result

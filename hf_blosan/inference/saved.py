@@ -20,6 +20,7 @@ from transformers import (
 from transformers.utils import logging
 
 from ..errors import InputError, loading
+from ..finite import refuse_not_finite
 from ..overrides import read_config
 from ..tokenization import check_vocabulary, limit_length
 
@@ -28,6 +29,8 @@ def load(
     name: str, auto_class: type | None, *, cpu: bool = False, trust_remote_code: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model in eval mode on the best device, and its tokenizer.
+
+    The model raises :class:`hf_blosan.finite.NotFinite` in place of outputs that are not finite.
 
     Args:
         name: folder, or name on the Hub.
@@ -81,6 +84,7 @@ def load(
         )
     check_vocabulary(tokenizer, model.config.vocab_size, name)
     limit_length(tokenizer, model.config)
+    refuse_not_finite(model)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     return model.eval().to(accelerator or "cpu"), tokenizer
 

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from fastapi import HTTPException
 
+from ..finite import NotFinite
 from ..inference.batches import Batches
 from .metrics import Metrics
 
@@ -27,6 +28,7 @@ class Row:
 
     tokens: dict[str, list[int]]
     output: asyncio.Future
+    number: int  # in its request, from 1
 
     @property
     def length(self) -> int:
@@ -76,7 +78,7 @@ class Queue:
         try:
             loop = asyncio.get_running_loop()
             tokenized = await loop.run_in_executor(self.tokenizing, self.tokenize, texts, truncate)
-            rows = [Row(tokens, loop.create_future()) for tokens in tokenized]
+            rows = [Row(tokens, loop.create_future(), number) for number, tokens in enumerate(tokenized, 1)]
             self.waiting += rows
             self.arrived.set()
             return np.stack(await asyncio.gather(*(row.output for row in rows)))
@@ -162,8 +164,9 @@ class Queue:
                     await self.compute([row])
             elif not batch[0].output.done():
                 logger.exception("a text of %d tokens cannot be computed", batch[0].length)
-                failure = HTTPException(500, f"the model fails on a text of this request ({type(error).__name__})")
-                batch[0].output.set_exception(failure)
+                reason = f"its output is {error.value}" if isinstance(error, NotFinite) else type(error).__name__
+                failure = f"the model fails on text {batch[0].number} of this request ({reason})"
+                batch[0].output.set_exception(HTTPException(500, failure))
             return
         finally:
             self.began = None
