@@ -1,7 +1,6 @@
 """`hf-blosan predict` and `encode`: their files are right in every format, whatever interrupts the command."""
 
 import csv
-import gzip
 import io
 import json
 import re
@@ -21,7 +20,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 import hf_blosan
 from hf_blosan.cli import main
 from hf_blosan.data.rows import Rows
-from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
 from hf_blosan.inference import stream
@@ -94,6 +92,30 @@ class TestPredict:
         assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
         (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
         assert re.match(r"\d+ texts have more than 3 tokens \(the longest 12\)", message)
+
+    @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
+    def test_a_line_of_any_length_costs_no_more_than_a_long_one(
+        self, suffix, classifier, tmp_path, caplog, monkeypatch
+    ):
+        long, short, seen = "the cat of in " * 100_000, "red dog", []
+        rows = write_rows(tmp_path / f"rows{suffix}", [{"text": short}, {"text": long}]) if suffix != ".txt" else None
+        if rows is None:
+            rows = tmp_path / "rows.txt"
+            rows.write_text(f"{short}\n{long}\n")
+        with monkeypatch.context() as patch:
+            tokenize = stream.Batches.rows
+            patch.setattr(
+                stream.Batches,
+                "rows",
+                lambda batches, texts, **options: seen.extend(texts) or tokenize(batches, texts, **options),
+            )
+            assert main(["predict", classifier, str(rows), str(tmp_path / "o.jsonl")]) == 0
+        assert max(len(text) for (text,) in seen) == 61_200
+        message = "1 texts have more than 61200 characters; the rest of these was not divided into tokens"
+        assert message in caplog.text
+        classify = pipeline("text-classification", classifier)
+        expected = [classify(text, truncation=True)[0]["score"] for text in (short, long)]
+        assert [row["score"] for row in read_lines(tmp_path / "o.jsonl")] == pytest.approx(expected, abs=1e-6)
 
     def test_rows_are_alike_whether_truncated_or_not(self, classifier, scorer):
         """A server computes them in one batch."""
@@ -395,41 +417,3 @@ def spy(tokenize, counts):
         return tokenize(self, texts)
 
     return counting
-
-
-class TestRows:
-    ROWS = [
-        {"id": "007", "text": 'He said "no", twice', "label": ""},
-        {"id": "8", "text": "two\nlines, ü", "label": "x"},
-    ]
-
-    def test_as_read_table(self, tmp_path):
-        """Both readers give the same rows."""
-        content = io.StringIO()
-        writer = csv.DictWriter(content, fieldnames=list(self.ROWS[0]))
-        writer.writeheader()
-        writer.writerows(self.ROWS)
-        lines = "".join(json.dumps(row) + "\n" for row in self.ROWS)
-        plain = {"a.csv": content.getvalue(), "b.jsonl": lines, "c.json": json.dumps(self.ROWS), "d.json": lines}
-        plain["e.tsv"] = 'id\ttext\tlabel\n007\the "said\tx\n\n8\t\t\n'
-        for name, text in plain.items():
-            (tmp_path / name).write_text(text, encoding="utf-8-sig" if name == "a.csv" else "utf-8")
-            (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-        read_table(tmp_path / "b.jsonl").to_parquet(tmp_path / "f.parquet")
-        for path in sorted(tmp_path.iterdir()):
-            with Rows(path) as rows:
-                found = list(rows)
-                assert found == list(read_table(path)), path.name
-                assert rows.position == (2 if path.suffix == ".parquet" else path.stat().st_size) == rows.total
-            assert len(found) == 2
-
-    def test_texts(self, tmp_path):
-        (tmp_path / "a.txt").write_bytes(b"a cat\r\n\n{}\nlast")
-        with Rows(tmp_path / "a.txt") as rows:
-            assert [row["text"] for row in rows] == ["a cat", "", "{}", "last"]
-        (tmp_path / "b.csv").write_text("text\n" + "word " * 50_000 + "\n")
-        with Rows(tmp_path / "b.csv") as rows:
-            assert len(next(iter(rows))["text"]) == 250_000
-        (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"text\n" + b"a\n" * 9999)[:-9])
-        with Rows(tmp_path / "c.csv.gz") as rows, pytest.raises(InputError, match="c.csv.gz cannot be read after row"):
-            list(rows)

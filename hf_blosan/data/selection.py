@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task
-from .batching import token_limit
+from .batching import cut, token_limit
 from .columns import as_text, is_integer
 from .tables import row_numbers
 
@@ -244,9 +244,10 @@ def tokens_of_passages(
     questions: Sequence[str], passages: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, limit: int
 ) -> tuple[list[list[list[int]]], list[list[int]], list[int]]:
     """Tokens of each sentence of each passage, and of each question; and the lengths of those that are truncated."""
-    texts = [sentence for sentences in passages for sentence in sentences]
+    texts = [cut(sentence, limit) for sentences in passages for sentence in sentences]
     of_sentences = _tokens(tokenizer, [""] * len(texts), texts, of=1)
-    of_questions = _tokens(tokenizer, list(questions), [""] * len(questions), of=0)
+    questions = [cut(question, limit) for question in questions]
+    of_questions = _tokens(tokenizer, questions, [""] * len(questions), of=0)
     long = [len(ids) for ids in (*of_sentences, *of_questions) if len(ids) > limit]
     tokens = iter(_shortened(ids, limit, tokenizer) for ids in of_sentences)
     # A sentence that the tokenizer finds nothing in is an unknown word; without any it would count as padding.

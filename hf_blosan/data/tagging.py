@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import InputError, listed
 from ..tagging import may_follow
 from ..tasks import Source, Task
-from .batching import PaddingCollator, token_limit
+from .batching import PaddingCollator, characters, token_limit
 from .columns import as_text, check_columns
 from .tables import row_numbers
 
@@ -274,6 +276,15 @@ def _learnable(encoded: Dataset, where: str) -> Dataset:
     return encoded.select(kept)
 
 
+def cut_words(words: Sequence[str], limit: int) -> Sequence[str]:
+    """The first words, as many as are tokenized where at most ``limit`` tokens are wanted, see :func:`characters`."""
+    ends = list(accumulate(len(word) + 1 for word in words))
+    if not ends or ends[-1] <= (most := characters(limit)):
+        return words
+    kept = bisect(ends, most)
+    return [*words[:kept], words[kept][: most - (ends[kept - 1] if kept else 0)]]
+
+
 def encode_words(
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[Sequence[str]],
@@ -290,6 +301,7 @@ def encode_words(
         predicates: the number of a word of each, or ``None``.
         limit: tokens per sentence; ``None``: any number.
     """
+    sentences = [cut_words(words, limit) for words in sentences] if limit else sentences
     options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
     shorten = {"truncation": True, "max_length": limit} if limit else {}
     encoding = tokenizer(sentences, is_split_into_words=True, **shorten, **options)

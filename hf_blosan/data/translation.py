@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict, Features, Value
 from ..errors import InputError
 from ..tasks import Source, Task
 from ..tokenization import decoder_positions
-from .batching import token_limit
+from .batching import cut, token_limit
 from .columns import as_text, check_columns
 from .tables import row_numbers
 
@@ -61,7 +61,7 @@ def encode_translations(
 
     def encode(rows: dict[str, list], split: str, limit: int) -> dict[str, list]:
         shorten = {"truncation": True, "max_length": limit}
-        encoded = tokenizer(rows["sentence1"], **shorten)
+        encoded = tokenizer([cut(text, limit, tokenizer.truncation_side) for text in rows["sentence1"]], **shorten)
         labels = tokenizer(text_target=rows["translation"], **(shorten if split == "train" else {}))
         return {**{name: encoded[name] for name in ("input_ids", "attention_mask")}, "labels": labels["input_ids"]}
 

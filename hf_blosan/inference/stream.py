@@ -62,7 +62,7 @@ def predict(arguments: PredictArguments) -> int:
         choose = partial(choose_passages, arguments=arguments)
     else:
         num_texts = 1 if kind is Translations else getattr(model.config, "num_sentences", None)
-        choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
+        choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts, cut=batches.cut)
     stream(arguments, compute, kind.formats, choose=choose, made_by=(identity(arguments.model, model), settings))
     batches.report()
     return 0
@@ -94,7 +94,7 @@ def encode(arguments: EncodeArguments) -> int:
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(texts[0])])}
 
     num_texts = 2 if arguments.text_pair_column_name else 1
-    choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
+    choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts, cut=batches.cut)
     stream(arguments, compute, VECTORS, choose=choose, made_by=(identity(arguments.model, model), {}))
     batches.report()
     return 0
@@ -246,9 +246,14 @@ def choose_passages(
 
 
 def choose_texts(
-    rows: Rows, arguments: StreamArguments, config: Any, num_texts: int | None, read_ahead: int
+    rows: Rows,
+    arguments: StreamArguments,
+    config: Any,
+    num_texts: int | None,
+    cut: Callable[[str], str],
+    read_ahead: int,
 ) -> tuple[tuple[str, ...], Iterator[tuple[int, tuple[str, ...]]]]:
-    """The names of the text columns, and number and texts of every row.
+    """The names of the text columns, and number and texts of every row; of long texts what `cut` leaves of them.
 
     Raises:
         InputError: a column is missing, taken twice, or no text in a row; there are no rows, or not as many texts as
@@ -274,6 +279,6 @@ def choose_texts(
 
     def texts() -> Iterator[tuple[int, tuple[str, ...]]]:
         for number, row in rows:
-            yield number, tuple(as_text(row.get(name), where, number, name) for name in names)
+            yield number, tuple(cut(as_text(row.get(name), where, number, name)) for name in names)
 
     return names, texts()

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from fastapi import HTTPException
 
+from ..data.batching import characters
 from ..finite import NotFinite
 from ..inference.batches import Batches
 from .metrics import Metrics
@@ -93,7 +94,13 @@ class Queue:
 
     def tokenize(self, texts: Texts, truncate: bool) -> list[dict[str, list[int]]]:
         """Rows of token ids that the model can compute."""
-        rows, limit = self.batches.rows(texts), self.batches.limit
+        limit = self.batches.limit
+        longest = max(len(text) for row in texts for text in row)
+        if not truncate and longest > (most := characters(limit)):
+            raise HTTPException(
+                413, f"a text has {longest} characters, {most} are allowed; shorten it, or set truncate"
+            )
+        rows = self.batches.rows(texts)
         lengths = [len(row["input_ids"]) for row in rows]
         if max(lengths) > limit:
             if not truncate:
