@@ -40,8 +40,8 @@ class StreamArguments:
     def __post_init__(self) -> None:
         for name in ("batch_size", "max_length"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name} is {value}; it must be more than 0.")
+            if value is not None and not 0 < value < 2**31:
+                raise InputError(f"--{name} is {value}; it must be more than 0 and at most {2**31 - 1:,}.")
         if self.text_pair_column_name and not self.text_column_name:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
