@@ -27,6 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 from .errors import InputError, install, loading
 from .families import FAMILIES, MODULES, load
 from .files import check_writable
+from .finite import check_weights, refuse_not_finite
 from .options import Parser
 from .overrides import read_config
 from .tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
@@ -107,7 +108,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         :func:`largest_difference`.
 
     Raises:
-        InputError: the packages of the extra ``export`` are missing.
+        InputError: the packages of the extra ``export`` are missing, or an output of the model is not finite.
         RuntimeError: the graph does not compute what the model computes.
     """
     check_packages()
@@ -127,6 +128,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
             dynamo=True,
             verbose=False,
         )
+    refuse_not_finite(model)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written in a folder of its own: the name of a file with external data is part of the graph.
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
@@ -210,7 +212,8 @@ def export(name: str, output: str | Path) -> str:
         output: a file that ends in .onnx; or a folder, which gets model.onnx, the configuration and the tokenizer.
 
     Raises:
-        InputError: there is no such model, or the packages of the extra ``export`` are missing.
+        InputError: there is no such model, its weights or outputs are not finite, or the packages of the extra
+            ``export`` are missing.
         RuntimeError: the graph does not compute what the model computes.
     """
     output = Path(output)
@@ -223,6 +226,7 @@ def export(name: str, output: str | Path) -> str:
     tokenizer = find_tokenizer(name, model.config)
     if model.config.predicate_size:
         raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
+    check_weights(model)
     difference = export_onnx(model, path, tokenizer)
     if to_folder:
         model.config.save_pretrained(output)

@@ -18,7 +18,11 @@ from hf_blosan.data import (
     length_statistics,
     sentence_lengths,
 )
+from hf_blosan.data.batching import characters, cut
+from hf_blosan.data.selection import tokens_of_passages
+from hf_blosan.data.tagging import cut_words, encode_words
 from hf_blosan.errors import InputError
+from hf_blosan.inference import batches
 from hf_blosan.tokenization import build_tokenizer
 
 
@@ -99,14 +103,14 @@ def test_batches_hold_every_row_once_and_the_short_one_is_last(shuffle, drop_las
 
 
 def test_batch_order_depends_on_seed_and_epoch_alone():
-    def batches(seed: int, epoch: int) -> list[list[int]]:
+    def in_order(seed: int, epoch: int) -> list[list[int]]:
         sampler = LengthBucketBatchSampler(lengths(), 8, seed=seed)
         sampler.set_epoch(epoch)
         return list(sampler)
 
-    assert batches(1, 0) == batches(1, 0)
-    assert batches(1, 0) != batches(1, 1)
-    assert batches(1, 0) != batches(2, 0)
+    assert in_order(1, 0) == in_order(1, 0)
+    assert in_order(1, 0) != in_order(1, 1)
+    assert in_order(1, 0) != in_order(2, 0)
 
 
 def test_buckets_need_little_padding():
@@ -128,3 +132,44 @@ def test_accelerate_deals_out_every_row():
 def test_batch_size_below_one_is_refused():
     with pytest.raises(InputError, match="batch_size is 0"):
         LengthBucketBatchSampler([1, 2], 0)
+
+
+LONG = "a cat sat on the mat , " * 1500
+"""Of more characters than are tokenized where 200 tokens are wanted."""
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_is_left_out_of_a_long_text_changes_nothing(side):
+    tokenizer = build_tokenizer([LONG, "dog the end"])
+    tokenizer.truncation_side = side
+    texts = [f"dog {LONG} the end", "a cat", LONG[: characters(200)], ""]
+    assert [len(cut(text, 200, side)) for text in texts] == [30_000, 5, 30_000, 0]
+    rows = Dataset.from_dict({"sentence1": texts, "label": [0] * 4})
+    whole = tokenizer(texts, truncation=True, max_length=200)["input_ids"]
+    assert encode_dataset(rows, tokenizer, max_length=200)["input_ids"][:] == whole
+    pairs = rows.add_column("sentence2", [LONG, LONG, "dog", LONG])
+    whole = tokenizer(texts, pairs["sentence2"][:], truncation=True, max_length=200)["input_ids"]
+    assert encode_dataset(pairs, tokenizer, max_length=200)["input_ids"][:] == whole
+
+
+def test_long_words_sentences_and_questions():
+    tokenizer = build_tokenizer([LONG])
+    words = LONG.split() * 9
+    for parts in (words, ["cat" * 19_999, "a"], ["cat"], []):
+        kept = cut_words(parts, 200)
+        assert sum(len(word) + 1 for word in kept) <= characters(200) + 1
+        assert kept[:1] == [word[:30_000] for word in parts[:1]]
+    columns, of_tokens = encode_words(tokenizer, [words], [1], 200)
+    whole = tokenizer([words], is_split_into_words=True, truncation=True, max_length=200)
+    assert columns["input_ids"] == whole["input_ids"] and of_tokens[0] == whole.word_ids(0)
+    assert sum(columns["predicate_mask"][0]) == 1
+    passages, questions, _ = tokens_of_passages([LONG], [(LONG, "a cat")], tokenizer, 200)
+    assert questions[0] == passages[0][0] == tokenizer(LONG, truncation=True, max_length=200)["input_ids"]
+
+
+def test_texts_are_tokenized_in_portions(monkeypatch):
+    monkeypatch.setattr(batches, "CHARACTERS_AT_ONCE", 10)
+    sizes = [3, 4, 3, 1, 25, 9, 1, 0]
+    found = list(batches.portions([(i,) for i in range(8)], sizes))
+    assert [[i for (i,) in part] for part in found] == [[0, 1, 2], [3], [4], [5, 6, 7]]
+    assert list(batches.portions([], [])) == []

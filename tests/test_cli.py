@@ -247,6 +247,18 @@ class TestThin:
         assert main([*words, "--num_folds", "9", "--fold", "0"]) == 0
         assert "test 10\n" in capsys.readouterr().out
 
+    def test_predictions_have_the_numbers_of_the_rows(self, classifier, tmp_path):
+        """Blank lines count, and rows without a gold label, which are left out."""
+        rows, predictions = tmp_path / "rows.csv", tmp_path / "predictions.txt"
+        rows.write_text("text,label\nthe cat,animal\n\nthe old cat,-1\n\nthe horse,animal\nred,colour\n")
+        words = ["evaluate", classifier, "--test_file", str(rows), "--cpu", "--predictions_file", str(predictions)]
+        assert main(words) == 0
+        lines = [line.partition("\t") for line in predictions.read_text().splitlines()]
+        assert [line[0] for line in lines] == ["index", "0", "4", "5"]
+        assert main(["predict", classifier, str(rows), str(tmp_path / "o.jsonl")]) == 0
+        labels = [row["label"] for row in read_lines(tmp_path / "o.jsonl")]
+        assert [line[2] for line in lines[1:]] == [labels[i] for i in (0, 2, 3)]  # of the rows that are not blank
+
     def test_evaluate_after_selection_on_the_test_rows(self, tmp_path, capsys):
         rows = [{"text": f"text {i}", "label": ("negative", "positive")[i % 2]} for i in range(60)]
         write_rows(tmp_path / "cr" / "train.jsonl", rows)

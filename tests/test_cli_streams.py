@@ -1,7 +1,6 @@
 """`hf-blosan predict` and `encode`: their files are right in every format, whatever interrupts the command."""
 
 import csv
-import gzip
 import io
 import json
 import re
@@ -21,7 +20,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 import hf_blosan
 from hf_blosan.cli import main
 from hf_blosan.data.rows import Rows
-from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
 from hf_blosan.inference import stream
@@ -94,6 +92,30 @@ class TestPredict:
         assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
         (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
         assert re.match(r"\d+ texts have more than 3 tokens \(the longest 12\)", message)
+
+    @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
+    def test_a_line_of_any_length_costs_no_more_than_a_long_one(
+        self, suffix, classifier, tmp_path, caplog, monkeypatch
+    ):
+        long, short, seen = "the cat of in " * 100_000, "red dog", []
+        rows = write_rows(tmp_path / f"rows{suffix}", [{"text": short}, {"text": long}]) if suffix != ".txt" else None
+        if rows is None:
+            rows = tmp_path / "rows.txt"
+            rows.write_text(f"{short}\n{long}\n")
+        with monkeypatch.context() as patch:
+            tokenize = stream.Batches.rows
+            patch.setattr(
+                stream.Batches,
+                "rows",
+                lambda batches, texts, **options: seen.extend(texts) or tokenize(batches, texts, **options),
+            )
+            assert main(["predict", classifier, str(rows), str(tmp_path / "o.jsonl")]) == 0
+        assert max(len(text) for (text,) in seen) == 61_200
+        message = "1 texts have more than 61200 characters; the rest of these was not divided into tokens"
+        assert message in caplog.text
+        classify = pipeline("text-classification", classifier)
+        expected = [classify(text, truncation=True)[0]["score"] for text in (short, long)]
+        assert [row["score"] for row in read_lines(tmp_path / "o.jsonl")] == pytest.approx(expected, abs=1e-6)
 
     def test_rows_are_alike_whether_truncated_or_not(self, classifier, scorer):
         """A server computes them in one batch."""
@@ -198,12 +220,12 @@ class TestStreaming:
             def __exit__(self, *exception):
                 pass
 
-            def __iter__(self):
+            def numbered(self):
                 nonlocal read
                 for row in question_rows(3000):
                     read += 1
                     ahead.append(read - written)
-                    yield row
+                    yield read, row
 
         append = stream.Output.append
 
@@ -273,7 +295,7 @@ class TestStreaming:
             (["--text_column_name", "label"], "--text_column_name or --text_pair_column_name"),
         ):
             message = refused(capsys, *words, *change, "--resume")
-            assert f"o.jsonl was begun with another {name}; repeat that command, or leave out --resume" in message
+            assert f"o.jsonl was begun with another {name}; repeat that command, or begin anew with --over" in message
         other = tmp_path / "other"
         AutoModelForSequenceClassification.from_pretrained(classifier).save_pretrained(other)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(other)
@@ -284,8 +306,51 @@ class TestStreaming:
         assert partial.read_bytes() == content and not output.exists()
         partial.write_bytes(content[:-9])
         write_rows(Path(questions), question_rows(50))
-        assert main(words) == 0 and len(read_lines(output)) == 50  # without --resume from the beginning
+        assert main([*words, "--overwrite"]) == 0 and len(read_lines(output)) == 50
         assert not list(tmp_path.glob(".*"))
+
+    def test_unfinished_output_is_not_thrown_away(
+        self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
+    ):
+        output, partial = tmp_path / "o.jsonl", tmp_path / ".o.jsonl.partial"
+        words = ["predict", classifier, questions, str(output), "--batch_size", "4"]
+        with monkeypatch.context() as patch:
+            interrupt(patch, after=2)
+            assert main(words) == 130
+        content, state = partial.read_bytes(), (tmp_path / ".o.jsonl.partial.json").read_bytes()
+        capsys.readouterr()
+        message = refused(capsys, *words)
+        assert message.startswith(f"error: {output} is unfinished: {partial} has 16 rows of an earlier command; ")
+        assert message.endswith("; --resume continues it, --overwrite discards it and begins anew")
+        assert "give one of them" in refused(capsys, *words, "--resume", "--overwrite")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a cat\n")))
+        assert "; --overwrite discards" in refused(capsys, "predict", classifier, "-", output)  # cannot be resumed
+        assert partial.read_bytes() == content and not (tmp_path / ".o.jsonl.lock").exists()
+
+        for damaged in (state[:-40], b"[]", b'{"rows": "x"}', b'{"rows": -1, "bytes": 9, "made_from": {}}', b"\xff"):
+            (tmp_path / ".o.jsonl.partial.json").write_bytes(damaged)
+            for options in ([], ["--resume"]):
+                message = refused(capsys, *words, *options)
+                assert ".o.jsonl.partial.json is damaged" in message and "--overwrite discards both" in message
+                assert partial.read_bytes() == content and not (tmp_path / ".o.jsonl.lock").exists()
+        (tmp_path / ".o.jsonl.partial.json").unlink()
+        for options in ([], ["--resume"]):
+            assert "which says how far it came, is missing; --overwrite" in refused(capsys, *words, *options)
+        assert partial.read_bytes() == content
+        (tmp_path / ".o.jsonl.partial.json").write_bytes(state)
+        assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 50
+        assert not list(tmp_path.glob(".*"))
+
+    def test_killed_before_the_first_rows(self, classifier, questions, tmp_path):
+        """Nothing is there to be continued or lost."""
+        path = tmp_path / "o.jsonl"
+        for options in ([], ["--resume"]):
+            output = Output(str(path), PREDICTIONS, {"input": ["a"]})
+            output.file.write(b"half of the fi")
+            output.file.close()
+            output.lock.release()
+            assert main(["predict", classifier, questions, str(path), *options]) == 0
+            assert len(read_lines(path)) == 50 and not list(tmp_path.glob(".*"))
 
     def test_one_command_at_a_time(self, tmp_path):
         path, rows = tmp_path / "o.csv", {"score": [1.0]}
@@ -352,41 +417,3 @@ def spy(tokenize, counts):
         return tokenize(self, texts)
 
     return counting
-
-
-class TestRows:
-    ROWS = [
-        {"id": "007", "text": 'He said "no", twice', "label": ""},
-        {"id": "8", "text": "two\nlines, ü", "label": "x"},
-    ]
-
-    def test_as_read_table(self, tmp_path):
-        """Both readers give the same rows."""
-        content = io.StringIO()
-        writer = csv.DictWriter(content, fieldnames=list(self.ROWS[0]))
-        writer.writeheader()
-        writer.writerows(self.ROWS)
-        lines = "".join(json.dumps(row) + "\n" for row in self.ROWS)
-        plain = {"a.csv": content.getvalue(), "b.jsonl": lines, "c.json": json.dumps(self.ROWS), "d.json": lines}
-        plain["e.tsv"] = 'id\ttext\tlabel\n007\the "said\tx\n\n8\t\t\n'
-        for name, text in plain.items():
-            (tmp_path / name).write_text(text, encoding="utf-8-sig" if name == "a.csv" else "utf-8")
-            (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-        read_table(tmp_path / "b.jsonl").to_parquet(tmp_path / "f.parquet")
-        for path in sorted(tmp_path.iterdir()):
-            with Rows(path) as rows:
-                found = list(rows)
-                assert found == list(read_table(path)), path.name
-                assert rows.position == (2 if path.suffix == ".parquet" else path.stat().st_size) == rows.total
-            assert len(found) == 2
-
-    def test_texts(self, tmp_path):
-        (tmp_path / "a.txt").write_bytes(b"a cat\r\n\n{}\nlast")
-        with Rows(tmp_path / "a.txt") as rows:
-            assert [row["text"] for row in rows] == ["a cat", "", "{}", "last"]
-        (tmp_path / "b.csv").write_text("text\n" + "word " * 50_000 + "\n")
-        with Rows(tmp_path / "b.csv") as rows:
-            assert len(next(iter(rows))["text"]) == 250_000
-        (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"text\n" + b"a\n" * 9999)[:-9])
-        with Rows(tmp_path / "c.csv.gz") as rows, pytest.raises(InputError, match="c.csv.gz cannot be read after row"):
-            list(rows)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import io
+import json
+from dataclasses import replace
 
+import pyarrow.parquet
 import pytest
 from datasets import DatasetDict
 from small_data import hub_rows, write_rows
 
 from hf_blosan.data import custom_task, load_task
 from hf_blosan.data import loading as loading_module
+from hf_blosan.data.loading import normalise
 from hf_blosan.data.rows import Rows
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
+from hf_blosan.tasks import get_task
 
 
 @pytest.mark.parametrize(
@@ -40,6 +46,13 @@ def test_scores_outside_the_range_are_named(tmp_path, score):
         load_task("sick_relatedness", data_dir=tmp_path, seed=0)
 
 
+def parquet_file(names):
+    """The bytes of a Parquet file with columns of these names."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a", "b"])] * len(names), names), file)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -50,7 +63,9 @@ def test_scores_outside_the_range_are_named(tmp_path, score):
         ("a.csv", b"text,label\n", "has no rows"),
         ("b.jsonl", b"", "cannot be read|has no rows"),
         ("c.csv", b"text,label\na,0\nb,1\ntext,label\nc,0\n", "c.csv, row 3 repeats the header; remove it"),
-        ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them in the header"),
+        ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them"),
+        ("d.parquet", parquet_file(["text", "text", "label"]), "^[^ ]*d.parquet has two columns 'text'"),
+        ("d.jsonl", b'{"text": "a", "text": "b", "label": 0}\n', r"d.jsonl .*text\) was specified twice"),
         ("e.csv.gz", gzip.compress(b"text,label\n" * 999, mtime=0)[:20] + b"\xff" * 9, "e.csv.gz cannot be read"),
     ],
 )
@@ -65,6 +80,7 @@ def test_unreadable_files_are_named(tmp_path, name, content, message):
     [
         ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header; remove it"),
         ("b.csv", b"text,text\na,b\n", "b.csv has two columns 'text'"),
+        ("b.parquet", parquet_file(["text", "text"]), "b.parquet has two columns 'text'; rename one of them"),
         ("c.jsonl", b'{"text": "a", "text": "b"}\n', "c.jsonl cannot be read after row 0 .a row names 'text' twice"),
         (
             "d.csv.gz",
@@ -80,10 +96,16 @@ def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, conten
         list(rows)
 
 
+def test_a_folder_of_rows_with_two_columns_of_one_name(tmp_path):
+    (tmp_path / "train.parquet").write_bytes(parquet_file(["text", "text", "label"]))
+    with pytest.raises(InputError, match=r"cannot be loaded \(Multiple matches for .*text.*\); check --dataset_name"):
+        custom_task(dataset_name=str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "label,text\npos,a\n\nneg,b,c\n", "row 2 has 3 cells, the header has 2; correct the row"),
+        ("a.csv", "label,text\npos,a\n\nneg,b,c\n", "row 3 has 3 cells, the header has 2; correct the row"),
         ("b.tsv", "label\ttext\npos\ta\tb\n", "row 1 has 3 cells, the header has 2"),  # pandas: an index
         ("c.csv", "label,text\npos,a\nneg\n", "row 2 has 1 cell, the header has 2"),
         ("d.csv", 'label,text\npos,a\nneg,"b\npos,c\n', r"row 2 is not CSV \(unexpected end of data\); close every"),
@@ -145,7 +167,7 @@ def test_custom_pair_classification(tmp_path, suffix):
     task = custom_task(train, validation)
     assert (task.problem, task.num_sentences, task.labels) == ("classification", 2, ("Maybe", "no", "yes"))
     data = load_task(task, seed=0)
-    assert data["validation"][0] == {"sentence1": "a 0", "sentence2": "b", "label": 2}
+    assert data["validation"][0] == {"sentence1": "a 0", "sentence2": "b", "label": 2, "row": 1}
     assert list(data) == ["train", "validation"] and len(data["train"]) == 30  # nothing is held out unasked
     assert list(load_task(task, seed=0, num_folds=5)) == ["train", "validation", "test"]
 
@@ -221,7 +243,7 @@ def test_custom_columns(tmp_path, caplog):
     assert "a.csv: texts from body and mood, labels from labels" in caplog.text
     task = custom_task(path, text_column_name="mood", text_pair_column_name="body", label_column_name="labels")
     first = load_task(task, seed=0, validation_file=path)["train"][0]
-    assert first == {"sentence1": "good", "sentence2": "text 0", "label": 0}
+    assert first == {"sentence1": "good", "sentence2": "text 0", "label": 0, "row": 1}
     task = custom_task(path, path, text_column_name="body", label_column_name="mood")
     assert task.labels == ("bad", "good") and task.num_sentences == 1
     for wrong in ({"text_column_name": "subject"}, {"label_column_name": "class"}):
@@ -297,3 +319,37 @@ def test_custom_data_set_of_the_hub_or_the_disk(tmp_path, monkeypatch, saved_as)
     data = load_task(task, seed=0, validation_fraction=0.34)
     assert list(data) == ["train", "validation"] and data["train"].features["label"].names == list(task.labels)
     assert data["train"][0]["sentence1"] == "p"
+
+
+TAGS = {"tokens": ["a", "b"], "tags": ["O", "B-V"], "predicate_index": 1}
+SQUAD = {"question": "Where?", "context": "In Rome.", "answers": {"text": ["Rome"], "answer_start": [3]}}
+NO_ANSWER = {"answers": {"text": [], "answer_start": []}}
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "numbers"),
+    [
+        ("cr", [{"text": "a", "label": 0}, {"text": "b", "label": -1}, {}, {}, {"text": "c", "label": 1}], [1, 5]),
+        ("sick_relatedness", [{}, {"sentence1": "a", "sentence2": "b", "score": 2}], [2]),
+        ("propbank_srl", [{}, TAGS, {}, TAGS], [2, 4]),
+        ("squad_sentences", [{**SQUAD, **NO_ANSWER}, {}, SQUAD, {}, {}, SQUAD], [3, 6]),
+        ("multi30k_en_de", [{"en": "a", "de": "ein"}, {}, {"en": "b", "de": "kein"}], [1, 3]),
+    ],
+)
+def test_rows_have_the_numbers_of_the_file(task, rows, numbers, tmp_path):
+    """An empty dictionary is a blank line here."""
+    task = get_task(task)
+    if task.problem == "classification":
+        task = replace(task, unlabelled=("-1",))
+    lines = [json.dumps(row) if row else "" for row in rows]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    table = read_table(tmp_path / "rows.jsonl")
+    assert normalise(table, task.local, task, "here")["row"][:] == numbers
+    if task.problem == "classification":
+        (tmp_path / "rows.csv").write_text(
+            "text,label\n" + "\n".join(f"{r['text']},{r['label']}" if r else "" for r in rows)
+        )
+        assert normalise(read_table(tmp_path / "rows.csv"), task.local, task, "here")["row"][:] == numbers
+        (tmp_path / "rows.csv").write_text("text,label\n\na,7\n")
+        with pytest.raises(InputError, match="row 2: label '7' is not one of"):
+            normalise(read_table(tmp_path / "rows.csv"), task.local, task, "here")

@@ -37,7 +37,7 @@ def test_task_with_all_splits_of_its_own(tmp_path):
     data = load_task("trec", data_dir=tmp_path, seed=1)
     assert list(data) == ["train", "validation", "test"]
     assert {split: len(rows) for split, rows in data.items()} == {"train": 21, "validation": 3, "test": 3}
-    assert data["train"].column_names == ["sentence1", "label"]
+    assert data["train"].column_names == ["sentence1", "label", "row"]
     assert data["test"].features["label"] == ClassLabel(names=list(TASKS["trec"].labels))
     assert data["test"]["label"][:] == [3, 4, 2]
     fine = load_task("trec_fine", data_dir=tmp_path, seed=1)["test"]
@@ -143,7 +143,7 @@ def test_regression_task(tmp_path):
     write_rows(tmp_path / "sick" / "train.jsonl.gz", rows)
     held_out = {"num_folds": 10, "validation_fraction": 0.1}
     data = load_task("sick_relatedness", data_dir=tmp_path, seed=0, **held_out)
-    assert data["train"].column_names == ["sentence1", "sentence2", "label"]
+    assert data["train"].column_names == ["sentence1", "sentence2", "label", "row"]
     assert data["train"].features["label"].dtype == "float32"
     assert sorted(value for split in data.values() for value in split["label"]) == sorted(
         float(row["score"]) for row in rows
@@ -175,7 +175,7 @@ def test_files_replace_splits_of_a_task(tmp_path):
     write_rows(tmp_path / "sst2" / "test.jsonl", polarity_rows(4))
     phrases = write_rows(tmp_path / "phrases.csv", [{"text": "a, b", "label": "positive"}, {"text": "", "label": "0"}])
     data = load_task("sst2", data_dir=tmp_path, train_file=phrases, seed=0)
-    assert data["train"][:] == {"sentence1": ["a, b", ""], "label": [1, 0]}
+    assert data["train"][:] == {"sentence1": ["a, b", ""], "label": [1, 0], "row": [1, 2]}
     assert len(data["test"]) == 4
 
 
@@ -184,7 +184,7 @@ def test_hub_columns_and_label_order_are_mapped(monkeypatch):
     monkeypatch.setattr(loading_module, "load_dataset", lambda *args, **options: asked.append(args) or hub_rows())
     data = load_task("snli", seed=0)
     assert asked == [("stanfordnlp/snli", None)]
-    assert data["test"].column_names == ["sentence1", "sentence2", "label"]
+    assert data["test"].column_names == ["sentence1", "sentence2", "label", "row"]
     assert data["test"]["label"][:3] == [1, 2, 0]
 
 

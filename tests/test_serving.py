@@ -15,6 +15,7 @@ from tokenizers import processors
 from transformers import pipeline
 
 from hf_blosan.cli import main
+from hf_blosan.finite import NotFinite
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
 from hf_blosan.serving.arguments import ServeArguments
 
@@ -249,6 +250,31 @@ class TestRefusals:
         asyncio.run(app(scope, receive, send))
         assert sent[0]["status"] == 408 and b"did not arrive within 0.05 seconds" in sent[1]["body"]
 
+    def test_texts_of_many_characters(self, serve):
+        """They are refused before they are tokenized; where truncation is allowed, their beginning is."""
+        client = serve("labels")
+        long = "the cat " * 10_000
+        sentence = error(post(client, ["a cat", long]), 413)
+        assert sentence == "a text has 80000 characters, 12000 are allowed; shorten it, or set truncate"
+        answer = post(client, [long, "the cat " * 10], parameters={"truncate": True}).json()
+        np.testing.assert_allclose(*([row["score"] for row in labels] for labels in answer), atol=1e-6)
+
+    def test_a_text_whose_output_is_not_finite(self, serve, hold, caplog):
+        client, held = serve("labels"), hold("labels")
+        forward = held.forward
+        bad = make_model("labels")[1]("horse")["input_ids"][0]
+
+        def compute(**inputs):
+            if (inputs["input_ids"] == bad).any():
+                raise NotFinite("secret", 0, 1, float("nan"))
+            return forward(**inputs)
+
+        held.forward = compute
+        held.gate.set()
+        sentence = error(post(client, ["a cat", "a horse"]), 500)
+        assert sentence == "the model fails on text 2 of this request (its output is nan)"
+        assert post(client, ["a cat"]).status_code == 200
+
     def test_a_failing_text_fails_alone(self, serve, hold, caplog):
         model, tokenizer = make_model("labels")
         client, forward = serve("labels"), model.forward
@@ -270,7 +296,7 @@ class TestRefusals:
             held.gate.set()
             answers = [answer.result() for answer in answers]
         sentence = error(answers.pop(3), 500)
-        assert "the model fails on a text of this request (RuntimeError)" in sentence and "secret" not in sentence
+        assert "the model fails on text 1 of this request (RuntimeError)" in sentence and "secret" not in sentence
         for answer, text, other in zip(answers, texts[:3] + texts[4:], TEXTS, strict=False):
             assert answer.status_code == 200
             if text == other:

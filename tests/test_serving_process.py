@@ -1,11 +1,13 @@
 """`hf-blosan serve` as a server that listens: what its clients get, how it ends, and what it does not start with."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,11 +20,12 @@ from serving_models import MODELS, TEXTS, error, make_model, metric, post, wait_
 
 from hf_blosan.cli import main
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
-from hf_blosan.serving.arguments import ServeArguments
+from hf_blosan.serving.arguments import LARGEST, ServeArguments
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve]")
 from hf_blosan.serving.app import make_app  # noqa: E402
-from hf_blosan.serving.command import bound_socket  # noqa: E402
+from hf_blosan.serving.command import bound_socket, configure  # noqa: E402
+from hf_blosan.serving.connections import BACKLOG, OTHER_FILES, SPARE, allow_files  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,14 +35,16 @@ def listen():
     """A function that starts a server around a model in a thread, and returns its address."""
     running = []
 
-    def start(name, token=None):
-        app = make_app(*make_model(name), ServeArguments(name), token=token)
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None))
-        thread = threading.Thread(target=server.run)
+    def start(name, token=None, app=None, **limits):
+        arguments = ServeArguments(name, **limits)
+        app = app or make_app(*make_model(name), arguments, token=token)
+        server, listener = uvicorn.Server(configure(app, arguments)), bound_socket("127.0.0.1", 0)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         running.append((server, thread))
         wait_until(lambda: server.started)
-        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        start.connections = server.server_state.connections
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     yield start
     for server, thread in running:
@@ -69,6 +74,118 @@ class TestClientOfTheHub:
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
         with pytest.raises(HfHubHTTPError, match="the token is missing or wrong"):
             InferenceClient(address, token="other").feature_extraction(TEXTS[0])
+
+
+def connect(address, sent=b"", count=1):
+    """Sockets that have sent something and do no more."""
+    host, port = address.removeprefix("http://").split(":")
+    sockets = [socket.create_connection((host, int(port)), timeout=30) for _ in range(count)]
+    for one in sockets:
+        one.sendall(sent)
+    return sockets
+
+
+def is_closed(one):
+    """Whether the server has closed a connection."""
+    try:
+        return one.recv(1 << 16) == b""
+    except ConnectionResetError:
+        return True
+
+
+def head(size):
+    return f"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode()
+
+
+class TestConnections:
+    def test_more_than_the_limit_are_refused(self, listen):
+        """Probes are answered all the same, and requests again as soon as there is room."""
+        address = listen("labels", max_connections=4)
+        with httpx.Client(base_url=address, timeout=30) as first:
+            assert post(first, TEXTS[0]).status_code == 200
+            held = connect(address, count=4)
+            wait_until(lambda: httpx.post(address, json={"inputs": TEXTS[0]}).status_code == 503)
+            answer = httpx.post(address, json={"inputs": TEXTS[0]})
+            assert error(answer, 503) == "the server has too many connections; send this request again later"
+            assert answer.headers["connection"] == "close" and answer.headers["retry-after"] == "1"
+            assert httpx.get(f"{address}/health").json() == {"status": "ok"}
+            assert 'hf_blosan_requests_total{status="503"}' in httpx.get(f"{address}/metrics").text
+            assert post(first, TEXTS[0]).status_code == 200  # it was there before
+        for one in held:
+            one.close()
+        wait_until(lambda: httpx.post(address, json={"inputs": TEXTS[0]}).status_code == 200)
+
+    def test_many_more_than_the_limit_are_closed(self, listen):
+        address = listen("labels", max_connections=4)
+        held = connect(address, count=4 + SPARE)
+        wait_until(lambda: all(map(is_closed, connect(address, count=3))))
+        for one in held:
+            one.settimeout(0.01)
+            with pytest.raises(TimeoutError):
+                one.recv(1)
+            one.close()
+        wait_until(lambda: httpx.get(address).status_code == 405)
+
+    @pytest.mark.parametrize("sent", [b"", b"POST / HT", head(40)[:-2], head(40), head(40) + b'{"inputs": '])
+    def test_clients_that_send_nothing_more_are_closed(self, sent, listen):
+        address = listen("labels", timeout=0.3)
+        (one,) = connect(address, sent)
+        began = time.monotonic()
+        while not is_closed(one):
+            pass
+        assert 0.2 < time.monotonic() - began < 10
+
+    def test_clients_that_send_a_byte_at_a_time_are_closed(self, listen):
+        """Also after the refusal of a request that did not arrive in time, the rest of which they send."""
+        for sent in (b"POST / HTTP/1.1\r\nX: ", head(10_000)):
+            address = listen("labels", timeout=0.3)
+            (one,) = connect(address, sent)
+            one.settimeout(0.01)
+            began = time.monotonic()
+            with pytest.raises(OSError, match="reset|[Bb]roken pipe|aborted"):
+                while time.monotonic() - began < 20:
+                    one.sendall(b"a")
+                    time.sleep(0.02)
+            assert 0.2 < time.monotonic() - began < 15
+
+    def test_clients_that_do_not_read_are_closed(self, listen):
+        async def app(scope, receive, send):
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"a" * 50_000_000})
+
+        address = listen("none", app=app, timeout=0.3)
+        (one,) = connect(address, head(0))
+        wait_until(lambda: listen.connections)
+        wait_until(lambda: not listen.connections)
+        one.close()
+
+    def test_a_slow_client_in_time_is_answered(self, listen):
+        """One connection for several requests, the parts of which arrive one after the other."""
+        address = listen("labels", timeout=2)
+        body = json.dumps({"inputs": TEXTS[0]}).encode()
+        (one,) = connect(address)
+        for _ in range(2):
+            for part in (head(len(body))[:20], head(len(body))[20:], body[:5], body[5:]):
+                time.sleep(0.3)
+                one.sendall(part)
+            assert one.recv(1 << 16).startswith(b"HTTP/1.1 200 OK")
+        one.sendall((head(len(body)) + body) * 2)  # at once
+        received = b""
+        while received.count(b"HTTP/1.1 200 OK") < 2:
+            received += one.recv(1 << 16)
+
+    def test_the_system_must_allow_so_many(self, monkeypatch, capsys):
+        resource = pytest.importorskip("resource", reason="Windows has no limit on open files")
+        now, asked = [256, 1000], []
+        monkeypatch.setattr(resource, "getrlimit", lambda which: tuple(now))
+        monkeypatch.setattr(resource, "setrlimit", lambda which, limits: asked.append(limits))
+        allow_files(100)
+        assert asked == [(100 + SPARE + BACKLOG + OTHER_FILES, 1000)]
+        assert main(["serve", "none", "--max_connections", "900"]) == 2
+        message = (
+            "--max_connections is 900, for which 1348 files must be open at once, but the system allows 1000; lower"
+        )
+        assert message in capsys.readouterr().err and len(asked) == 1
 
 
 @pytest.mark.slow
@@ -168,6 +285,16 @@ def test_answers_are_sent_at_once():
     [
         (["none"], "no saved model at 'none'"),
         (["none", "--timeout", "0"], "--timeout is 0.0; it must be more than 0"),
+        *(
+            (["none", "--timeout", value], f"--timeout is {float(value)}; it must be more than 0 and at most 86,400.")
+            for value in ("1e308", "nan", "inf", "-1")
+        ),
+        *(
+            (["none", f"--{name}", value], f"--{name} is {value}; it must be more than 0 and at most 2,147,483,647.")
+            for name in LARGEST
+            if name != "timeout"
+            for value in ("0", "-1", "99999999999999999999")
+        ),
         (["none", "--port", "70000"], "--port is 70000; it must be from 0 to 65535"),
         (["none", "--max_texts", "2000"], "--queue_size is 1024; it must be at least --max_texts, 2000"),
         (["none", "--max_length", "20000"], "--max_length is 20000; it must be at most --batch_tokens, 16384"),

@@ -48,6 +48,9 @@ class TestRun:
     def test_learns_and_writes_everything(self, tmp_path, questions):
         output = tmp_path / "out"
         record_file = tmp_path / "results" / "run.json"
+        test = tmp_path / "test.jsonl"
+        test.write_text(Path(questions["test_file"]).read_text().replace("\n", "\n\n"))  # blank lines have numbers
+        questions = questions | {"test_file": str(test)}
         arguments = options(output, questions, num_train_epochs=12, learning_rate=0.03, results_file=str(record_file))
         run = train(arguments, command="python run_glue_style.py --task_name custom")
         figures = run["figures"]
@@ -62,6 +65,7 @@ class TestRun:
 
         predictions = (output / "predict_results_custom.txt").read_text().splitlines()
         assert predictions[0] == "index\tprediction" and len(predictions) == 22
+        assert [line.split("\t")[0] for line in predictions[1:]] == [str(2 * i) for i in range(21)]
         labels = [row["label"] for row in question_rows(21, seed=2)]
         right = [line.split("\t")[1] == label for line, label in zip(predictions[1:], labels, strict=True)]
         assert np.mean(right) == pytest.approx(figures["test_accuracy"])

@@ -131,13 +131,29 @@ def token_limit(tokenizer: PreTrainedTokenizerBase, max_length: int | None, *, l
     return limit
 
 
+def characters(limit: int) -> int:
+    """How much of a text is tokenized where its first tokens, at most ``limit``, are wanted: far more than these take.
+
+    So a text of any length costs no more than a long one. The rest would count only where, spaces included, there are
+    more than 100 characters to a token.
+    """
+    return 10_000 + 100 * limit
+
+
+def cut(text: str, limit: int, side: str = "right") -> str:
+    """The part of a text that is tokenized, see :func:`characters`; its end if texts are truncated on the left."""
+    if len(text) <= (most := characters(limit)):
+        return text
+    return text[-most:] if side == "left" else text[:most]
+
+
 def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, prefix: str) -> Dataset:
     limit = token_limit(tokenizer, max_length)
     columns = [column for column in ("sentence1", "sentence2") if column in dataset.column_names]
     too_long = []
 
     def encode(rows: dict[str, list]) -> dict[str, list]:
-        texts = [rows[column] for column in columns]
+        texts = [[cut(text, limit, tokenizer.truncation_side) for text in rows[column]] for column in columns]
         options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
         encoding = tokenizer(*texts, **options)
         lengths = [len(ids) for ids in encoding["input_ids"] if len(ids) > limit]

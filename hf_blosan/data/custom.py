@@ -22,7 +22,7 @@ from .columns import (
     text_columns,
 )
 from .loading import load_splits
-from .tables import read_table
+from .tables import read_table, row_numbers
 from .tagging import has_gold_tags, has_tags, tagging_columns, tagging_fields, tags_of
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ def _has_labels(table: Dataset, column: str) -> bool:
 def _column(table: Dataset, column: str, path: str, *, may_be_empty: bool = False) -> list:
     check_columns([column], table.column_names, path)
     values = table.select_columns(column)[:][column]
-    for row, value in enumerate(values, 1):
+    for row, value in zip(row_numbers(table), values, strict=True):
         if not as_text(value, path, row, column).strip() and not may_be_empty:
             raise InputError(f"{path}, row {row}: {column} is empty; fill it in or remove the row")
     return values

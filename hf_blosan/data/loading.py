@@ -15,10 +15,10 @@ from datasets import (
     load_dataset,
     load_from_disk,
 )
-from datasets.exceptions import DatasetsError
+from datasets.exceptions import DatasetGenerationError, DatasetsError
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..tasks import Source, Task, get_task
 from .demo_corpus import make_demo_corpus
 from .folds import stored_folds
@@ -56,11 +56,12 @@ def load_task(
     max_train_samples: int | None = None,
     max_eval_samples: int | None = None,
 ) -> DatasetDict:
-    """Load a task; every split has the columns ``sentence1``, ``sentence2`` (pairs only) and ``label``.
+    """Load a task; every split has the columns ``sentence1``, ``sentence2`` (pairs only), ``label`` and ``row``.
 
     ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Other kinds of tasks have others:
     tagging ``tokens``, ``tags`` and, for semantic role labelling, ``predicate_index``; selection ``question``,
-    ``sentences``, ``label`` (an index) and ``passage``; translation ``sentence1`` and ``translation``.
+    ``sentences``, ``label`` (an index) and ``passage``; translation ``sentence1`` and ``translation``. ``row`` is the
+    number of the row in its file, from 1, in which rows that are left out count too.
 
     Files given here replace the task's own splits, which come from ``data_dir`` or else from the Hub. With a training
     file the Hub is not used, since its other splits would not belong to that file.
@@ -216,7 +217,7 @@ def load_splits(name: str, config: str | None = None, *, revision: str | None = 
             return loaded if isinstance(loaded, DatasetDict) else DatasetDict(train=loaded)
         return load_dataset(name, config, revision=revision)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line((isinstance(error, DatasetGenerationError) and error.__cause__) or error)
         raise InputError(f"data set {name!r} cannot be loaded ({reason}); {remedy}") from error
 
 

@@ -12,18 +12,28 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from ..errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 READABLE_TABLES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
 UNREADABLE = (ValueError, OSError, EOFError, RecursionError, csv.Error, zlib.error)
 """What reading a damaged file raises."""
+MAX_ROW = 2**27
+"""Characters of a row, without which a small compressed file could fill the memory."""
+MAX_LIST = 2**30
+"""Characters of a list of rows in one JSON document, which is read as a whole."""
+BLANK = object()
+"""What stands for a blank line, which has a number but is no row."""
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
@@ -42,7 +52,8 @@ class Rows:
             standard input.
 
     Raises:
-        InputError: the file does not exist, has another type, or cannot be parsed at some row, which is named.
+        InputError: the file does not exist, has another type, or cannot be parsed at some row, which is named; a row
+            has more than ``MAX_ROW`` characters.
     """
 
     def __init__(self, path: str | Path):
@@ -68,7 +79,7 @@ class Rows:
         # Kept, because it closes the file when it is collected.
         self._text = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
         separated = partial(_csv, name=self.name)
-        read = {"txt": _lines, "csv": separated, "tsv": separated}.get(suffix.split(".")[1], _json)
+        read = {"txt": _text, "csv": separated, "tsv": separated}.get(suffix.split(".")[1], _json)
         self._rows = read(self._text, **csv_layout(suffix))
 
     def __enter__(self) -> Rows:
@@ -79,12 +90,18 @@ class Rows:
             self._file.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (row for _, row in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows with their numbers in the file, from 1; blank lines, which are no rows, are counted."""
         try:
             for row in self._rows:
                 self._number += 1
+                if row is BLANK:
+                    continue
                 if not isinstance(row, dict):
                     raise no_object(self.name, self._number)
-                yield row
+                yield self._number, row
         except InputError:
             raise
         except UNREADABLE as error:
@@ -97,22 +114,79 @@ class Rows:
         return self._file.tell() if self.unit == "B" else self._number
 
     def _parquet(self) -> Iterator[dict[str, Any]]:
-        try:
-            from pyarrow.lib import ArrowException
-            from pyarrow.parquet import ParquetFile
-        except ImportError as error:
-            raise InputError(f"reading {self.path} needs pyarrow: pip install pyarrow") from error
-        try:
-            table = ParquetFile(self._file)
-            self.total = table.metadata.num_rows
+        table = open_parquet(self._file, self.name)
+        self.total = table.metadata.num_rows
+        with _arrow_errors():
             for batch in table.iter_batches(_ROWS_AT_ONCE):
                 yield from batch.to_pylist()
-        except ArrowException as error:  # damaged files raise every kind of it
-            raise ValueError(first_line(error)) from error
+
+
+def open_parquet(file: BinaryIO, name: str) -> ParquetFile:
+    """A Parquet file.
+
+    Raises:
+        InputError: two columns have one name, of which pyarrow gives only the last; or there is no pyarrow.
+        ValueError: the file is damaged.
+    """
+    try:
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise InputError(f"reading {name} needs pyarrow: pip install pyarrow") from error
+    with _arrow_errors():
+        table = ParquetFile(file)
+        _check_names(table.schema_arrow.names, name)
+    return table
+
+
+@contextmanager
+def _arrow_errors() -> Iterator[None]:
+    from pyarrow.lib import ArrowException
+
+    try:
+        yield
+    except ArrowException as error:  # damaged files raise every kind of it
+        raise ValueError(first_line(error)) from error
+
+
+def _check_names(columns: Iterable[str], name: str) -> None:
+    if twice := [column for column, count in Counter(columns).items() if count > 1]:
+        raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them")
+
+
+class TooLong(ValueError):
+    """A row, or a list of rows, has more characters than are read."""
+
+
+class _Lines:
+    """The lines of a text file.
+
+    Attributes:
+        length: characters since it was last set to 0, which is limited.
+    """
+
+    def __init__(self, file: TextIO):
+        self.file, self.length = file, 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.file.readline(MAX_ROW + 1):
+            self.length += len(line)
+            if self.length > MAX_ROW:
+                raise TooLong(f"a row has more than {MAX_ROW:,} characters")
+            yield line
+
+
+def lines_of(file: TextIO) -> Iterator[str]:
+    """The lines of a text file, none of which may have more than ``MAX_ROW`` characters."""
+    lines = _Lines(file)
+    for line in lines:
+        lines.length = 0
+        yield line
 
 
 def remedy(error: BaseException) -> str | None:
     """What to do about a file that cannot be read, if the error tells."""
+    if isinstance(error, TooLong):
+        return "divide it, or compress the file again if it is damaged"
     if isinstance(error, UnicodeDecodeError):
         return "save it as UTF-8"
     return "nest lists and objects less deeply" if isinstance(error, RecursionError) else None
@@ -128,28 +202,30 @@ def csv_layout(suffix: str) -> dict[str, Any]:
 def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
     """The names of the columns, those without one as pandas names them; and the rows after the header.
 
-    Blank lines are left out, as by pandas.
+    A blank line is an empty list.
 
     Raises:
         InputError: two columns have one name; or, while the rows are read, a row repeats the header (as in files that
             were joined), has another number of cells, or is quoted wrongly.
     """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is for cells, not for texts
+    lines = _Lines(file)
     # Unless it is strict, the reader takes a file to its end for one cell if a quotation mark is not closed.
-    rows = filter(None, csv.reader(file, strict=True, **layout))
-    columns = [column or f"Unnamed: {i}" for i, column in enumerate(next(rows, []))]
-    if twice := [column for column, count in Counter(columns).items() if count > 1]:
-        raise InputError(f"{name} has two columns {twice[0]!r}; rename one of them in the header")
-    return columns, _checked(rows, columns, name)
+    rows = csv.reader(iter(lines), strict=True, **layout)
+    header = next(filter(None, rows), [])
+    columns = [column or f"Unnamed: {i}" for i, column in enumerate(header)]
+    _check_names(columns, name)
+    return columns, _checked(rows, lines, columns, name)
 
 
-def _checked(rows: Iterator[list[str]], columns: list[str], name: str) -> Iterator[list[str]]:
-    number = 0
+def _checked(rows: Iterator[list[str]], lines: _Lines, columns: list[str], name: str) -> Iterator[list[str]]:
+    number = lines.length = 0
     try:
         for number, row in enumerate(rows, 1):
+            lines.length = 0
             if row == columns and len(columns) > 1:
                 raise InputError(f"{name}, row {number} repeats the header; remove it")
-            if len(row) != len(columns):
+            if row and len(row) != len(columns):
                 cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
                 raise InputError(
                     f"{name}, row {number} has {cells}, the header has {len(columns)}; correct the row (in CSV a text "
@@ -168,18 +244,21 @@ def no_object(name: str, row: int) -> InputError:
     return InputError(f"{name}, row {row} is not a JSON object; write one per line")
 
 
-def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[dict[str, str]]:
+def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
     columns, rows = csv_rows(file, name, **layout)
     for row in rows:
-        yield dict(zip(columns, row, strict=True))
+        yield dict(zip(columns, row, strict=True)) if row else BLANK
 
 
 def _json(file: TextIO) -> Iterator[Any]:
-    for line in filter(str.strip, file):
+    for line in lines_of(file):
         if line.lstrip().startswith("["):
-            yield from _loads(line + file.read())
+            rest = file.read(MAX_LIST)
+            if len(rest) == MAX_LIST:
+                raise TooLong(f"a list of rows has more than {MAX_LIST:,} characters")
+            yield from _loads(line + rest)
         else:
-            yield _loads(line)
+            yield _loads(line) if line.strip() else BLANK
 
 
 def _loads(text: str) -> Any:
@@ -193,18 +272,23 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _lines(file: Iterator[str]) -> Iterator[dict[str, str]]:
-    for line in file:
+def _texts(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    for line in lines:
         yield {"text": line.rstrip("\r\n")}
 
 
+def _text(file: TextIO) -> Iterator[dict[str, str]]:
+    return _texts(lines_of(file))
+
+
 def _lines_or_json(file: TextIO) -> Iterator[Any]:
-    first = next(file, None)
+    lines = lines_of(file)
+    first = next(lines, None)
     if first is None:
         return
-    lines = chain([first], file)
+    lines = chain([first], lines)
     try:
         is_json = isinstance(json.loads(first), dict)
     except ValueError:
         is_json = False
-    yield from map(_loads, filter(str.strip, lines)) if is_json else _lines(lines)
+    yield from (_loads(line) if line.strip() else BLANK for line in lines) if is_json else _texts(lines)

@@ -18,8 +18,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import InputError, listed
 from ..tasks import Source, Task
-from .batching import token_limit
+from .batching import cut, token_limit
 from .columns import as_text, is_integer
+from .tables import row_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +30,8 @@ _TEXTS_AT_ONCE = 4096  # what the tokenizer returns takes a hundred times as muc
 
 
 def normalise_passages(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``question``, ``sentences`` (a list), ``label``, the index of the answer's sentence, and
-    ``passage``, a number that rows with the same sentences share.
+    """Rows with the columns ``question``, ``sentences`` (a list), ``label``, the index of the answer's sentence,
+    ``passage``, a number that rows with the same sentences share, and ``row``, its number in the file.
 
     Rows may have these columns already, or SQuAD's: ``question``, ``context`` and ``answers``, with lists ``text`` and
     ``answer_start``. Each distinct context is split into sentences once. The label is the sentence in which the first
@@ -48,14 +49,15 @@ def normalise_passages(raw: Dataset, source: Source, task: Task, where: str) -> 
     """
     for columns, read in ((COLUMNS, _listed_rows), (SQUAD_COLUMNS, _squad_rows)):
         if set(columns) <= set(raw.column_names):
-            rows = list(read(raw.select_columns(list(columns))[:], where))
+            rows = list(read(raw.select_columns(list(columns))[:], where, row_numbers(raw)))
             if not rows:
                 raise InputError(f"{where} has no question with an answer in its context; give another file")
-            questions, passages, labels = zip(*rows, strict=True)
+            questions, passages, labels, in_file = zip(*rows, strict=True)
             numbers: dict[tuple[str, ...], int] = {}
             places = pa.array([numbers.setdefault(passage, len(numbers)) for passage in passages])
             sentences = pa.array(list(numbers), pa.list_(pa.string())).take(places)
             table = {"question": pa.array(questions), "sentences": sentences, "label": pa.array(labels)}
+            table |= {"row": pa.array(in_file)}
             return Dataset(pa.table(table | {"passage": places}))
     raise InputError(
         f"{where} has no columns {', '.join(COLUMNS)}, nor {', '.join(SQUAD_COLUMNS)} as in SQuAD; it has "
@@ -63,8 +65,11 @@ def normalise_passages(raw: Dataset, source: Source, task: Task, where: str) -> 
     )
 
 
-def _listed_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tuple[str, ...], int]]:
-    for row, (question, sentences, label) in enumerate(zip(*(columns[name] for name in COLUMNS), strict=True), 1):
+_Passages = Iterable[tuple[str, tuple[str, ...], int, int]]
+
+
+def _listed_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> _Passages:
+    for row, question, sentences, label in zip(numbers, *(columns[name] for name in COLUMNS), strict=True):
         sentences = _as_sentences(sentences, where, row)
         index = int(label) if is_integer(str(label)) else -1
         if not 0 <= index < len(sentences):
@@ -72,7 +77,7 @@ def _listed_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tu
                 f"{where}, row {row}: label {label!r} is not the index of one of its {len(sentences)} sentence(s), "
                 "from 0; correct the row or remove it"
             )
-        yield _question(question, where, row), sentences, index
+        yield _question(question, where, row), sentences, index, row
 
 
 def _as_sentences(cell: Any, where: str, row: int) -> tuple[str, ...]:
@@ -107,11 +112,9 @@ def _split(context: str) -> tuple[str, ...]:
     return tuple(context[start:end] for start, end in sentence_spans(context))
 
 
-def _squad_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tuple[str, ...], int]]:
+def _squad_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> _Passages:
     passages, across, without = {}, 0, 0
-    for row, (question, context, answers) in enumerate(
-        zip(*(columns[name] for name in SQUAD_COLUMNS), strict=True), 1
-    ):
+    for row, question, context, answers in zip(numbers, *(columns[name] for name in SQUAD_COLUMNS), strict=True):
         context = as_text(context, where, row, "context")
         if context not in passages:
             spans = sentence_spans(context)
@@ -128,13 +131,13 @@ def _squad_rows(columns: dict[str, list], where: str) -> Iterable[tuple[str, tup
         start, end = found
         label = max(0, bisect([first for first, _ in spans], start) - 1)
         across += end > spans[label][1]
-        yield _question(question, where, row), sentences, label
+        yield _question(question, where, row), sentences, label, row
     count = sum(len(sentences) for _, sentences in passages.values())
     logger.info("%s: %d distinct passages of %d sentences", where, len(passages), count)
     if across:
         logger.info("%s: %d answers go on in the next sentence; the label is the one where they begin", where, across)
     if without:
-        logger.info("%s: %d of %d rows have no answer in their context and are left out", where, without, row)
+        logger.info("%s: %d of %d rows have no answer in their context and are left out", where, without, len(numbers))
 
 
 def _question(cell: Any, where: str, row: int) -> str:
@@ -241,9 +244,10 @@ def tokens_of_passages(
     questions: Sequence[str], passages: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, limit: int
 ) -> tuple[list[list[list[int]]], list[list[int]], list[int]]:
     """Tokens of each sentence of each passage, and of each question; and the lengths of those that are truncated."""
-    texts = [sentence for sentences in passages for sentence in sentences]
+    texts = [cut(sentence, limit) for sentences in passages for sentence in sentences]
     of_sentences = _tokens(tokenizer, [""] * len(texts), texts, of=1)
-    of_questions = _tokens(tokenizer, list(questions), [""] * len(questions), of=0)
+    questions = [cut(question, limit) for question in questions]
+    of_questions = _tokens(tokenizer, questions, [""] * len(questions), of=0)
     long = [len(ids) for ids in (*of_sentences, *of_questions) if len(ids) > limit]
     tokens = iter(_shortened(ids, limit, tokenizer) for ids in of_sentences)
     # A sentence that the tokenizer finds nothing in is an unknown word; without any it would count as padding.

@@ -10,6 +10,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from ..errors import InputError
 from ..tasks import Source, Task
 from .columns import as_text, check_columns, is_integer
+from .tables import row_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,9 @@ MANY_LEFT_OUT = 0.1
 
 
 def normalise_sentences(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``sentence1``, ``sentence2`` (pairs only) and ``label``; drops rows without a gold label.
+    """Rows with the columns ``sentence1``, ``sentence2`` (pairs only), ``label`` and ``row``, its number in the file.
+
+    Rows without a gold label are left out.
 
     Args:
         raw: the rows as read.
@@ -31,7 +34,7 @@ def normalise_sentences(raw: Dataset, source: Source, task: Task, where: str) ->
     """
     check_columns((*source.text_columns, source.label_column), raw.column_names, where)
     columns = raw.select_columns(list(dict.fromkeys((*source.text_columns, source.label_column))))[:]
-    labels = columns[source.label_column]
+    labels, numbers = columns[source.label_column], row_numbers(raw)
     kept = [row for row, label in enumerate(labels) if str(label) not in task.unlabelled]
     if 0 < len(kept) < len(labels):
         left_out = len(labels) - len(kept)
@@ -50,13 +53,16 @@ def normalise_sentences(raw: Dataset, source: Source, task: Task, where: str) ->
     for row in kept:
         value = _class_id(labels[row], lookup) if lookup else _score(labels[row], task)
         if value is None:
-            raise InputError(f"{where}, row {row + 1}: {expected.format(labels[row])}; correct the row or remove it")
+            raise InputError(
+                f"{where}, row {numbers[row]}: {expected.format(labels[row])}; correct the row or remove it"
+            )
         values.append(value)
     rows = {}
     for name, column in zip(task.text_columns, source.text_columns, strict=True):
         cells = [(row, columns[column][row]) for row in kept]
-        rows[name] = ["" if cell is None else as_text(cell, where, row + 1, column) for row, cell in cells]
-    return Dataset.from_dict(rows | {"label": values}, features=features)
+        rows[name] = ["" if cell is None else as_text(cell, where, numbers[row], column) for row, cell in cells]
+    features["row"] = Value("int64")
+    return Dataset.from_dict(rows | {"label": values, "row": [numbers[row] for row in kept]}, features=features)
 
 
 def _label_lookup(raw: Dataset, source: Source, task: Task) -> dict[str, int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -14,8 +16,9 @@ from transformers import PreTrainedTokenizerBase
 from ..errors import InputError, listed
 from ..tagging import may_follow
 from ..tasks import Source, Task
-from .batching import PaddingCollator, token_limit
+from .batching import PaddingCollator, characters, token_limit
 from .columns import as_text, check_columns
+from .tables import row_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +72,8 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
             if names := _tag_names(table, column):
                 found.update(names)
                 continue
-            for row, cell in enumerate(table[column] if column in table.column_names else (), 1):
+            cells = table[column] if column in table.column_names else ()
+            for row, cell in zip(row_numbers(table), cells, strict=False):
                 if not isinstance(cell, list):
                     raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
                 if not _without_gold(cell):
@@ -97,7 +101,8 @@ def tagging_fields(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
 
 
 def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.
+    """Rows with the columns ``tokens``, ``tags`` (class ids), for semantic role labelling ``predicate_index``, and
+    ``row``, its number in the file.
 
     An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no gold
     tags and are left out.
@@ -117,9 +122,10 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
     check_columns(columns, raw.column_names, where)
     names = _tag_names(raw, source.label_column)
     ids = {name: i for i, name in enumerate(task.labels)}
-    rows = {"tokens": [], "tags": []} | ({"predicate_index": []} if source.predicate_column else {})
+    rows = {"tokens": [], "tags": [], "row": []} | ({"predicate_index": []} if source.predicate_column else {})
     changed, left_out = 0, 0
-    for number, (words, tags, *predicate) in enumerate(zip(*(raw[column] for column in columns), strict=True), 1):
+    cells = (raw[column] for column in columns)
+    for number, words, tags, *predicate in zip(row_numbers(raw), *cells, strict=True):
         row = f"{where}, row {number}"
         words = as_words(words, where, number, columns[0])
         if not isinstance(tags, list) or len(tags) != len(words):
@@ -141,6 +147,7 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
                 tags[n], changed = f"B-{tag[2:]}", changed + 1
         for index in predicate:
             rows["predicate_index"].append(as_predicate(index, words, where, number, columns[2]))
+        rows["row"].append(number)
         rows["tokens"].append(words)
         rows["tags"].append([ids[tag] for tag in tags])
     if not rows["tokens"]:
@@ -150,6 +157,7 @@ def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Data
     if changed:
         logger.info("%s: %d tags I-X continue nothing and were read as B-X", where, changed)
     features = {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(task.labels)))}
+    features |= {"row": Value("int64")}
     features |= {"predicate_index": Value("int64")} if source.predicate_column else {}
     return Dataset.from_dict(rows, features=Features(features))
 
@@ -268,6 +276,15 @@ def _learnable(encoded: Dataset, where: str) -> Dataset:
     return encoded.select(kept)
 
 
+def cut_words(words: Sequence[str], limit: int) -> Sequence[str]:
+    """The first words, as many as are tokenized where at most ``limit`` tokens are wanted, see :func:`characters`."""
+    ends = list(accumulate(len(word) + 1 for word in words))
+    if not ends or ends[-1] <= (most := characters(limit)):
+        return words
+    kept = bisect(ends, most)
+    return [*words[:kept], words[kept][: most - (ends[kept - 1] if kept else 0)]]
+
+
 def encode_words(
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[Sequence[str]],
@@ -284,6 +301,7 @@ def encode_words(
         predicates: the number of a word of each, or ``None``.
         limit: tokens per sentence; ``None``: any number.
     """
+    sentences = [cut_words(words, limit) for words in sentences] if limit else sentences
     options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
     shorten = {"truncation": True, "max_length": limit} if limit else {}
     encoding = tokenizer(sentences, is_split_into_words=True, **shorten, **options)

@@ -10,8 +10,9 @@ from datasets import Dataset, DatasetDict, Features, Value
 from ..errors import InputError
 from ..tasks import Source, Task
 from ..tokenization import decoder_positions
-from .batching import token_limit
+from .batching import cut, token_limit
 from .columns import as_text, check_columns
+from .tables import row_numbers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def normalise_translations(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``sentence1`` and ``translation``, both text.
+    """Rows with the columns ``sentence1`` and ``translation``, both text, and ``row``, its number in the file.
 
     Args:
         raw, source, where: as for sentences; ``source.label_column`` holds the translations.
@@ -30,15 +31,17 @@ def normalise_translations(raw: Dataset, source: Source, task: Task, where: str)
     """
     names = {"sentence1": source.text_columns[0], "translation": source.label_column}
     check_columns(names.values(), raw.column_names, where)
-    rows = {}
+    rows, numbers = {}, row_numbers(raw)
     for name, column in names.items():
-        rows[name] = [as_text(cell, where, row, column).strip() for row, cell in enumerate(raw[column], 1)]
+        cells = zip(numbers, raw[column], strict=True)
+        rows[name] = [as_text(cell, where, row, column).strip() for row, cell in cells]
         if "" in rows[name]:
-            row = rows[name].index("") + 1
+            row = numbers[rows[name].index("")]
             raise InputError(f"{where}, row {row}: {column} is empty; write the sentence or remove the row")
     if not len(raw):
         raise InputError(f"{where} has no rows; give another file or leave this split out")
-    return Dataset.from_dict(rows, features=Features(dict.fromkeys(names, Value("string"))))
+    features = Features(dict.fromkeys(names, Value("string")) | {"row": Value("int64")})
+    return Dataset.from_dict(rows | {"row": list(numbers)}, features=features)
 
 
 def encode_translations(
@@ -58,7 +61,7 @@ def encode_translations(
 
     def encode(rows: dict[str, list], split: str, limit: int) -> dict[str, list]:
         shorten = {"truncation": True, "max_length": limit}
-        encoded = tokenizer(rows["sentence1"], **shorten)
+        encoded = tokenizer([cut(text, limit, tokenizer.truncation_side) for text in rows["sentence1"]], **shorten)
         labels = tokenizer(text_target=rows["translation"], **(shorten if split == "train" else {}))
         return {**{name: encoded[name] for name in ("input_ids", "attention_mask")}, "labels": labels["input_ids"]}
 

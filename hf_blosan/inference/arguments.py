@@ -31,18 +31,25 @@ class StreamArguments:
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     resume: bool = option("Continue where the same command was interrupted.", False, group="output")
+    overwrite: bool = option(
+        "Discard what an interrupted command has left of the output, and begin anew. A complete output needs no "
+        "option: it is replaced once the new one is complete.",
+        False,
+    )
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "max_length"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name} is {value}; it must be more than 0.")
+            if value is not None and not 0 < value < 2**31:
+                raise InputError(f"--{name} is {value}; it must be more than 0 and at most {2**31 - 1:,}.")
         if self.text_pair_column_name and not self.text_column_name:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
             )
         if self.resume and "-" in (self.input, self.output):
             raise InputError("--resume needs files; standard input and output cannot be continued.")
+        if self.resume and self.overwrite:
+            raise InputError("--resume continues an unfinished output, --overwrite discards it; give one of them.")
 
 
 @dataclass

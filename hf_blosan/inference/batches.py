@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ..data.batching import PaddingCollator, token_limit
+from ..data.batching import PaddingCollator, characters, cut, token_limit
 from ..data.selection import PassageCollator, tokens_of_passages
-from ..data.tagging import TaggingCollator, encode_words
+from ..data.tagging import TaggingCollator, cut_words, encode_words
+from ..finite import NotFinite
 from ..tagging import decode_tags
 from ..tokenization import check_max_length
 from ..translation import translate
@@ -28,6 +31,9 @@ from .output import PREDICTIONS, TAGS, Columns
 from .saved import probabilities_of
 
 logger = logging.getLogger(__name__)
+
+CHARACTERS_AT_ONCE = 2**23
+"""What a tokenizer returns takes a hundred times as much memory as the tokens."""
 
 
 def prediction_columns(config: Any, logits: np.ndarray, probabilities: bool) -> Columns:
@@ -40,6 +46,17 @@ def prediction_columns(config: Any, logits: np.ndarray, probabilities: bool) -> 
     return columns | (
         {f"probability_{name}": probability[:, i] for i, name in enumerate(names)} if probabilities else {}
     )
+
+
+def portions(texts: list[tuple], sizes: Iterable[int]) -> Iterator[list[tuple]]:
+    """Texts of at most ``CHARACTERS_AT_ONCE`` together, at least one of them; `sizes`: the characters of each."""
+    ends = list(accumulate(sizes))
+    start = 0
+    while start < len(texts):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, bisect(ends, before + CHARACTERS_AT_ONCE))
+        yield texts[start:end]
+        start = end
 
 
 class Batches:
@@ -73,16 +90,26 @@ class Batches:
         # An encoder takes the sentences of a pair one by one.
         num_sentences = getattr(model.config, "num_sentences", 1) if hasattr(model, "classifier") else 1
         self.collate = PaddingCollator(tokenizer, num_sentences=num_sentences)
-        self.truncated = self.longest = 0
+        self.truncated = self.longest = self.shortened = 0
 
     def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:
-        """(rows, ...) in float32, in the order of the texts."""
+        """(rows, ...) in float32, in the order of the texts.
+
+        Raises:
+            NotFinite: with the number of the text, if what the model computes of it is not finite.
+        """
         rows = self.tokenize(texts)
         lengths = [len(row["input_ids"]) for row in rows]
         # Longest rows first, so that running out of memory shows in the first batch.
         order = sorted(range(len(rows)), key=lambda row: -lengths[row])
-        starts = range(0, len(order), self.size)
-        by_length = np.concatenate([self.forward([rows[i] for i in order[at : at + self.size]]) for at in starts])
+        parts = []
+        for start in range(0, len(order), self.size):
+            part = order[start : start + self.size]
+            try:
+                parts.append(self.forward([rows[i] for i in part]))
+            except NotFinite as error:
+                raise NotFinite(str(error), part[error.of(len(part))], len(rows), error.value) from error
+        by_length = np.concatenate(parts)
         result = np.empty_like(by_length)
         result[order] = by_length
         return result
@@ -93,8 +120,16 @@ class Batches:
         batch = self.collate(rows)
         return self.take(self.model(**batch.to(self.model.device))).float().cpu().numpy()
 
-    def tokenize(self, texts: list[tuple[str, ...]]) -> list[dict[str, list[int]]]:
+    def tokenize(self, texts: list[tuple]) -> list[dict[str, Any]]:
         """Rows of token ids; counts those that are truncated."""
+        sizes = (sum(map(len, parts)) for parts in self.texts(texts))
+        return [row for some in portions(texts, sizes) for row in self._tokenize(some)]
+
+    def texts(self, rows: list[tuple]) -> Iterable[Sequence[str]]:
+        """The texts of each row."""
+        return rows
+
+    def _tokenize(self, texts: list[tuple]) -> list[dict[str, Any]]:
         rows = self.rows(texts)
         too_long = [len(row["input_ids"]) for row in rows if len(row["input_ids"]) > self.limit]
         if too_long:
@@ -102,8 +137,16 @@ class Batches:
             rows = self.rows(texts, truncate=True)
         return rows
 
+    def cut(self, text: str) -> str:
+        """The part of a text that is tokenized; counts texts that are longer."""
+        part = cut(text, self.limit, self.tokenizer.truncation_side)
+        self.shortened += len(part) < len(text)
+        return part
+
     def rows(self, texts: list[tuple[str, ...]], *, truncate: bool = False) -> list[dict[str, list[int]]]:
         """Rows of token ids, of any length or cut to the limit; with type ids in pairs."""
+        if max(len(text) for row in texts for text in row) > characters(self.limit):
+            texts = [tuple(map(self.cut, row)) for row in texts]
         columns = [list(column) for column in zip(*texts, strict=True)]
         paired = len(columns) == 2 and "token_type_ids" in self.tokenizer.model_input_names
         if truncate or not self.tokenizer.is_fast:
@@ -134,6 +177,11 @@ class Batches:
                 "%d texts have more than %d tokens (the longest %d) and were truncated; increase --max_length",
                 *(self.truncated, self.limit, self.longest),
             )
+        if self.shortened:
+            logger.warning(
+                "%d texts have more than %d characters; the rest of these was not divided into tokens",
+                *(self.shortened, characters(self.limit)),
+            )
 
 
 class Translations(Batches):
@@ -160,10 +208,13 @@ class Tags(Batches):
         self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
         self.missing = "O" if "O" in self.labels else None
 
+    def texts(self, rows: list[tuple]) -> Iterable[Sequence[str]]:
+        return (words for words, *_ in rows)
+
     def rows(self, texts: list[tuple], *, truncate: bool = False) -> list[dict[str, Any]]:
         sentences, *predicates = (list(column) for column in zip(*texts, strict=True))
-        limit = self.limit if truncate else None
-        columns, words = encode_words(self.tokenizer, sentences, predicates[0] if predicates else None, limit)
+        limit, parts = self.limit if truncate else None, [cut_words(words, self.limit) for words in sentences]
+        columns, words = encode_words(self.tokenizer, parts, predicates[0] if predicates else None, limit)
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         for row, sentence, of_tokens in zip(rows, sentences, words, strict=True):
             row["words"] = len(sentence), [word for word in of_tokens if word is not None]

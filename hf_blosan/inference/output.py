@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +18,6 @@ from filelock import FileLock, Timeout
 
 from ..errors import InputError
 from ..files import check_writable, write_json
-
-logger = logging.getLogger(__name__)
 
 Columns = Mapping[str, Any]
 """Columns of equal length: lists of strings or of lists, arrays of numbers (rows,) or of vectors (rows, width)."""
@@ -54,16 +51,24 @@ class Output:
         formats: suffix -> format.
         made_from: what the content depends on, by name.
         resume: continue a partial file; begins anew if there is none.
+        overwrite: discard a partial file, and begin anew.
 
     Attributes:
         rows: number of rows that are written.
 
     Raises:
-        InputError: the suffix is unknown, the partial file was made from something else, or is damaged.
+        InputError: the suffix is unknown; there is a partial file, which is to be neither continued nor discarded, or
+            which cannot be continued, because it was made from something else or is damaged.
     """
 
     def __init__(
-        self, path: str, formats: Mapping[str, Format], made_from: Mapping[str, Any], *, resume: bool = False
+        self,
+        path: str,
+        formats: Mapping[str, Format],
+        made_from: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
     ):
         self.path, self.rows, self.bytes = Path(path), 0, 0
         self.made_from = json.loads(json.dumps(made_from))
@@ -77,35 +82,64 @@ class Output:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.lock.acquire()
-            if resume and self.state.exists():
-                self._check(json.loads(self.state.read_text(encoding="utf-8")))
-            elif self.state.exists():
-                logger.info("the unfinished %s is begun anew; --resume would continue it", path)
+            if not overwrite:
+                self._find_unfinished(resume)
             if not self.rows:
-                self.state.unlink(missing_ok=True)
+                self._write_state()
             self.file = self.partial.open("r+b" if self.rows else "wb")
-        except Timeout as error:
-            raise InputError(
-                f"another command is writing to {path}; wait until it finishes, or give another output file"
-            ) from error
-        except InputError:
+            self.file.truncate(self.bytes)
+            self.file.seek(self.bytes)
+        except BaseException as error:
             self._unlock()
-            raise
-        except OSError as error:
-            self._unlock()
-            raise InputError(f"output file {path} cannot be written ({error.strerror}); give another path") from error
-        self.file.truncate(self.bytes)
-        self.file.seek(self.bytes)
-
-    def _check(self, state: dict[str, Any]) -> None:
-        for name, value in self.made_from.items():
-            if state["made_from"].get(name) != value:
+            if isinstance(error, Timeout):
                 raise InputError(
-                    f"{self.path} was begun with another {name}; repeat that command, or leave out --resume"
+                    f"another command is writing to {path}; wait until it finishes, or give another output file"
+                ) from error
+            if isinstance(error, OSError):
+                raise InputError(
+                    f"output file {path} cannot be written ({error.strerror}); give another path"
+                ) from error
+            raise
+
+    def _find_unfinished(self, resume: bool) -> None:
+        """Continue what an earlier command has left, if there are rows of it and `resume` asks for that."""
+        size = self.partial.stat().st_size if self.partial.exists() else 0
+        if not self.state.exists():
+            if size:
+                raise InputError(
+                    f"{self.partial} is of an earlier command, but {self.state.name}, which says how far it came, is "
+                    "missing; --overwrite discards it and begins anew"
                 )
-        if not self.partial.exists() or self.partial.stat().st_size < state["bytes"]:
-            raise InputError(f"{self.partial} is incomplete or missing; begin anew without --resume")
-        self.rows, self.bytes = state["rows"], state["bytes"]
+            return
+        try:
+            state = json.loads(self.state.read_bytes())
+            rows, valid, made_from = int(state["rows"]), int(state["bytes"]), dict(state["made_from"])
+            if min(rows, valid) < 0:
+                raise ValueError("a negative number")
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+            raise InputError(
+                f"{self.state} is damaged, which says how far {self.partial.name} came; --overwrite discards both and "
+                "begins anew"
+            ) from error
+        if not rows:
+            return
+        if not resume:
+            proceed = "--resume continues it, " if self.made_from.get("input") else ""  # not from standard input
+            raise InputError(
+                f"{self.path} is unfinished: {self.partial} has {rows:,} rows of an earlier command; {proceed}"
+                "--overwrite discards it and begins anew"
+            )
+        for name, value in self.made_from.items():
+            if made_from.get(name) != value:
+                raise InputError(
+                    f"{self.path} was begun with another {name}; repeat that command, or begin anew with --overwrite"
+                )
+        if size < valid:
+            raise InputError(f"{self.partial} is incomplete or missing; begin anew with --overwrite")
+        self.rows, self.bytes = rows, valid
+
+    def _write_state(self) -> None:
+        write_json(self.state, {"rows": self.rows, "bytes": self.bytes, "made_from": self.made_from})
 
     def append(self, columns: Columns) -> None:
         """Write rows; they survive whatever happens afterwards."""
@@ -117,7 +151,7 @@ class Output:
         self.bytes += len(content)
         self.rows += len(next(iter(columns.values())))
         if self.partial:
-            write_json(self.state, {"rows": self.rows, "bytes": self.bytes, "made_from": self.made_from})
+            self._write_state()
 
     def complete(self) -> None:
         """Give the file its name."""

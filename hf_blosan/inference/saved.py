@@ -19,6 +19,7 @@ from transformers import (
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import InputError, loading
+from ..finite import refuse_not_finite
 from ..overrides import read_config
 from ..tokenization import check_type_ids, load_tokenizer
 
@@ -27,6 +28,8 @@ def load(
     name: str, auto_class: type | None, *, cpu: bool = False, trust_remote_code: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model in eval mode on the best device, and its tokenizer.
+
+    The model raises :class:`hf_blosan.finite.NotFinite` in place of outputs that are not finite.
 
     Args:
         name: folder, or name on the Hub.
@@ -83,6 +86,7 @@ def load(
         raise InputError(
             f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
         )
+    refuse_not_finite(model)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     return model.eval().to(accelerator or "cpu"), tokenizer
 

@@ -21,6 +21,7 @@ from ..data.rows import Rows
 from ..data.selection import as_passage
 from ..data.tagging import as_predicate, as_words
 from ..errors import InputError
+from ..finite import NotFinite
 from ..overrides import read_config
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .batches import Batches, Selections, Tags, Translations
@@ -61,7 +62,7 @@ def predict(arguments: PredictArguments) -> int:
         choose = partial(choose_passages, arguments=arguments)
     else:
         num_texts = 1 if kind is Translations else getattr(model.config, "num_sentences", None)
-        choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
+        choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts, cut=batches.cut)
     stream(arguments, compute, kind.formats, choose=choose, made_by=(identity(arguments.model), settings))
     batches.report()
     return 0
@@ -93,7 +94,7 @@ def encode(arguments: EncodeArguments) -> int:
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(texts[0])])}
 
     num_texts = 2 if arguments.text_pair_column_name else 1
-    choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts)
+    choose = partial(choose_texts, arguments=arguments, config=model.config, num_texts=num_texts, cut=batches.cut)
     stream(arguments, compute, VECTORS, choose=choose, made_by=(identity(arguments.model), {}))
     batches.report()
     return 0
@@ -104,7 +105,7 @@ def stream(
     compute: Callable[[list[tuple]], Columns],
     formats: Mapping[str, Format],
     *,
-    choose: Callable[..., tuple[tuple[str, ...], Iterator[tuple]]],
+    choose: Callable[..., tuple[tuple[str, ...], Iterator[tuple[int, tuple]]]],
     made_by: tuple[list[Any], dict[str, Any]],
 ) -> None:
     """Read rows, compute columns of them, and write these.
@@ -113,7 +114,7 @@ def stream(
         arguments: options of the command.
         compute: what `choose` gives of some rows -> columns.
         formats: suffix of the output -> format.
-        choose: (rows, read_ahead=...) -> the columns to read, and what is computed of each row.
+        choose: (rows, read_ahead=...) -> the columns to read, and the number and what is computed of each row.
         made_by: identity of the model, and options in addition to the common ones, which must be the same to resume.
 
     Raises:
@@ -136,7 +137,8 @@ def stream(
             "--text_column_name or --text_pair_column_name": names,
             **options,
         }
-        output = Output(arguments.output, formats, made_from, resume=arguments.resume)
+        again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+        output = Output(arguments.output, formats, made_from, **again)
         if output.rows:
             logger.info("%s: %d rows are there already", arguments.output, output.rows)
         bar = tqdm(total=rows.total, unit=rows.unit, unit_scale=True, disable=typed)
@@ -145,7 +147,12 @@ def stream(
             if output.rows:
                 next(islice(items, output.rows - 1, None), None)
             while block := list(islice(items, size)):
-                output.append(compute(block))
+                numbers, given = zip(*block, strict=True)
+                try:
+                    columns = compute(list(given))
+                except NotFinite as error:
+                    raise error.at(f"{rows.name}, row {numbers[error.of(len(numbers))]}") from error
+                output.append(columns)
                 bar.set_postfix(rows=output.rows, refresh=False)
                 bar.update((output.rows if rows.unit == "rows" else rows.position) - bar.n)
             output.complete()
@@ -184,23 +191,23 @@ def interruption(arguments: StreamArguments, output: Output) -> str:
     return f"interrupted after {output.rows:,} rows; the same command with --resume continues there"
 
 
-def begin(rows: Rows, read_ahead: int) -> tuple[list[dict[str, Any]], Iterator[dict[str, Any]]]:
-    """The first rows, and all.
+def begin(rows: Rows, read_ahead: int) -> tuple[list[dict[str, Any]], Iterator[tuple[int, dict[str, Any]]]]:
+    """The first rows, and all with their numbers.
 
     Raises:
         InputError: there are none.
     """
-    iterator = iter(rows)
+    iterator = rows.numbered()
     head = list(islice(iterator, min(read_ahead, 100)))
     if not head:
         raise InputError(f"{rows.name} has no rows; give a file with at least one")
-    return head, chain(head, iterator)
+    return [row for _, row in head], chain(head, iterator)
 
 
 def choose_words(
     rows: Rows, arguments: StreamArguments, config: Any, read_ahead: int
-) -> tuple[tuple[str, ...], Iterator[tuple]]:
-    """The names of the columns of words and predicates, and the words of every row, with its predicate.
+) -> tuple[tuple[str, ...], Iterator[tuple[int, tuple]]]:
+    """The names of the columns of words and predicates, and number and words of every row, with its predicate.
 
     Raises:
         InputError: a column is missing, or has no words or no predicate in a row; there are no rows.
@@ -212,18 +219,19 @@ def choose_words(
     names = (words, *(["predicate_index"] if config.predicate_size else []))
     check_columns(names, head[0], where)
 
-    def items() -> Iterator[tuple]:
-        for number, row in enumerate(rows, 1):
+    def items() -> Iterator[tuple[int, tuple]]:
+        for number, row in rows:
             words = as_words(row.get(names[0]), where, number, names[0])
-            yield words, *(as_predicate(row.get(name), words, where, number, name) for name in names[1:])
+            predicates = (as_predicate(row.get(name), words, where, number, name) for name in names[1:])
+            yield number, (words, *predicates)
 
     return names, items()
 
 
 def choose_passages(
     rows: Rows, arguments: StreamArguments, read_ahead: int
-) -> tuple[tuple[str, ...], Iterator[tuple[str, tuple[str, ...]]]]:
-    """The names of the columns, and the question and the sentences of its passage of every row.
+) -> tuple[tuple[str, ...], Iterator[tuple[int, tuple[str, tuple[str, ...]]]]]:
+    """The names of the columns, and the number, the question and the sentences of its passage of every row.
 
     Raises:
         InputError: a column is missing, a question or a sentence is empty; there are no rows; columns are named.
@@ -234,13 +242,18 @@ def choose_passages(
     head, rows = begin(rows, read_ahead)
     names = ("question", "sentences" if "sentences" in head[0] else "context")
     check_columns(names, head[0], where)
-    return names, (as_passage(row, where, number) for number, row in enumerate(rows, 1))
+    return names, ((number, as_passage(row, where, number)) for number, row in rows)
 
 
 def choose_texts(
-    rows: Rows, arguments: StreamArguments, config: Any, num_texts: int | None, read_ahead: int
-) -> tuple[tuple[str, ...], Iterator[tuple[str, ...]]]:
-    """The names of the text columns, and the texts of every row.
+    rows: Rows,
+    arguments: StreamArguments,
+    config: Any,
+    num_texts: int | None,
+    cut: Callable[[str], str],
+    read_ahead: int,
+) -> tuple[tuple[str, ...], Iterator[tuple[int, tuple[str, ...]]]]:
+    """The names of the text columns, and number and texts of every row; of long texts what `cut` leaves of them.
 
     Raises:
         InputError: a column is missing, taken twice, or no text in a row; there are no rows, or not as many texts as
@@ -264,8 +277,8 @@ def choose_texts(
     check_distinct(names, where)
     check_columns(names, head[0], where)
 
-    def texts() -> Iterator[tuple[str, ...]]:
-        for number, row in enumerate(rows, 1):
-            yield tuple(as_text(row.get(name), where, number, name) for name in names)
+    def texts() -> Iterator[tuple[int, tuple[str, ...]]]:
+        for number, row in rows:
+            yield number, tuple(cut(as_text(row.get(name), where, number, name)) for name in names)
 
     return names, texts()

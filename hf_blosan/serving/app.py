@@ -29,6 +29,7 @@ STATUSES = {
     422: "The request is not as described here.",
     429: "Too many texts wait. The header Retry-After says after how many seconds to send the request again.",
     500: "The model failed.",
+    503: "The server has too many connections.",
     504: "There was no answer in time.",
 }
 """What else ``POST /`` answers, each with one sentence as ``{"error": ...}``."""

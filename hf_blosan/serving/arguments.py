@@ -10,6 +10,12 @@ from ..inference.arguments import MODEL, BenchArguments
 from ..options import option, positional, same_as
 
 TOKEN_VARIABLE = "HF_BLOSAN_TOKEN"
+DAY = 24 * 60 * 60
+LARGEST = {"timeout": DAY} | dict.fromkeys(
+    ("max_connections", "max_request_bytes", "max_texts", "max_length", "queue_size", "batch_size", "batch_tokens"),
+    2**31 - 1,
+)
+"""What limits may be at most."""
 
 
 @dataclass
@@ -27,6 +33,7 @@ class ServeArguments:
         f"the environment variable {TOKEN_VARIABLE} if it is set, otherwise no token is needed."
     )
     timeout: float = option("Seconds for sending a request, and again for answering it.", 30.0, group="limits")
+    max_connections: int = option("Connections at once; on more, only /health and /metrics are answered.", 512)
     max_request_bytes: int = option("Size of a request.", 1_000_000)
     max_texts: int = option("Texts, or pairs, of a request.", 256)
     max_length: int | None = option("Tokens of a text, or a pair. Default: the tokenizer's limit.")
@@ -37,19 +44,10 @@ class ServeArguments:
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        limits = (
-            "timeout",
-            "max_request_bytes",
-            "max_texts",
-            "max_length",
-            "queue_size",
-            "batch_size",
-            "batch_tokens",
-        )
-        for name in limits:
+        for name, most in LARGEST.items():
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise InputError(f"--{name} is {value}; it must be more than 0.")
+            if value is not None and not 0 < value <= most:
+                raise InputError(f"--{name} is {value}; it must be more than 0 and at most {most:,}.")
         if not 0 <= self.port < 65536:
             raise InputError(f"--port is {self.port}; it must be from 0 to 65535.")
         if self.queue_size < self.max_texts:

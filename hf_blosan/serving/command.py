@@ -10,12 +10,17 @@ import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError, install
 from ..inference.saved import load
 from .arguments import TOKEN_VARIABLE, ServeArguments
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
 
 logger = logging.getLogger(__name__)
 
@@ -41,30 +46,42 @@ def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedMode
         import uvicorn
 
         from .app import make_app
+        from .connections import allow_files
     except ImportError as error:
         raise InputError(f"the server needs more packages ({error}); {install('serve')}") from error
     token = read_token(arguments.token_file)
+    allow_files(arguments.max_connections)
     if token is None and not is_loopback(arguments.host):
         logger.warning(
             "everybody who can reach %s can use this server; --token_file makes requests need a token", arguments.host
         )
     with bound_socket(arguments.host, arguments.port) as listener:
-        app = make_app(*load_model(), arguments, token=token)
-        config = uvicorn.Config(
-            app,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            # A request has the time for being sent, and again for being answered.
-            timeout_graceful_shutdown=math.ceil(2 * arguments.timeout) + 1,
-        )
+        config = configure(make_app(*load_model(), arguments, token=token), arguments)
         listener.listen(config.backlog)
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)", flush=True)
         uvicorn.Server(config).run(sockets=[listener])
     return 0
+
+
+def configure(app: FastAPI, arguments: ServeArguments) -> uvicorn.Config:
+    """How an application is served: only HTTP, with limits on connections and nothing about requests in the log."""
+    import uvicorn
+
+    from .connections import BACKLOG, make_protocol
+
+    return uvicorn.Config(
+        app,
+        http=make_protocol(arguments.max_connections, arguments.timeout),
+        backlog=BACKLOG,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        # A request has the time for being sent, and again for being answered.
+        timeout_graceful_shutdown=math.ceil(2 * arguments.timeout) + 1,
+    )
 
 
 def read_token(path: str | None) -> str | None:

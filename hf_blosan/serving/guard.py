@@ -20,6 +20,9 @@ CLIENT_GONE = 499
 NOT_COUNTED = ("/health", "/metrics")
 """Paths whose requests are no requests for predictions."""
 
+TOO_MANY = "too_many_connections"
+"""Name in the state of a scope whose connection is beyond the limit."""
+
 
 def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """The answer to a request that cannot be answered."""
@@ -64,7 +67,10 @@ class Guard:
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or have the application answer it."""
         refused = body = None
-        if not self.has_token(scope):
+        if scope.get("state", {}).get(TOO_MANY):
+            headers = {"Connection": "close", "Retry-After": "1"}
+            refused = refusal(503, "the server has too many connections; send this request again later", headers)
+        elif not self.has_token(scope):
             challenge = {"WWW-Authenticate": "Bearer"}
             refused = refusal(401, "the token is missing or wrong; send Authorization: Bearer TOKEN", challenge)
         else:

@@ -13,6 +13,8 @@ from functools import partial
 import numpy as np
 from fastapi import HTTPException
 
+from ..data.batching import characters
+from ..finite import NotFinite
 from ..inference.batches import Batches
 from .metrics import Metrics
 
@@ -27,6 +29,7 @@ class Row:
 
     tokens: dict[str, list[int]]
     output: asyncio.Future
+    number: int  # in its request, from 1
 
     @property
     def length(self) -> int:
@@ -76,7 +79,7 @@ class Queue:
         try:
             loop = asyncio.get_running_loop()
             tokenized = await loop.run_in_executor(self.tokenizing, self.tokenize, texts, truncate)
-            rows = [Row(tokens, loop.create_future()) for tokens in tokenized]
+            rows = [Row(tokens, loop.create_future(), number) for number, tokens in enumerate(tokenized, 1)]
             self.waiting += rows
             self.arrived.set()
             return np.stack(await asyncio.gather(*(row.output for row in rows)))
@@ -91,7 +94,13 @@ class Queue:
 
     def tokenize(self, texts: Texts, truncate: bool) -> list[dict[str, list[int]]]:
         """Rows of token ids that the model can compute."""
-        rows, limit = self.batches.rows(texts), self.batches.limit
+        limit = self.batches.limit
+        longest = max(len(text) for row in texts for text in row)
+        if not truncate and longest > (most := characters(limit)):
+            raise HTTPException(
+                413, f"a text has {longest} characters, {most} are allowed; shorten it, or set truncate"
+            )
+        rows = self.batches.rows(texts)
         lengths = [len(row["input_ids"]) for row in rows]
         if max(lengths) > limit:
             if not truncate:
@@ -162,8 +171,9 @@ class Queue:
                     await self.compute([row])
             elif not batch[0].output.done():
                 logger.exception("a text of %d tokens cannot be computed", batch[0].length)
-                failure = HTTPException(500, f"the model fails on a text of this request ({type(error).__name__})")
-                batch[0].output.set_exception(failure)
+                reason = f"its output is {error.value}" if isinstance(error, NotFinite) else type(error).__name__
+                failure = f"the model fails on text {batch[0].number} of this request ({reason})"
+                batch[0].output.set_exception(HTTPException(500, failure))
             return
         finally:
             self.began = None

@@ -18,6 +18,7 @@ from ..data.tables import read_table
 from ..data.tagging import has_tags, tagging_columns, tagging_fields
 from ..errors import InputError, listed
 from ..files import check_writable, write_json
+from ..finite import refuse_not_finite
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Source, Task, get_task
 from ..tokenization import check_max_length
@@ -31,6 +32,7 @@ from .preparation import (
     find_encoder,
     load_model,
     load_tokenizer,
+    numbers_of,
 )
 from .problems import SCORE_FIELDS, Problem, find_problem
 from .reporting import figure_lines, write_predictions
@@ -72,7 +74,10 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         encoded = problem.encode(data, tokenizer, arguments.max_length)
     model = load_model(arguments, problem, config, {})
     problem.check_config(model.config)
-    preparation = Preparation(problem, encoder, tokenizer, model, encoded, problem.collator(tokenizer))
+    refuse_not_finite(model)
+    preparation = Preparation(
+        *(problem, encoder, tokenizer, model, encoded, problem.collator(tokenizer)), row_numbers=numbers_of(data)
+    )
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator)
     figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))
     if accelerator.is_main_process:
@@ -82,7 +87,8 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if arguments.output_file:
             write_json(arguments.output_file, figures)
         if arguments.predictions_file:
-            write_predictions(arguments.predictions_file, problem.lines(predictions))
+            lines = zip(preparation.row_numbers["test"], problem.lines(predictions), strict=True)
+            write_predictions(arguments.predictions_file, lines)
     return figures
 
 

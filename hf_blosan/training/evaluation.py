@@ -11,6 +11,8 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
+from ..finite import NotFinite
+
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
@@ -26,12 +28,14 @@ class EvaluationSplit:
         loader: batches without labels, sorted by length to reduce padding.
         order: the data set's row number of the loader's i-th row.
         references: what the predictions are compared with, in data-set order, one or several per row.
+        numbers: of the rows in their file, in data-set order.
     """
 
     name: str
     loader: DataLoader
     order: np.ndarray
     references: list
+    numbers: Sequence[int]
 
 
 class Evaluator:
@@ -83,11 +87,22 @@ class Evaluator:
 
     @torch.no_grad()
     def predict(self, model: torch.nn.Module, split: EvaluationSplit, *, quick: bool = False) -> np.ndarray:
-        """Predictions of the rows, (rows,) or (rows, N), in data-set order; switches the model to eval mode."""
+        """Predictions of the rows, (rows,) or (rows, N), in data-set order; switches the model to eval mode.
+
+        Raises:
+            InputError: with the number of the row, if the model raises `NotFinite`.
+        """
         model.eval()
         predict = self.problem.predict_quickly if quick else self.problem.predict
         batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.accelerator.is_local_main_process)
-        by_length = [self._gathered(predict(model, batch)) for batch in batches]
+        by_length = []
+        for batch in batches:
+            try:
+                by_length.append(self._gathered(predict(model, batch)))
+            except NotFinite as error:
+                size, before = len(batch.get("question_input_ids", batch["input_ids"])), sum(map(len, by_length))
+                row = split.order[before + self.accelerator.process_index * size + error.of(size)]
+                raise error.at(f"{split.name}, row {split.numbers[row]}") from error
         width = max(part.shape[1] for part in by_length) if by_length[0].ndim == 2 else None
         shape = (len(split.order),) if width is None else (len(split.order), width)
         predictions, start = np.full(shape, -100, dtype=by_length[0].dtype), 0
@@ -117,7 +132,8 @@ class Evaluator:
             rows, batch_size=batch_size, collate_fn=preparation.collate, generator=torch.Generator().manual_seed(0)
         )
         references = encoded[self.problem.reference][:]
-        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, references)
+        numbers = preparation.row_numbers.get(split) or range(1, len(encoded) + 1)
+        return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, references, numbers)
 
 
 def figure_names(splits: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ class Preparation:
         data: encoded splits (for sentences the columns input_ids, token_type_ids, attention_mask, labels).
         collate: pads a list of rows into a batch.
         word_vectors: file name, width and coverage of the word vectors, if any.
+        row_numbers: split -> the number of each of its rows in the file, from 1.
     """
 
     problem: Problem
@@ -65,6 +66,7 @@ class Preparation:
     data: DatasetDict
     collate: Callable[[list[dict]], Any]
     word_vectors: dict[str, Any] | None = None
+    row_numbers: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def task(self) -> Task:
@@ -186,7 +188,12 @@ def prepare(
     collate = problem.collator(tokenizer, **padding)
     if arguments.cache_backbone:
         collate = cached_states(model, data, collate, arguments.cache_backbone)
-    return Preparation(problem, encoder, tokenizer, model, data, collate, report)
+    return Preparation(problem, encoder, tokenizer, model, data, collate, report, numbers_of(dataset))
+
+
+def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:
+    """`Preparation.row_numbers` of loaded splits that are evaluated."""
+    return {split: rows["row"][:] for split, rows in dataset.items() if split != "train"}
 
 
 def find_backbone(arguments: RunArguments) -> PreTrainedConfig | None:

@@ -67,9 +67,15 @@ class RunLog:
         self.accelerator.log(numbers, step=step)
 
 
-def write_predictions(path: str | Path, predictions: Iterable[str]) -> None:
-    """Write predictions in run_glue's format: a header, then row number and label or score."""
-    write_text(path, "".join(["index\tprediction\n", *(f"{row}\t{text}\n" for row, text in enumerate(predictions))]))
+def write_predictions(path: str | Path, predictions: Iterable[tuple[int, str]]) -> None:
+    """Write predictions in run_glue's format: a header, then index, and label or score.
+
+    Args:
+        path: the file.
+        predictions: the number of a row in its file, from 1, and its prediction; the index of a row is counted from 0.
+    """
+    rows = (f"{number - 1}\t{text}\n" for number, text in predictions)
+    write_text(path, "".join(["index\tprediction\n", *rows]))
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:

@@ -108,7 +108,9 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     figures, predictions = evaluator.measure(model)
     log("end", step=progress.step, best_step=progress.best_step, **figures)
     run = record_of(figures)
-    lines = None if predictions is None else preparation.problem.lines(predictions)
+    lines = None
+    if predictions is not None:
+        lines = zip(preparation.row_numbers["test"], preparation.problem.lines(predictions), strict=True)
     if predictions is not None and predictions.ndim == 1:
         run["test_predictions"] = " ".join(f"{prediction:.4g}" for prediction in predictions)
     if accelerator.is_main_process:
@@ -172,7 +174,11 @@ def remove_outputs(output_dir: str | Path) -> None:
 
 
 def write_outputs(
-    arguments: RunArguments, run: dict[str, Any], predictions: Iterable[str] | None, *, location: str | None
+    arguments: RunArguments,
+    run: dict[str, Any],
+    predictions: Iterable[tuple[int, str]] | None,
+    *,
+    location: str | None,
 ) -> None:
     """Write figures, predictions, model card and record of a finished run."""
     output_dir = Path(arguments.output_dir)

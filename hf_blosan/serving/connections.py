@@ -1,0 +1,92 @@
+"""How many connections a server has, and how long one may do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from ..errors import InputError
+from .guard import TOO_MANY
+
+BACKLOG = 256
+"""Connections that the system keeps until they are accepted, and that are accepted at once."""
+SPARE = 64
+"""Connections beyond the limit: requests on these are refused, except of paths in ``guard.NOT_COUNTED``."""
+OTHER_FILES = 128
+"""Files and sockets of the process that are not connections."""
+
+
+def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
+    """The class of connections, of which there are at most ``limit + SPARE``; more are closed at once.
+
+    uvicorn itself waits for ever for a request that never arrives, or for a client that does not read the answer.
+
+    Args:
+        limit: how many connections can send any request.
+        seconds: for sending the head of a request; three times as long for all of it: to arrive, to be answered, and
+            for the answer to be read.
+    """
+
+    class Connection(AutoHTTPProtocol):
+        watch: asyncio.TimerHandle | None = None
+        stage = "head"  # of a request, or "rest", or "end" when it is answered
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > limit:
+                self.app_state = {**self.app_state, TOO_MANY: True}
+            if len(self.connections) > limit + SPARE:
+                transport.abort()
+            else:
+                self.enter("head", seconds)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                if self.stage != "rest":
+                    self.enter("rest", 3 * seconds)
+            elif self.stage == "end":
+                self.enter("head", seconds)
+
+        def on_response_complete(self) -> None:
+            self.enter("end", seconds + self.timeout_keep_alive)
+            super().on_response_complete()
+            if not self.cycle.response_complete:  # the next request had arrived already
+                self.enter("rest", 3 * seconds)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self.watch:
+                self.watch.cancel()
+            super().connection_lost(exc)
+
+        def enter(self, stage: str, limit: float) -> None:
+            """Begin a stage, which must end within some seconds."""
+            if self.watch:
+                self.watch.cancel()
+            self.stage, self.watch = stage, self.loop.call_later(limit, self.transport.abort)
+
+    return Connection
+
+
+def allow_files(max_connections: int) -> None:
+    """Let the process have that many connections open.
+
+    Raises:
+        InputError: the system does not allow it.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return
+    needed = max_connections + SPARE + BACKLOG + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise InputError(
+            f"--max_connections is {max_connections}, for which {needed} files must be open at once, but the system "
+            f"allows {hard}; lower it, or raise the limit (ulimit -n)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

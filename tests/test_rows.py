@@ -1,0 +1,86 @@
+"""Rows that are read one by one: the same as in tables, and bounded."""
+
+import csv
+import gzip
+import io
+import json
+
+import pytest
+
+from hf_blosan.data.rows import Rows
+from hf_blosan.data.tables import read_table
+from hf_blosan.errors import InputError
+
+ROWS = [
+    {"id": "007", "text": 'He said "no", twice', "label": ""},
+    {"id": "8", "text": "two\nlines, ü", "label": "x"},
+]
+
+
+def test_as_read_table(tmp_path):
+    """Both readers give the same rows."""
+    content = io.StringIO()
+    writer = csv.DictWriter(content, fieldnames=list(ROWS[0]))
+    writer.writeheader()
+    writer.writerows(ROWS)
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    plain = {"a.csv": content.getvalue(), "b.jsonl": lines, "c.json": json.dumps(ROWS), "d.json": lines}
+    plain["e.tsv"] = 'id\ttext\tlabel\n007\the "said\tx\n\n8\t\t\n'
+    for name, text in plain.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig" if name == "a.csv" else "utf-8")
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+    read_table(tmp_path / "b.jsonl").to_parquet(tmp_path / "f.parquet")
+    for path in sorted(tmp_path.iterdir()):
+        with Rows(path) as rows:
+            found = list(rows)
+            assert found == list(read_table(path)), path.name
+            assert rows.position == (2 if path.suffix == ".parquet" else path.stat().st_size) == rows.total
+        assert len(found) == 2
+
+
+def test_texts(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a cat\r\n\n{}\nlast")
+    with Rows(tmp_path / "a.txt") as rows:
+        assert [row["text"] for row in rows] == ["a cat", "", "{}", "last"]
+    (tmp_path / "b.csv").write_text("text\n" + "word " * 50_000 + "\n")
+    with Rows(tmp_path / "b.csv") as rows:
+        assert len(next(iter(rows))["text"]) == 250_000
+    (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"text\n" + b"a\n" * 9999)[:-9])
+    with Rows(tmp_path / "c.csv.gz") as rows, pytest.raises(InputError, match="c.csv.gz cannot be read after row"):
+        list(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "filling"),
+    [
+        ("a.txt", "short\n", "word "),
+        ("a.jsonl", '{"text": "short"}\n{"text": "', "word "),
+        ("a.json", '[{"text": "', "word "),
+        ("a.json", "[\n", '{"text": "a"},\n'),
+        ("a.csv", 'text,label\nshort,0\n"', "word "),
+        ("a.csv", 'text,label\nshort,0\n"', "word\n"),
+        ("a.csv", "", "word,"),
+        ("a.tsv", "text\tlabel\n", "word\t"),
+    ],
+)
+def test_one_row_cannot_fill_the_memory(name, head, filling, tmp_path, monkeypatch):
+    """A small compressed file may have a row of many gigabytes; no more than the limit is read of it."""
+    monkeypatch.setattr("hf_blosan.data.rows.MAX_ROW", 100_000)
+    monkeypatch.setattr("hf_blosan.data.rows.MAX_LIST", 200_000)
+    path = tmp_path / f"{name}.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(head.encode())
+        for _ in range(200):
+            file.write(filling.encode() * 20_000)
+    read, take = [], gzip.GzipFile.read1
+
+    def count(file, size=-1):
+        read.append(take(file, size))
+        return read[-1]
+
+    monkeypatch.setattr(gzip.GzipFile, "read1", count)
+    for reader in (read_table, lambda path: list(Rows(path)))[name == "a.txt" :]:
+        read.clear()
+        with pytest.raises(InputError, match=r"a (row|list of rows) has more than \d00,000 characters\); divide it"):
+            reader(path)
+        assert 0 < sum(map(len, read)) < 1_500_000
