@@ -116,18 +116,6 @@ def check(folder, labels):
     assert not wrong
 
 
-def test_first_steps_print_what_the_readme_says(folder, monkeypatch, capsys):
-    block = README.split("## First steps")[1].split("```python\n")[1].split("```")[0]
-    monkeypatch.chdir(folder)
-    capsys.readouterr()
-    exec(compile(block, "README.md", "exec"), {})
-    printed = capsys.readouterr().out.splitlines()
-    comments = re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)
-    assert len(printed) == len(comments) == 4
-    for line, comment in zip(printed, comments, strict=True):
-        assert line.removeprefix("torch.Size([").removesuffix("])") == comment.split(":")[0].strip("()")
-
-
 def test_cards_of_the_demo_show_its_sentences():
     card = (ROOT / "model_cards" / "demo_disan_with_order_masks.md").read_text(encoding="utf-8")
     for row in model_card.EXAMPLES["generated"]:
