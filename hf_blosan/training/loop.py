@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class TrainingLoop:
-    """Trains `preparation.model`; `output_dir` always holds the best model so far on the validation data.
+    """Trains `preparation.model`; from its first evaluation on `output_dir` holds its best model on validation data.
 
     Args:
         arguments: resolved options of the run.
@@ -150,6 +150,8 @@ class TrainingLoop:
         with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
                 self._epoch(bar, begin, signals)
+        if not self.progress.best_step:  # resumed after the last update of a shorter run that was not evaluated yet
+            self._validate()
         return self.progress
 
     def _epoch(self, bar: tqdm, begin: float, signals: list[int]) -> None:
