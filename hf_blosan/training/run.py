@@ -65,9 +65,8 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     arguments = arguments.resolved(task, encoder, saved_config)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
-    if arguments.num_train_epochs is None:
-        epochs = task.recipe(encoder, arguments.recipe).for_rows(len(preparation.data["train"])).num_train_epochs
-        arguments = replace(arguments, num_train_epochs=epochs)
+    recipe, rows = task.recipe(encoder, arguments.recipe), len(preparation.data["train"])
+    arguments = arguments.scheduled(recipe, rows, accelerator.num_processes)
     evaluator = Evaluator(
         preparation,
         arguments.per_device_eval_batch_size,
