@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -24,6 +25,8 @@ class Recipe:
         embedding_learning_rate: of word vectors that do not start at random, if it is another.
         embedding_trainable: which word vectors are trained if they start from a file; None: the training words'.
         num_train_epochs, early_stopping_patience: the most epochs, and evaluations without improvement.
+        patient_epochs, patient_updates: epochs without improvement in place of that number of evaluations, and the
+            least updates that they have (:meth:`patience`).
         train_rows_seen: rows in all epochs together that :meth:`for_rows` aims at; None: all epochs.
         batch_size, eval_batch_size: rows per step.
         weight_decay: of the matrices, inside the optimiser.
@@ -51,6 +54,8 @@ class Recipe:
     num_train_epochs: int = 30
     train_rows_seen: int | None = None
     early_stopping_patience: int = 5
+    patient_epochs: int = 0
+    patient_updates: int = 0
     batch_size: int
     eval_batch_size: int
     weight_decay: float = 0.0
@@ -76,6 +81,16 @@ class Recipe:
         if self.many_rows_dropout is not None and train_rows >= _MANY_ROWS:
             dropout = self.many_rows_dropout
         return replace(self, num_train_epochs=epochs, dropout=dropout)
+
+    def patience(self, updates_per_epoch: int, eval_every: int | None = None) -> int:
+        """Evaluations without improvement after which training stops; 0: never.
+
+        Args:
+            updates_per_epoch: updates of an epoch.
+            eval_every: updates between evaluations; an epoch's by default.
+        """
+        updates = max(self.patient_epochs * updates_per_epoch, self.patient_updates)
+        return math.ceil(updates / (eval_every or updates_per_epoch)) or self.early_stopping_patience
 
 
 def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Recipe:
@@ -119,11 +134,13 @@ _MODERN = {
     "ema_decay": 0.99,
     "l2": 0.0,
 }
-_PAIRS = ("snli", "sick")
+_PAIRS = ("snli", "sick", "own_pairs", "own_scores")
+# Rows that are of no task of the table.
+_OWN_ROWS = {"patient_epochs": 3, "patient_updates": 100}
 # Those that gain by more than a row on validation rows of SST-2 with phrases.
 _MANY_ROWS_DROPOUT = dict.fromkeys(("disan", "mtsa", "multihead"), 0.1)
 # Families without a released experiment, or whose optimiser was not released.
-_OWN = ("demo", "tagging", "srl")
+_OWN = ("demo", "own_tags", "srl")
 _MODERN_FOR = {
     # Questions about one passage share its encoding, so a larger batch costs little more. What limits training here is
     # how slowly a question learns to match its sentence, above all with dropout.
@@ -138,6 +155,7 @@ _MODERN_FOR = {
         "classifier_size": 300,  # two points better after an epoch than the released 100
     },
     ("squad", "multihead"): {"learning_rate": 3e-4},  # its loss rises again at 1e-3
+    **dict.fromkeys(("own_sentences", "own_pairs", "own_scores"), _OWN_ROWS),
 }
 
 _ADAM = {"optimizer": "adam", "learning_rate": 0.001}
@@ -245,7 +263,11 @@ _BASELINE_SNLI = {"activation": "relu", "hidden_size": 600, "classifier_size": 3
 _BASELINE = _BIBLOSAN | {"snli": replace(_BIBLOSAN["snli"], **_BASELINE_SNLI)}
 
 _TAGGING = Recipe(
-    origin="this package", **_MODERN | {"num_train_epochs": 20}, dropout=0.2, activation="elu", hidden_size=300
+    origin="this package",
+    **_MODERN | {"num_train_epochs": 20},
+    dropout=0.2,
+    activation="elu",
+    hidden_size=300,
 )
 # The stack of the MTSA paper's semantic role labelling; its optimiser and number of updates are those of a tagger that
 # was not released. The paper has 10 layers; 4 train in a shorter time. The released layer has no dropout before the
@@ -306,6 +328,9 @@ _ROWS = {
 }
 for _encoder, _rows in list(_ROWS.items()):
     _ROWS[_encoder] = _rows | {
-        "tagging": replace(_TAGGING, config=_WORD_BY_WORD.get(_encoder, {})),
+        "own_sentences": _rows["sst"],
+        "own_pairs": _rows["snli"],
+        "own_scores": _rows["sick"],
+        "own_tags": replace(_TAGGING, config=_WORD_BY_WORD.get(_encoder, {}), **_OWN_ROWS),
         "srl": replace(_SRL, config=_SRL_CONFIGS.get(_encoder, _STACK)),
     }

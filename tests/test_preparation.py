@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from hf_blosan.files import plain, write_json
 from hf_blosan.functional import optimal_block_length
 from hf_blosan.inference.saved import load
 from hf_blosan.overrides import read_config
+from hf_blosan.recipes import find_recipe
 from hf_blosan.tasks import TASKS
 from hf_blosan.training import train
 from hf_blosan.training.preparation import find_task
@@ -62,6 +64,37 @@ class TestPreparation:
         assert (selection.activation, selection.classifier_size) == ("elu", 300)
         rates = [TASKS["squad_sentences"].recipe(encoder).learning_rate for encoder in ("birnn", "multihead")]
         assert rates == [2e-3, 3e-4]
+
+    @pytest.mark.parametrize("settings", ["own_sentences", "own_pairs", "own_scores", "own_tags"])
+    def test_patience_with_rows_of_your_own(self, settings):
+        recipe = find_recipe(settings, "disan")
+        assert recipe.patience(100) == recipe.patience(1000) == 3
+        assert [recipe.patience(100, every) for every in (50, 100, 299, 300, 1000)] == [6, 3, 2, 1, 1]
+        # Few rows make few updates, of which the first improve nothing.
+        assert [recipe.patience(updates) for updates in (34, 33, 10, 1)] == [3, 4, 10, 100]
+
+    def test_tasks_of_the_table_have_the_patience_of_their_recipe(self):
+        for task in TASKS.values():
+            modern, paper = (task.recipe("mtsa", name) for name in ("modern", "paper"))
+            both = {"demo": 5, "srl": 0, "translation": 0}.get(task.settings)
+            for updates, every in ((3, None), (1000, None), (1000, 10)):
+                assert modern.patience(updates, every) == (0 if both is None else both)
+                assert paper.patience(updates, every) == (5 if both is None else both)
+
+    def test_epochs_and_patience_depend_on_the_rows(self, tmp_path, questions):
+        unset = {"num_train_epochs": None, "recipe": "modern", "per_device_train_batch_size": None}
+        arguments, preparation = prepared(options(tmp_path, questions, **unset))
+        recipe = preparation.task.recipe("disan")
+
+        def scheduled(rows, processes=1, **changes):
+            chosen = replace(arguments, **changes).scheduled(recipe, rows, processes)
+            return chosen.num_train_epochs, chosen.early_stopping_patience
+
+        assert scheduled(5_000) == (12, 3) and scheduled(10_000) == (6, 3)
+        assert scheduled(640) == (12, 5) and scheduled(640, processes=2) == scheduled(320) == (12, 10)
+        assert scheduled(640, gradient_accumulation_steps=2) == (12, 10)
+        assert scheduled(3_200, eval_every=50) == (12, 6)
+        assert scheduled(5_000, num_train_epochs=40, early_stopping_patience=0) == (40, 0)
 
     def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
         arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))

@@ -80,13 +80,10 @@ class TestCheckpoints:
             content = (tmp_path / "payload").read_bytes()
         else:
             content = pickle.dumps(payload)
-        replace_file(run_folder / "step_5", name, content)
-        resume = {"resume_from_checkpoint": str(run_folder / "step_5"), **AVERAGED}
-        if name == "best_model.safetensors":  # only read at the end, if no later model is better
-            train(options(tmp_path / "resumed", questions, **resume))
-        else:
-            with pytest.raises(InputError, match="step_5 cannot be resumed from: .*; resume from .*step_10"):
-                train(options(tmp_path / "resumed", questions, **resume))
+        replace_file(run_folder / "step_10", name, content)
+        with pytest.raises(InputError, match="step_10 cannot be resumed from: .*; resume from .*step_5"):
+            resume = {"resume_from_checkpoint": str(run_folder / "step_10")}
+            train(options(tmp_path / "resumed", questions, **resume, **AVERAGED))
         assert not marker.exists()
         pickle.loads(pickle.dumps(payload))  # the payload works
         assert marker.exists()

@@ -261,6 +261,29 @@ class TestLoop:
         run = train(options(tmp_path, questions, learning_rate=1e-12, num_train_epochs=4, early_stopping_patience=0))
         assert run["training"]["steps"] == 28 and run["training"]["epochs"] == 4
 
+    @pytest.mark.parametrize("patience", [None, 2, 0])
+    def test_your_own_data_stop_early_and_say_so(self, tmp_path, monkeypatch, caplog, patience):
+        """After 3 epochs of 50 updates without a better figure, or as many evaluations as are given."""
+        data = write_splits(tmp_path / "data", question_rows, train=400)
+        values = iter([0.2, 0.5, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1])
+        monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": next(values)})
+        changes = {"recipe": "modern", "num_train_epochs": 7, "early_stopping_patience": patience}
+        with caplog.at_level("INFO", "hf_blosan"):
+            run = train(options(tmp_path / "out", data, **changes))
+        lines = [line for line in caplog.messages if line.startswith("early stopping")]
+        assert run["training"]["best_step"] == 100
+        if patience == 0:
+            assert run["training"]["steps"] == 350 and not lines
+            return
+        made, allowed = (200, 2) if patience else (250, 3)
+        assert run["training"]["steps"] == made and run["settings"]["early_stopping_patience"] == allowed
+        assert lines == [
+            f"early stopping: training ends after {allowed} evaluations without a better validation_accuracy "
+            "(--early_stopping_patience; 0: never)",
+            "early stopping: validation_accuracy is no better than after update 100; training ends after update "
+            f"{made} of 350",
+        ]
+
     @pytest.mark.parametrize("rows", [8, 4], ids=["whole group", "short group"])
     def test_accumulated_batches_are_one_batch(self, tmp_path, rows, monkeypatch):
         """One update of 8 rows equals one of two batches of 4, also in an incomplete group at the end of an epoch."""

@@ -201,7 +201,7 @@ def regression_fields(scores: list, path: str | Path) -> dict:
         "num_score_classes": min(max(high - low + 1, 5), 21),
         "metrics": ("Pearson", "Spearman", "MeanSquaredError"),
         "best_metric": "pearson",
-        "settings": "sick",
+        "settings": "own_scores",
     }
 
 
@@ -226,5 +226,5 @@ def classification_fields(values: list, names: list[str] | None, num_sentences: 
         "labels": tuple(names),
         "unlabelled": () if "-1" in names else _NO_GOLD_LABEL,
         "metrics": ("Accuracy", "F1") if len(names) == 2 else ("Accuracy",),
-        "settings": "snli" if num_sentences == 2 else "sst",
+        "settings": "own_pairs" if num_sentences == 2 else "own_sentences",
     }

@@ -97,7 +97,7 @@ def tagging_fields(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
     spans = any(tag.startswith("B-") for tag in tags)
     metrics = ("ArgumentScores",) if predicates else ("SpanScores", "TagAccuracy") if spans else ("TagAccuracy",)
     best = {"metrics": metrics, "best_metric": "f1" if metrics != ("TagAccuracy",) else "accuracy"}
-    return {"problem": "tagging", "labels": tuple(tags), "settings": "tagging"} | best
+    return {"problem": "tagging", "labels": tuple(tags), "settings": "own_tags"} | best
 
 
 def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:

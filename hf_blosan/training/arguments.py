@@ -15,6 +15,8 @@ from ..tasks import Task, get_task
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+    from ..recipes import Recipe
+
 DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
 """Learning rate of an optimiser other than the one in the task's recipe."""
 
@@ -69,7 +71,6 @@ BELOW = {"label_smoothing": 1, "ema_decay": 1, "validation_fraction": 1, "seed":
 
 FROM_RECIPE = (
     *("l2", "weight_decay", "max_grad_norm", "lr_scheduler_type", "num_warmup_steps", "label_smoothing", "ema_decay"),
-    "early_stopping_patience",
 )
 """Options that the recipe has under the same name."""
 
@@ -180,7 +181,8 @@ class RunArguments:
         False,
     )
     early_stopping_patience: int | None = option(
-        "Stop after this many evaluations without improvement; 0: never. Default: the recipe's."
+        "Stop after this many evaluations without improvement; 0: never. Default: those of 3 epochs for your own "
+        "data, 5 with --recipe paper, else 0."
     )
     seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
@@ -248,7 +250,7 @@ class RunArguments:
     def resolved(self, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None) -> RunArguments:
         """Fill the options left at None from the task, its recipe for the encoder, and what the saved model is.
 
-        The number of epochs stays None, since it may depend on that of training rows (:meth:`Recipe.for_rows`).
+        The number of epochs and the patience stay None: they may depend on that of training rows (:meth:`scheduled`).
         """
         from ..overrides import parse_config_overrides
 
@@ -277,6 +279,20 @@ class RunArguments:
             validation_fraction=self.validation_fraction or (None if own_rows else task.validation_fraction),
             per_device_train_batch_size=self.per_device_train_batch_size or recipe.batch_size,
             per_device_eval_batch_size=self.per_device_eval_batch_size or recipe.eval_batch_size,
+        )
+
+    def scheduled(self, recipe: Recipe, train_rows: int, num_processes: int = 1) -> RunArguments:
+        """Fill the number of epochs and the patience, if they are None, from the recipe for that many training rows.
+
+        The other options are those that :meth:`resolved` gives.
+        """
+        rows_per_update = self.per_device_train_batch_size * self.gradient_accumulation_steps * num_processes
+        patience = recipe.patience(math.ceil(train_rows / rows_per_update), self.eval_every)
+        given = self.num_train_epochs, self.early_stopping_patience
+        return replace(
+            self,
+            num_train_epochs=given[0] or recipe.for_rows(train_rows).num_train_epochs,
+            early_stopping_patience=patience if given[1] is None else given[1],
         )
 
     def changed(self) -> dict[str, Any]:

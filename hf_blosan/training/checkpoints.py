@@ -7,6 +7,7 @@ a file is executed: accelerate's are unpickled as tensors and numbers only, all 
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import logging
@@ -19,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import load
+from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 
 from ..errors import InputError, first_line
 from ..files import plain, write_json
-from ..models.pretrained import code_in
+from ..models.pretrained import SENTENCE_TRANSFORMER, code_in
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -33,6 +35,8 @@ WEIGHTS = "model.safetensors"
 BEST_WEIGHTS = "best_model.safetensors"
 AVERAGED_WEIGHTS = "averaged_model.safetensors"
 DESCRIPTION = "checkpoint.json"
+OF_SOME_MODELS = (f"{WEIGHTS}.index.json", "generation_config.json", *SENTENCE_TRANSFORMER)
+"""Files that a model saved later in the same folder may not have."""
 LATEST = "latest"
 
 logger = logging.getLogger(__name__)
@@ -65,20 +69,51 @@ class Progress:
     seconds: float = 0.0
 
 
-def save_pretrained(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: str | Path) -> None:
-    """Save model and tokenizer; `output_dir` holds a complete model at any time, and nothing of another one."""
+def save_pretrained(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: str | Path, weights: Path | None = None
+) -> None:
+    """Save model and tokenizer. `output_dir` never holds parts of two models, nor what an earlier run says of its own.
+
+    A model of the same run is replaced in one step. Weights of another one are removed before its configuration and
+    its tokenizer are replaced, so that a run killed in between leaves no model rather than a mixture.
+
+    Args:
+        model: what is saved.
+        tokenizer: its tokenizer.
+        output_dir: the folder; it is made if there is none.
+        weights: file with other weights of this model, which are saved in place of its own.
+    """
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
-    stale = {*code_in(output_dir), *output_dir.glob("model-*-of-*.safetensors"), output_dir / f"{WEIGHTS}.index.json"}
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=".saving-") as temporary:
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-        # Weights last: they cannot be loaded with an older configuration.
-        for file in sorted(Path(temporary).iterdir(), key=lambda file: file.name == WEIGHTS):
-            os.replace(file, output_dir / file.name)
-            stale.discard(output_dir / file.name)
-    for file in stale:
-        file.unlink(missing_ok=True)
+        new = {output_dir / file.name: file for file in sorted(Path(temporary).iterdir())}
+        saved_weights = new.pop(output_dir / WEIGHTS)
+        if weights is not None:
+            saved_weights.unlink()
+            _link_or_copy(weights, saved_weights)
+        for path in _outputs(output_dir):
+            path.unlink(missing_ok=True)
+        parts = {*code_in(output_dir), *output_dir.glob("model-*-of-*.safetensors")}
+        parts |= {output_dir / name for name in OF_SOME_MODELS}
+        stale = [path for path in parts - new.keys() if path.exists()]
+        if stale or not all(path.exists() and filecmp.cmp(path, file, shallow=False) for path, file in new.items()):
+            (output_dir / WEIGHTS).unlink(missing_ok=True)
+        for path in stale:
+            path.unlink()
+        for path, file in new.items():
+            os.replace(file, path)
+        os.replace(saved_weights, output_dir / WEIGHTS)
+
+
+def _outputs(output_dir: Path) -> Iterator[Path]:
+    """Card, figures and predictions of a run, which describe the model that it ended with."""
+    card = output_dir / "README.md"
+    if card.exists() and "\n- hf_blosan\n" in card.read_text(encoding="utf-8", errors="replace"):
+        yield card
+    yield output_dir / "all_results.json"
+    yield from output_dir.glob("predict_results_*.txt")
 
 
 def save_checkpoint(
@@ -90,7 +125,7 @@ def save_checkpoint(
     average: PreTrainedModel | None = None,
 ) -> Path:
     """Write `output_dir/name`: the state of all prepared objects, the averaged weights if there are any, the best
-    model so far, the settings and the progress.
+    model of this run so far if there is one, the settings and the progress.
     """
     final = Path(output_dir) / name
     temporary = final.with_name(f".{name}.tmp")
@@ -99,9 +134,8 @@ def save_checkpoint(
     accelerator.wait_for_everyone()
     accelerator.save_state(str(temporary))
     if accelerator.is_main_process:
-        best = Path(output_dir) / WEIGHTS
-        if best.exists():
-            _link_or_copy(best, temporary / BEST_WEIGHTS)
+        if progress.best_step:  # before, what lies there is another run's
+            _link_or_copy(Path(output_dir) / WEIGHTS, temporary / BEST_WEIGHTS)
         if average is not None:
             save_model(average, temporary / AVERAGED_WEIGHTS)
     accelerator.wait_for_everyone()
@@ -125,7 +159,7 @@ def load_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     average: PreTrainedModel | None = None,
 ) -> Progress:
-    """Restore a checkpoint, and the best model at the time it was written into `output_dir`.
+    """Restore a checkpoint, and into `output_dir` the best model at the time it was written, if there was one.
 
     Raises:
         InputError: the folder is not a checkpoint, it is damaged, or its run had different settings.
@@ -141,15 +175,13 @@ def load_checkpoint(
         if average is not None:
             load_model(average, checkpoint / AVERAGED_WEIGHTS)
         progress = Progress(**description["progress"])
+        if progress.best_step:
+            with safe_open(checkpoint / BEST_WEIGHTS, framework="pt"):
+                pass
     except Exception as error:
         raise _refused(checkpoint, first_line(error)) from error
-    best = checkpoint / BEST_WEIGHTS
-    if accelerator.is_main_process and best.exists():
-        save_pretrained(model, tokenizer, output_dir)
-        temporary = Path(output_dir) / f".{WEIGHTS}.tmp"
-        temporary.unlink(missing_ok=True)
-        _link_or_copy(best, temporary)
-        os.replace(temporary, Path(output_dir) / WEIGHTS)
+    if accelerator.is_main_process and progress.best_step:
+        save_pretrained(model, tokenizer, output_dir, weights=checkpoint / BEST_WEIGHTS)
     accelerator.wait_for_everyone()
     return progress
 

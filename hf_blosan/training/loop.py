@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -34,9 +35,11 @@ if TYPE_CHECKING:
     from .arguments import RunArguments
     from .preparation import Preparation
 
+logger = logging.getLogger(__name__)
+
 
 class TrainingLoop:
-    """Trains `preparation.model`; `output_dir` always holds the best model so far on the validation data.
+    """Trains `preparation.model`; from its first evaluation on `output_dir` holds its best model on validation data.
 
     Args:
         arguments: resolved options of the run.
@@ -128,18 +131,7 @@ class TrainingLoop:
         # Dropout must not depend on how many numbers building the model drew, and must differ between processes.
         set_seed(self.arguments.seed, device_specific=True)
         if self.arguments.resume_from_checkpoint:
-            self.progress = load_checkpoint(
-                self.accelerator,
-                self.arguments.resume_from_checkpoint,
-                self.arguments.output_dir,
-                self.settings,
-                self.unwrapped_model,
-                self.tokenizer,
-                self.averaged_model,
-            )
-            if self.average:
-                self.average.n_averaged.fill_(self.progress.step)
-            self.log("resume", step=self.progress.step, checkpoint=Path(self.arguments.resume_from_checkpoint).name)
+            self._resume(self.arguments.resume_from_checkpoint)
         begin = time.monotonic() - self.progress.seconds
         bar = tqdm(
             total=self.total_steps,
@@ -147,10 +139,39 @@ class TrainingLoop:
             desc="training",
             disable=not self.accelerator.is_local_main_process,
         )
+        patience, every = self.arguments.early_stopping_patience, self.arguments.eval_every or self.updates_per_epoch
+        if 0 < patience * every < self.total_steps:
+            logger.info(
+                "early stopping: training ends after %d evaluations without a better %s (--early_stopping_patience; "
+                "0: never)",
+                *(patience, self.best_metric),
+            )
         with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
                 self._epoch(bar, begin, signals)
+        if not self.progress.best_step:  # resumed after the last update of a shorter run that was not evaluated yet
+            self._validate()
+        if self.progress.step < self.total_steps:
+            logger.info(
+                "early stopping: %s is no better than after update %d; training ends after update %d of %d",
+                *(self.best_metric, self.progress.best_step, self.progress.step, self.total_steps),
+            )
         return self.progress
+
+    def _resume(self, checkpoint: str) -> None:
+        """Restore the state of a run, and its best model into `output_dir`."""
+        self.progress = load_checkpoint(
+            self.accelerator,
+            checkpoint,
+            self.arguments.output_dir,
+            self.settings,
+            self.unwrapped_model,
+            self.tokenizer,
+            self.averaged_model,
+        )
+        if self.average:
+            self.average.n_averaged.fill_(self.progress.step)
+        self.log("resume", step=self.progress.step, checkpoint=Path(checkpoint).name)
 
     def _epoch(self, bar: tqdm, begin: float, signals: list[int]) -> None:
         """Train the rest of the current epoch, unless training finishes before."""

@@ -65,9 +65,8 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     arguments = arguments.resolved(task, encoder, saved_config)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
-    if arguments.num_train_epochs is None:
-        epochs = task.recipe(encoder, arguments.recipe).for_rows(len(preparation.data["train"])).num_train_epochs
-        arguments = replace(arguments, num_train_epochs=epochs)
+    recipe, rows = task.recipe(encoder, arguments.recipe), len(preparation.data["train"])
+    arguments = arguments.scheduled(recipe, rows, accelerator.num_processes)
     evaluator = Evaluator(
         preparation,
         arguments.per_device_eval_batch_size,
@@ -100,8 +99,6 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
             write_model_card(arguments.output_dir, run, location=uploads.repo_id, in_progress=True)
             uploads.try_upload(f"Training in progress epoch {epoch - 1}")
 
-    if accelerator.is_main_process and not arguments.resume_from_checkpoint:
-        remove_outputs(arguments.output_dir)
     progress = loop.run()
 
     model = loop.best_model()
@@ -161,16 +158,6 @@ def make_uploads(arguments: RunArguments, accelerator: Accelerator) -> Uploads |
         private = arguments.hub_private_repo
         return Uploads(arguments.output_dir, arguments.hub_model_id, arguments.hub_token, private=private)
     return None
-
-
-def remove_outputs(output_dir: str | Path) -> None:
-    """Remove card, figures and predictions of an earlier run, which do not describe the model of this one."""
-    output_dir = Path(output_dir)
-    card = output_dir / "README.md"
-    if card.exists() and "\n- hf_blosan\n" in card.read_text(encoding="utf-8"):
-        card.unlink()
-    for path in (output_dir / "all_results.json", *output_dir.glob("predict_results_*.txt")):
-        path.unlink(missing_ok=True)
 
 
 def write_outputs(
