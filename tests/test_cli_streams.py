@@ -295,7 +295,7 @@ class TestStreaming:
             (["--text_column_name", "label"], "--text_column_name or --text_pair_column_name"),
         ):
             message = refused(capsys, *words, *change, "--resume")
-            assert f"o.jsonl was begun with another {name}; repeat that command, or begin anew with --over" in message
+            assert f"o.jsonl was begun with another {name}; repeat that command, or start over with --over" in message
         other = tmp_path / "other"
         AutoModelForSequenceClassification.from_pretrained(classifier).save_pretrained(other)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(other)
@@ -321,7 +321,7 @@ class TestStreaming:
         capsys.readouterr()
         message = refused(capsys, *words)
         assert message.startswith(f"error: {output} is unfinished: {partial} has 16 rows of an earlier command; ")
-        assert message.endswith("; --resume continues it, --overwrite discards it and begins anew")
+        assert message.endswith("; --resume continues it, --overwrite discards it and starts over")
         assert "give one of them" in refused(capsys, *words, "--resume", "--overwrite")
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a cat\n")))
         assert "; --overwrite discards" in refused(capsys, "predict", classifier, "-", output)  # cannot be resumed

@@ -109,7 +109,7 @@ class TestCheckpoints:
     def test_broken_description(self, run_folder, questions, content):
         for step in ("step_5", "step_10"):
             (run_folder / step / DESCRIPTION).write_text(content)
-        with pytest.raises(InputError, match=f"{DESCRIPTION} cannot be read .*; no other is whole: start anew"):
+        with pytest.raises(InputError, match=f"{DESCRIPTION} cannot be read .*; no other is whole: start over"):
             train(options(run_folder, questions, resume_from_checkpoint=str(run_folder / "step_5"), **AVERAGED))
 
     def test_changed_progress_is_refused(self, run_folder, questions):

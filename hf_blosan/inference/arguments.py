@@ -32,7 +32,7 @@ class StreamArguments:
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     resume: bool = option("Continue where the same command was interrupted.", False, group="output")
     overwrite: bool = option(
-        "Discard what an interrupted command has left of the output, and begin anew. A complete output needs no "
+        "Discard what an interrupted command has left of the output, and start over. A complete output needs no "
         "option: it is replaced once the new one is complete.",
         False,
     )

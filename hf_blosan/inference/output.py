@@ -50,8 +50,8 @@ class Output:
         path: the file; ``-`` for standard output.
         formats: suffix -> format.
         made_from: what the content depends on, by name.
-        resume: continue a partial file; begins anew if there is none.
-        overwrite: discard a partial file, and begin anew.
+        resume: continue a partial file; starts over if there is none.
+        overwrite: discard a partial file, and start over.
 
     Attributes:
         rows: number of rows that are written.
@@ -108,7 +108,7 @@ class Output:
             if size:
                 raise InputError(
                     f"{self.partial} is of an earlier command, but {self.state.name}, which says how far it came, is "
-                    "missing; --overwrite discards it and begins anew"
+                    "missing; --overwrite discards it and starts over"
                 )
             return
         try:
@@ -119,7 +119,7 @@ class Output:
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{self.state} is damaged, which says how far {self.partial.name} came; --overwrite discards both and "
-                "begins anew"
+                "starts over"
             ) from error
         if not rows:
             return
@@ -127,15 +127,15 @@ class Output:
             proceed = "--resume continues it, " if self.made_from.get("input") else ""  # not from standard input
             raise InputError(
                 f"{self.path} is unfinished: {self.partial} has {rows:,} rows of an earlier command; {proceed}"
-                "--overwrite discards it and begins anew"
+                "--overwrite discards it and starts over"
             )
         for name, value in self.made_from.items():
             if made_from.get(name) != value:
                 raise InputError(
-                    f"{self.path} was begun with another {name}; repeat that command, or begin anew with --overwrite"
+                    f"{self.path} was begun with another {name}; repeat that command, or start over with --overwrite"
                 )
         if size < valid:
-            raise InputError(f"{self.partial} is incomplete or missing; begin anew with --overwrite")
+            raise InputError(f"{self.partial} is incomplete or missing; start over with --overwrite")
         self.rows, self.bytes = rows, valid
 
     def _write_state(self) -> None:

@@ -195,7 +195,7 @@ def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
     if name == LATEST:
         for checkpoint in _whole_checkpoints(Path(output_dir)):
             return checkpoint
-        raise InputError(f"{output_dir} has no whole checkpoint; leave out --resume_from_checkpoint to start anew.")
+        raise InputError(f"{output_dir} has no whole checkpoint; leave out --resume_from_checkpoint to start over.")
     if not str(name):
         raise InputError("--resume_from_checkpoint is empty; give a folder step_N or epoch_N, or latest.")
     checkpoint = Path(name)
@@ -215,7 +215,7 @@ def _refused(checkpoint: Path, reason: str) -> InputError:
     """The error for a checkpoint that cannot be used; it names the last one beside it that can."""
     others = (other for other in _whole_checkpoints(checkpoint.parent) if other != checkpoint)
     other = next(others, None)
-    remedy = f"resume from {other}, the last whole one" if other else "no other is whole: start anew without it"
+    remedy = f"resume from {other}, the last whole one" if other else "no other is whole: start over without it"
     return InputError(f"{checkpoint} cannot be resumed from: {reason}; {remedy}.")
 
 
