@@ -132,13 +132,6 @@ class TrainingLoop:
         set_seed(self.arguments.seed, device_specific=True)
         if self.arguments.resume_from_checkpoint:
             self._resume(self.arguments.resume_from_checkpoint)
-        begin = time.monotonic() - self.progress.seconds
-        bar = tqdm(
-            total=self.total_steps,
-            initial=self.progress.step,
-            desc="training",
-            disable=not self.accelerator.is_local_main_process,
-        )
         patience, every = self.arguments.early_stopping_patience, self.arguments.eval_every or self.updates_per_epoch
         if 0 < patience * every < self.total_steps:
             logger.info(
@@ -146,6 +139,13 @@ class TrainingLoop:
                 "0: never)",
                 *(patience, self.best_metric),
             )
+        begin = time.monotonic() - self.progress.seconds
+        bar = tqdm(
+            total=self.total_steps,
+            initial=self.progress.step,
+            desc="training",
+            disable=not self.accelerator.is_local_main_process,
+        )
         with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
                 self._epoch(bar, begin, signals)
