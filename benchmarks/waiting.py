@@ -25,7 +25,7 @@ from .measure import summary
 SETTINGS = {
     "nothing set": {},
     "OMP_WAIT_POLICY=PASSIVE": {"OMP_WAIT_POLICY": "PASSIVE"},
-    **{f"GOMP_SPINCOUNT={count}": {"GOMP_SPINCOUNT": str(count)} for count in (1_000, 10_000, 30_000)},
+    **{f"GOMP_SPINCOUNT={count}": {"GOMP_SPINCOUNT": str(count)} for count in (1_000, 3_000, 10_000)},
 }
 ONE_THREAD = "one thread"
 
