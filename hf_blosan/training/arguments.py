@@ -181,8 +181,8 @@ class RunArguments:
         False,
     )
     early_stopping_patience: int | None = option(
-        "Stop after this many evaluations without improvement; 0: never. Default: those of 3 epochs for your own "
-        "data, 5 with --recipe paper, else 0."
+        "Stop after this many evaluations without improvement; 0: never. Default: for your own data those of 3 "
+        "epochs and at least 100 updates, 5 with --recipe paper, else 0."
     )
     seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
