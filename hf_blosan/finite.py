@@ -46,7 +46,7 @@ def _check(model: nn.Module, inputs: Any, output: Any) -> None:
         return
     is_wrong = ~found.isfinite().flatten(1)
     row = int(is_wrong.any(1).nonzero()[0])
-    value = float(found.flatten(1)[row][is_wrong[row]][0])
+    value = found.flatten(1)[row][is_wrong[row]][0].item()
     raise NotFinite(_sentence("the output", value, model), row, len(found), value)
 
 
@@ -54,12 +54,13 @@ def check_weights(model: nn.Module) -> None:
     """Raise InputError if a weight of a saved model is not finite."""
     for name, weight in model.state_dict().items():
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            raise InputError(_sentence(f"the weight {name}", float(weight[~weight.isfinite()][0]), model))
+            raise InputError(_sentence(f"the weight {name}", weight[~weight.isfinite()][0].item(), model))
 
 
 def _sentence(what: str, value: float, model: nn.Module) -> str:
     half = getattr(model, "dtype", None) == torch.float16
+    place = f" at {model.name_or_path!r}" if model.name_or_path else ""
     return (
-        f"{what} of the model at {model.name_or_path!r} is {value}; give a model whose weights are not damaged and "
+        f"{what} of the model{place} is {value}; give a model whose weights are not damaged and "
         f"whose training did not diverge{', saved in float32, because float16 overflows' * half}"
     )

@@ -76,11 +76,11 @@ def check_fields(given: Any) -> None:
         raise InputError(f"finetuning_task is {task!r}; give the name of a task, or remove it")
     if not isinstance(rows, dict | None):
         raise InputError(f"training_rows is {rows!r}; remove it")
-    for name, value in (rows or {}).items():
+    for name in TrainingRows.__annotations__.keys() & (rows or {}).keys():  # a later version may know more
         try:
-            validate_typed_dict(TrainingRows, {name: value})
+            validate_typed_dict(TrainingRows, {name: rows[name]})
         except (StrictDataclassError, TypeError) as error:
-            raise InputError(f"{listed([name])} of training_rows is {value!r}; remove it") from error
+            raise InputError(f"training_rows has {name} = {rows[name]!r}; remove it") from error
 
 
 def problem_of_leaves(value: Any) -> str | None:
@@ -102,7 +102,7 @@ def check_labels(labels: Any) -> None:
     names = [labels.get(str(i)) for i in range(len(labels))] if isinstance(labels, dict) else []
     if not names or not all(isinstance(name, str) for name in names):
         ids = listed(labels, 8) if labels and isinstance(labels, dict) else repr(labels)
-        raise InputError(f"id2label names the labels {ids}; name 0, 1, ... without gaps, each by a text")
+        raise InputError(f"id2label has the labels {ids}; number them 0, 1, ... without gaps and give each a name")
     if len(set(names)) < len(names):
         raise InputError(f"id2label has a name twice ({listed(names, 8)}); give each label its own")
 
@@ -111,7 +111,7 @@ def check_shards(folder: Path) -> None:
     """Raise InputError if the index of a model in several files names one that is not in its folder."""
     from .models.pretrained import check_inside  # here, because it imports torch
 
-    for index in folder.glob("*.index*.json"):
+    for index in (*folder.glob("model*.safetensors.index*.json"), *folder.glob("pytorch_model*.bin.index*.json")):
         try:
             check_inside(folder, json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:

@@ -104,7 +104,7 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     if settings == "translation":
         return _translation(encoder)
     paper = _ROWS[encoder][settings]
-    if name == "paper" or settings in _OWN:
+    if name == "paper" or settings in _UNRELEASED:
         return paper
     dropout = 0.1 if settings in _PAIRS else 0.2
     chosen = {
@@ -140,7 +140,7 @@ _OWN_ROWS = {"patient_epochs": 3, "patient_updates": 100}
 # Those that gain by more than a row on validation rows of SST-2 with phrases.
 _MANY_ROWS_DROPOUT = dict.fromkeys(("disan", "mtsa", "multihead"), 0.1)
 # Families without a released experiment, or whose optimiser was not released.
-_OWN = ("demo", "own_tags", "srl")
+_UNRELEASED = ("demo", "own_tags", "srl")
 _MODERN_FOR = {
     # Questions about one passage share its encoding, so a larger batch costs little more. What limits training here is
     # how slowly a question learns to match its sentence, above all with dropout.
@@ -263,11 +263,7 @@ _BASELINE_SNLI = {"activation": "relu", "hidden_size": 600, "classifier_size": 3
 _BASELINE = _BIBLOSAN | {"snli": replace(_BIBLOSAN["snli"], **_BASELINE_SNLI)}
 
 _TAGGING = Recipe(
-    origin="this package",
-    **_MODERN | {"num_train_epochs": 20},
-    dropout=0.2,
-    activation="elu",
-    hidden_size=300,
+    origin="this package", **_MODERN | {"num_train_epochs": 20}, dropout=0.2, activation="elu", hidden_size=300
 )
 # The stack of the MTSA paper's semantic role labelling; its optimiser and number of updates are those of a tagger that
 # was not released. The paper has 10 layers; 4 train in a shorter time. The released layer has no dropout before the

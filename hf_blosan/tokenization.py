@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .errors import InputError, loading
 from .word_vectors import CoverageReport as CoverageReport
@@ -25,7 +25,7 @@ from .word_vectors import read_word_vectors as read_word_vectors
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 UNKNOWN_WORD = 9 * "\U0002a6a5"
-"""Of a rare Chinese character."""
+"""A word that no vocabulary has: a rare Chinese character, repeated."""
 
 _POSITIONS_AFTER_PADDING = (
     *("camembert", "data2vec-text", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
@@ -192,6 +192,8 @@ def load_tokenizer(
     Raises:
         InputError: there is none, it cannot tokenize and pad, or it has ids beyond the word table.
     """
+    from transformers import AutoTokenizer  # here, because it takes a third of a second to import
+
     with loading(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
         length, names = tokenizer.model_max_length, tokenizer.model_input_names
@@ -304,9 +306,9 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: str) -> None:
     """Raise InputError if a tokenizer has ids beyond the word table of its model."""
-    if vocabulary_size(tokenizer) > vocab_size:
+    if (size := vocabulary_size(tokenizer)) > vocab_size:
         raise InputError(
-            f"the tokenizer at {name!r} has ids up to {vocabulary_size(tokenizer) - 1}, but vocab_size is "
+            f"the tokenizer at {name!r} has ids up to {size - 1}, but vocab_size is "
             f"{vocab_size} in its model; give the tokenizer that the model was trained with"
         )
 

@@ -111,7 +111,7 @@ class TestPredict:
             )
             assert main(["predict", classifier, str(rows), str(tmp_path / "o.jsonl")]) == 0
         assert max(len(text) for (text,) in seen) == 61_200
-        message = "1 texts have more than 61200 characters; the rest of these was not divided into tokens"
+        message = "1 texts have more than 61200 characters; no more of them was tokenized"
         assert message in caplog.text
         classify = pipeline("text-classification", classifier)
         expected = [classify(text, truncation=True)[0]["score"] for text in (short, long)]
@@ -331,11 +331,15 @@ class TestStreaming:
             (tmp_path / ".o.jsonl.partial.json").write_bytes(damaged)
             for options in ([], ["--resume"]):
                 message = refused(capsys, *words, *options)
-                assert ".o.jsonl.partial.json is damaged" in message and "--overwrite discards both" in message
+                assert (
+                    ".o.jsonl.partial.json, which records" in message
+                    and "is damaged; " in message
+                    and "--overwrite discards both" in message
+                )
                 assert partial.read_bytes() == content and not (tmp_path / ".o.jsonl.lock").exists()
         (tmp_path / ".o.jsonl.partial.json").unlink()
         for options in ([], ["--resume"]):
-            assert "which says how far it came, is missing; --overwrite" in refused(capsys, *words, *options)
+            assert "which records how far it got, is missing; --overwrite" in refused(capsys, *words, *options)
         assert partial.read_bytes() == content
         (tmp_path / ".o.jsonl.partial.json").write_bytes(state)
         assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 50

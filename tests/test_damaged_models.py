@@ -59,14 +59,14 @@ DEFECTS = {
     "labels with a gap": (
         CONFIG,
         {"id2label": {"0": "a", "2": "b", "3": "c"}},
-        "id2label names the labels 0, 2",
+        "id2label has the labels 0, 2",
     ),
     "a label without a name": (
         CONFIG,
         {"id2label": {"0": "a", "1": None, "2": "c"}},
-        "id2label names the labels 0",
+        "id2label has the labels 0",
     ),
-    "no labels": (CONFIG, {"id2label": {}}, "names the labels {}; name 0, 1, ... without"),
+    "no labels": (CONFIG, {"id2label": {}}, "has the labels {}; number them 0, 1, ... without"),
     "one name for two": (CONFIG, {"id2label": {"0": "a", "1": "a", "2": "c"}}, "has a name twice (a, a, c)"),
     "half of a character": (
         CONFIG,
@@ -88,10 +88,9 @@ DEFECTS = {
     "columns that are numbers": (
         CONFIG,
         {"training_rows": {"text_columns": [3]}},
-        "text_columns of training_rows is [3]",
+        "training_rows has text_columns = [3]",
     ),
-    "a seed that is text": (CONFIG, {"training_rows": {"seed": "x"}}, "seed of training_rows is 'x'"),
-    "an unknown entry": (CONFIG, {"training_rows": {"x": 1}}, "x of training_rows is 1"),
+    "a seed that is text": (CONFIG, {"training_rows": {"seed": "x"}}, "training_rows has seed = 'x'"),
     "a task that is a list": (CONFIG, {"finetuning_task": ["a"]}, "finetuning_task is ['a']"),
     "a deep list": (CONFIG, {"x": DEEP}, "config.json of the model at"),
     "a list of 30 levels": (CONFIG, {"x": json.loads(30 * "[" + 30 * "]")}, "x is nested too deeply"),

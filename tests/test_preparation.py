@@ -266,7 +266,10 @@ class TestPreparation:
                 "Field 'hidden_size' expected int, got str",
             ),
             ({"a\nb": 2**64}, "is impossible: 'a.nb' has the number 18446744073709551616"),
-            ({"id2label": 3}, "config.json of the model at .* is impossible: id2label names the labels 3; name 0, 1"),
+            (
+                {"id2label": 3},
+                "config.json of the model at .* is impossible: id2label has the labels 3; number them 0, 1",
+            ),
         ],
     )
     def test_impossible_saved_configurations_are_named(self, tmp_path, changes, message):

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from hf_blosan.data.rows import Rows
-from hf_blosan.data.tables import read_table
+from hf_blosan.data.tables import read_table, row_numbers
 from hf_blosan.errors import InputError
 
 ROWS = [
@@ -36,6 +36,15 @@ def test_as_read_table(tmp_path):
             assert found == list(read_table(path)), path.name
             assert rows.position == (2 if path.suffix == ".parquet" else path.stat().st_size) == rows.total
         assert len(found) == 2
+
+
+def test_numbers_count_blank_lines_but_before_a_list(tmp_path):
+    lines, path = "".join(f"\n{json.dumps(row)}\n" for row in ROWS), tmp_path / "rows.jsonl"
+    for content, numbers in ((lines, [2, 4]), (f"\n\n{json.dumps(ROWS)}", [1, 2])):
+        path.write_text(content)
+        with Rows(path) as rows:
+            assert [number for number, _ in rows.numbered()] == numbers
+        assert list(row_numbers(read_table(path))) == numbers
 
 
 def test_texts(tmp_path):

@@ -1,4 +1,4 @@
-"""How threads wait is decided by every command, before torch is imported, unless the user has decided."""
+"""How threads wait is decided by the command and the training scripts, before torch is imported."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ sys.argv = sys.argv[:1] + {arguments!r}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_decides_before_torch_is_imported(command):
+def test_it_is_decided_before_torch_is_imported(command):
     arguments = ["encode", "no-model", "no.txt", "no.npy"] if command == "hf-blosan" else ["--help"]
     code = RUN.format(arguments=arguments, command=COMMANDS[command])
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}

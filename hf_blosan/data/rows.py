@@ -251,14 +251,19 @@ def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
 
 
 def _json(file: TextIO) -> Iterator[Any]:
+    blank = 0
     for line in lines_of(file):
-        if line.lstrip().startswith("["):
+        if not line.strip():
+            blank += 1
+        elif line.lstrip().startswith("["):  # its rows are counted from 1, whatever is before it
             rest = file.read(MAX_LIST)
             if len(rest) == MAX_LIST:
                 raise TooLong(f"a list of rows has more than {MAX_LIST:,} characters")
             yield from _loads(line + rest)
         else:
-            yield _loads(line) if line.strip() else BLANK
+            yield from [BLANK] * blank
+            yield _loads(line)
+            blank = 0
 
 
 def _loads(text: str) -> Any:

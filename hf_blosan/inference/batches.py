@@ -179,7 +179,7 @@ class Batches:
             )
         if self.shortened:
             logger.warning(
-                "%d texts have more than %d characters; the rest of these was not divided into tokens",
+                "%d texts have more than %d characters; no more of them was tokenized",
                 *(self.shortened, characters(self.limit)),
             )
 

@@ -107,8 +107,8 @@ class Output:
         if not self.state.exists():
             if size:
                 raise InputError(
-                    f"{self.partial} is of an earlier command, but {self.state.name}, which says how far it came, is "
-                    "missing; --overwrite discards it and starts over"
+                    f"{self.partial} was left by an earlier command, but {self.state.name}, which records how far it "
+                    "got, is missing; --overwrite discards it and starts over"
                 )
             return
         try:
@@ -118,10 +118,10 @@ class Output:
                 raise ValueError("a negative number")
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
-                f"{self.state} is damaged, which says how far {self.partial.name} came; --overwrite discards both and "
-                "starts over"
+                f"{self.state}, which records how far {self.partial.name} got, is damaged; --overwrite discards both "
+                "and starts over"
             ) from error
-        if not rows:
+        if not rows or (not self.partial.exists() and self.path.exists()):  # killed as the output got its name
             return
         if not resume:
             proceed = "--resume continues it, " if self.made_from.get("input") else ""  # not from standard input

@@ -34,7 +34,7 @@ def _load(folder: Path) -> str | None:
         None, or what is missing and the remedy.
     """
     csrc, package = folder / "csrc", folder.parent
-    wanted, folders, others = b"", [folder], []
+    wanted, folders, others, broken = b"", [folder], [], []
     remedy = "pip install --no-cache-dir --force-reinstall --no-deps hf_blosan"
     if csrc.is_dir():
         wanted, remedy = mark(csrc), f"pip install --editable {package.parent}"
@@ -46,8 +46,11 @@ def _load(folder: Path) -> str | None:
         try:
             torch.ops.load_library(path)
         except OSError as error:
-            return f"{path.name} does not load ({error}); {remedy} compiles it again"
+            broken.append(f"{path.name} does not load ({error}); {remedy} compiles it again")
+            continue
         return None
+    if broken:
+        return broken[0]
     missing = f"{package} holds no compiled C++ kernels"
     if others:
         missing = f"the C++ kernels in {others[0]} are compiled from other sources than those in {csrc}"

@@ -107,7 +107,7 @@ def check_window(window: int | None) -> None:
 
 
 def check_scale(scale: float) -> None:
-    """Refuse a bound of scores that is none, or whose sums of exponentials leave float32."""
+    """Refuse a scale that bounds no scores, or whose sums of exponentials overflow float32."""
     if not 0 < scale <= 80:
         raise ValueError(f"scale is {scale}; give a bound of the scores above 0 and up to 80")
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_blosan import functional as F
 from hf_blosan.kernels import library
+from hf_blosan.kernels.sources import mark
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH = Path(torch.__file__).parent / "include" / "torch" / "csrc"
@@ -47,6 +48,10 @@ def test_a_checkout_uses_the_library_of_the_installed_copy(tmp_path):
         return instruction_set, run.stderr
 
     assert started_in_the_checkout() == (library.instruction_set(), "")
+    broken = checkout / "kernels" / compiled.name  # of another machine, for instance
+    broken.write_bytes(b"not a library, but " + mark(checkout / "kernels" / "csrc"))
+    assert started_in_the_checkout() == (library.instruction_set(), "")
+    broken.unlink()
     with (checkout / "kernels" / "csrc" / "operators.cpp").open("a") as file:
         file.write("// changed\n")
     instruction_set, warning = started_in_the_checkout()
