@@ -73,6 +73,12 @@ class TestPreparation:
         # Few rows make few updates, of which the first improve nothing.
         assert [recipe.patience(updates) for updates in (34, 33, 10, 1)] == [3, 4, 10, 100]
 
+    def test_pairs_of_your_own_have_fewer_epochs(self):
+        sentences, pairs = (find_recipe(name, "disan") for name in ("own_sentences", "own_pairs"))
+        assert [recipe.for_rows(2_000).num_train_epochs for recipe in (sentences, pairs)] == [12, 7]
+        assert [recipe.for_rows(10_000).num_train_epochs for recipe in (sentences, pairs)] == [6, 6]
+        assert find_recipe("own_pairs", "disan", "paper").num_train_epochs == 30
+
     def test_tasks_of_the_table_have_the_patience_of_their_recipe(self):
         for task in TASKS.values():
             modern, paper = (task.recipe("mtsa", name) for name in ("modern", "paper"))
