@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .configuration_base import SentenceEncoderConfig
-from .masks import can_look_at, check_shapes, full_token_mask, in_graph, real_tokens_first
+from .equations import can_branch_on, check_shapes, in_graph
+from .masks import full_token_mask
 
 
 class PredicateEmbeddings(nn.Embedding):
@@ -67,7 +68,7 @@ class InputEmbeddings(nn.Module):
             if predicate_mask.shape != words_BNE.shape[:2]:
                 shapes = f"{tuple(predicate_mask.shape)} for tokens {tuple(words_BNE.shape[:2])}"
                 raise ValueError(f"predicate_mask has shape {shapes}; give both the shape (B, N)")
-            if can_look_at(predicate_mask) and not ((predicate_mask == 0) | (predicate_mask == 1)).all():
+            if can_branch_on(predicate_mask) and not ((predicate_mask == 0) | (predicate_mask == 1)).all():
                 raise ValueError("predicate_mask has values other than 0 and 1; give 1 at the predicate of each row")
             words_BNE = torch.cat([words_BNE, self.predicate_embeddings(predicate_mask.long())], dim=-1)
         return words_BNE if self.scale == 1 else words_BNE * self.scale
@@ -203,7 +204,7 @@ def prepare_inputs(
         else:
             attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
     check_shapes(*inputs.shape[:2], attention_mask)
-    if attention_mask.is_floating_point() and can_look_at(attention_mask) and (attention_mask < 0).any():
+    if attention_mask.is_floating_point() and can_branch_on(attention_mask) and (attention_mask < 0).any():
         raise ValueError("attention_mask has values below 0; give 1 at real tokens and 0 at padding")
     return inputs, attention_mask.bool()
 
@@ -245,3 +246,11 @@ def split_pairs(
         token_mask_BNN = full_token_mask(fill_empty(token_mask), *mask_BN.shape)
         token_mask = token_mask_BNN[rows_2B1[..., None], order_2BN[..., None], order_2BN[:, None]]
     return inputs[rows_2B1, order_2BN], mask_2BN, token_mask
+
+
+def real_tokens_first(mask_BN: Tensor) -> Tensor:
+    """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
+    if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
+        N, device = mask_BN.shape[1], mask_BN.device
+        return torch.where(mask_BN, torch.arange(N, device=device), torch.arange(N, 2 * N, device=device)).argsort(1)
+    return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)

@@ -7,20 +7,12 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
+from .attention import Tokens, can_use_kernel, cumulative_lengths, dropout, for_each_token, in_rows, pack, unpack
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import InputEmbeddings, fill_empty, prepare_inputs
-from .layers import POOLERS, AttentionMaps, Layer, Pooler, dropout, spread, with_maps
-from .masks import (
-    can_look_at,
-    check_shapes,
-    cumulative_lengths,
-    full_token_mask,
-    pack,
-    real_tokens_first,
-    reorder,
-    unpack,
-    zero_padding,
-)
+from .embeddings import InputEmbeddings, fill_empty, prepare_inputs, real_tokens_first
+from .equations import can_branch_on, check_shapes, zero_padding
+from .layers import POOLERS, AttentionMaps, Layer, Pooler, with_maps
+from .masks import full_token_mask
 from .pretrained import SentenceEncoderPreTrainedModel
 
 # Share of real tokens in a batch up to which it is encoded without its padding.
@@ -56,8 +48,7 @@ class ContextFusion(Layer):
 
     Can be used independently, as a context layer in other networks. Each layer is called as
     ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module's; a caller's token mask is
-    the fourth argument of layers with ``takes_token_mask``. Layers with ``takes_cu_seqlens`` work without padding.
-    ``input_layer`` is a linear map before all layers.
+    the fourth argument of layers with ``takes_token_mask``. ``input_layer`` is a linear map before all layers.
     """
 
     def __init__(self, layers: list[nn.Module], input_layer: nn.Module | None = None, *, dropout: float = 0.0):
@@ -67,32 +58,27 @@ class ContextFusion(Layer):
 
     def forward(
         self,
-        hidden_BNE: Tensor,
+        hidden_BNE: Tensor | Tokens,
         mask_BN: Tensor | None = None,
         output_attentions: bool = False,
         hidden_states: list[Tensor] | None = None,
         token_mask: Tensor | None = None,
-        places_BN: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
     ) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens.
 
         Args:
-            hidden_BNE: token vectors, (B, N, embedding_size).
+            hidden_BNE: token vectors, (B, N, embedding_size); or ``Tokens`` (see attention.py), without maps.
             mask_BN: (B, N), true at real tokens; by default all are real.
             output_attentions: return attention weights and gates as well.
             hidden_states: a list to which the output of every layer is appended.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
-            places_BN: which of V distinct words, (1, V, embedding_size) in hidden_BNE, each token is; without maps.
-            cu_seqlens: where S sentences start in a single row, (S + 1,), as in ``directional_attention``; only if
-                ``takes_cu_seqlens``, without maps.
 
         Raises:
-            ValueError: rows have no positions, a mask has another shape, or a token mask or ``cu_seqlens`` is given
-                for layers that do not take it.
+            ValueError: rows have no positions, a mask has another shape, or a token mask or ``Tokens`` with
+                ``cu_seqlens`` are given for layers that do not take them.
         """
-        B, N = (hidden_BNE if places_BN is None else places_BN).shape[:2]
+        B, N = hidden_BNE.shape[:2]
         if mask_BN is None:
             mask_BN = torch.ones((B, N), dtype=torch.bool, device=hidden_BNE.device)
         mask_BN = mask_BN.bool()
@@ -101,11 +87,10 @@ class ContextFusion(Layer):
             raise ValueError(
                 "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
             )
-        # Among distinct words, padding is one more, of zeros.
-        words = {} if places_BN is None else {"places_BN": torch.where(mask_BN, places_BN, hidden_BNE.shape[1])}
-        hidden_BNE = nn.functional.pad(hidden_BNE, (0, 0, 0, 1)) if words else zero_padding(hidden_BNE, mask_BN)
-        sentences = {} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
-        if sentences and (output_attentions or not self.takes_cu_seqlens):
+        cu_seqlens = None
+        if not isinstance(hidden_BNE, Tokens):
+            hidden_BNE = zero_padding(hidden_BNE, mask_BN)
+        elif (cu_seqlens := hidden_BNE.cu_seqlens) is not None and (output_attentions or not self.takes_cu_seqlens):
             raise ValueError("cu_seqlens: only a DiSAN without windows or maps takes them; give each sentence a row")
         options = [mask_BN, output_attentions]
         if token_mask is not None:
@@ -114,13 +99,14 @@ class ContextFusion(Layer):
             hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
         for layer in self.layers:
-            hidden_BNE, maps = layer(hidden_BNE, *options, **words, **sentences)
-            words = {}
+            hidden_BNE, maps = layer(hidden_BNE, *options)
+            if cu_seqlens is not None:
+                hidden_BNE = Tokens(hidden_BNE, cu_seqlens=cu_seqlens)
             if hidden_states is not None:
                 hidden_states.append(hidden_BNE)
             if maps is not None:
                 attentions, gates = attentions + maps.attentions, gates + maps.gates
-        return hidden_BNE, AttentionMaps(attentions, gates) if output_attentions else None
+        return in_rows(hidden_BNE), AttentionMaps(attentions, gates) if output_attentions else None
 
     @property
     def takes_cu_seqlens(self) -> bool:
@@ -158,20 +144,24 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
             self.feed_forward_norm = nn.LayerNorm(size, eps=1e-6)
             self.fusion_norm = nn.LayerNorm(size, eps=1e-6)
 
-    def fuse(self, hidden_BNE: Tensor, *options, **layout) -> tuple[Tensor, AttentionMaps | None]:
+    def fuse(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens; arguments and results as in a layer of ``ContextFusion``."""
         raise NotImplementedError(f"{type(self).__name__} must implement fuse(hidden_BNE, mask_BN, output_attentions)")
 
-    def forward(self, hidden_BNE: Tensor, *options, **layout) -> tuple[Tensor, AttentionMaps | None]:
+    def forward(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
         if not self.stacked:
-            return self.fuse(hidden_BNE, *options, **layout)
-        added_BNH = self.dense(self.feed_forward, hidden_BNE)
+            return self.fuse(hidden_BNE, *options)
+        hidden_BNH = for_each_token(self.feed, hidden_BNE)
+        fused_BNH, maps = self.fuse(hidden_BNH, *options)
+        added_BNH = dropout(fused_BNH, self.residual_dropout, self.training)
+        return self.fusion_norm(in_rows(hidden_BNH) + added_BNH), maps
+
+    def feed(self, x: Tensor) -> Tensor:
+        """LN(x + act(W x + b))."""
+        added = self.dense(self.feed_forward, x)
         if self.feed_forward_output is not None:
-            added_BNH = self.linear(self.feed_forward_output, added_BNH)
-        hidden_BNH = self.feed_forward_norm(hidden_BNE + dropout(added_BNH, self.residual_dropout, self.training))
-        fused_BNH, maps = self.fuse(hidden_BNH, *options, **layout)
-        hidden_BNH = spread(hidden_BNH, layout.get("places_BN"))
-        return self.fusion_norm(hidden_BNH + dropout(fused_BNH, self.residual_dropout, self.training)), maps
+            added = self.linear(self.feed_forward_output, added)
+        return self.feed_forward_norm(x + dropout(added, self.residual_dropout, self.training))
 
 
 def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfig) -> ContextFusion:
@@ -187,13 +177,13 @@ def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfi
     return ContextFusion(layers, input_layer, dropout=config.dropout)
 
 
-def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others, **layout):
-    """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
+def fuse_directions(layers, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
+    """Run one fusion layer per direction; features are concatenated, maps stacked in dimension 1."""
     if output_attentions:
-        tokens, maps = with_maps(*(module.steps(hidden_BNE, mask_BN, *others) for module in modules), stack=True)
+        results, maps = with_maps(layers, hidden_BNE, mask_BN, *others)
     else:
-        tokens, maps = [module(hidden_BNE, mask_BN, False, *others, **layout)[0] for module in modules], None
-    return torch.cat(tokens, dim=-1), maps
+        results, maps = [layer(hidden_BNE, mask_BN, False, *others) for layer in layers], None
+    return torch.cat([tokens_BND for tokens_BND, _ in results], dim=-1), maps
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
@@ -263,9 +253,10 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return_dict = config.return_dict if return_dict is None else return_dict
         vectors = inputs_embeds if backbone_hidden_states is None else backbone_hidden_states
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, config.pad_token_id)
-        words = {}
-        if vectors is None and not output_attentions and not output_hidden_states:
-            inputs, words = self.distinct_words(inputs)
+        token_mask = fill_empty(token_mask)
+        plain, places_BN = output_attentions or output_hidden_states, None
+        if vectors is None and not plain:
+            inputs, places_BN = self.distinct_words(inputs)
         if backbone_hidden_states is None:
             inputs = self.embeddings(mask_BN=mask_BN, **{"input_ids" if vectors is None else "inputs_embeds": inputs})
         hidden_BNE = inputs
@@ -273,13 +264,14 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_BNE = self.embeddings.join_predicates(hidden_BNE, predicate_mask)
         hidden_states = [hidden_BNE] if output_hidden_states else None
-        token_mask = fill_empty(token_mask)
+        if places_BN is not None:  # padding is one more word, of zeros
+            places_BN = torch.where(mask_BN, places_BN, hidden_BNE.shape[1])
+            hidden_BNE = Tokens(nn.functional.pad(hidden_BNE, (0, 0, 0, 1)), places_BN)
         pooled_BH, maps, pooler_attentions = None, None, None
-        plain = output_attentions or output_hidden_states or token_mask is not None
-        if not plain and self.padding_costs(hidden_BNE, mask_BN):
-            tokens_BNH, pooled_BH = self.encode_without_padding(hidden_BNE, mask_BN, **words)
+        if not plain and token_mask is None and self.is_worth_packing(hidden_BNE, mask_BN):
+            tokens_BNH, pooled_BH = self.encode_packed(hidden_BNE, mask_BN)
         else:
-            tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
+            tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
             if self.pooler is not None:
                 pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         output = SentenceEncoderOutput(
@@ -292,62 +284,68 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         )
         return output if return_dict else output.to_tuple()
 
-    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The distinct ids of a batch, (1, V), and ``places_BN`` for ``context``; or the ids, where each is computed.
+    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The distinct ids of a batch, (1, V), and which of them each token is; or the ids and ``None``.
 
         That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
-        one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
+        apart = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
         # A backbone gives a word another vector in every context, and as the predicate it is another word.
-        one_by_one = one_by_one or self.config.predicate_size or self.config.backbone_config is not None
-        if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
-            return input_ids, {}
+        apart = apart or self.config.predicate_size or self.config.backbone_config is not None
+        if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2:
+            return input_ids, None
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
-        return (words_V[None], {"places_BN": places_BN}) if 2 * len(words_V) <= input_ids.numel() else (input_ids, {})
+        return (words_V[None], places_BN) if 2 * len(words_V) <= input_ids.numel() else (input_ids, None)
 
-    def padding_costs(self, hidden_BNE: Tensor, mask_BN: Tensor) -> bool:
+    def is_worth_packing(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> bool:
         """Whether to encode a batch without its padding: in inference by the kernels, if there is enough of it."""
-        if torch.is_grad_enabled() or self.training or not can_look_at(mask_BN):
+        context, pooler = self.context, self.pooler
+        if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN):
             return False
-        if not isinstance(self.context, ContextFusion) or not self.context.can_use_kernel(hidden_BNE):
+        vectors = hidden_BNE.vectors if isinstance(hidden_BNE, Tokens) else hidden_BNE
+        if not isinstance(context, ContextFusion) or not can_use_kernel(context.implementation, vectors):
             return False
-        if not self.context.takes_cu_seqlens and not isinstance(self.pooler, Pooler):
+        if not context.takes_cu_seqlens and not isinstance(pooler, Pooler):
             return False
-        parts = [self.context, *self.context.layers, *([] if self.pooler is None else [self.pooler])]
+        parts = [context, *context.layers, *([] if pooler is None else [pooler])]
         if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
             return False  # a hook expects rows
         lengths_B = mask_BN.sum(1)
         return bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
 
-    def encode_without_padding(self, hidden_BNE: Tensor, mask_BN: Tensor, **words) -> tuple[Tensor, Tensor | None]:
+    def encode_packed(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""
-        layout = {"cu_seqlens": cumulative_lengths(mask_BN)}
-        mask_1T = mask_BN.new_ones(1, int(layout["cu_seqlens"][-1]))
+        cu_seqlens = cumulative_lengths(mask_BN)
+        mask_1T = mask_BN.new_ones(1, int(cu_seqlens[-1]))
         if self.context.takes_cu_seqlens:
-            words = {name: pack(places_BN, mask_BN) for name, places_BN in words.items()}
-            hidden_BNE = hidden_BNE if words else pack(hidden_BNE, mask_BN)
-            tokens_1TH, _ = self.context(hidden_BNE, mask_1T, **words, **layout)
-            tokens_BNH = unpack(tokens_1TH, mask_BN)
+            tokens_1TH, _ = self.context(pack(hidden_BNE, mask_BN, cu_seqlens), mask_1T)
+            tokens_BNH, packed = unpack(tokens_1TH, mask_BN), Tokens(tokens_1TH, cu_seqlens=cu_seqlens)
         else:
-            tokens_BNH, _ = self.context(hidden_BNE, mask_BN, **words)
-            tokens_1TH = pack(tokens_BNH, mask_BN)
+            tokens_BNH, _ = self.context(hidden_BNE, mask_BN)
+            packed = pack(tokens_BNH, mask_BN, cu_seqlens)
         if isinstance(self.pooler, Pooler):
-            return tokens_BNH, self.pooler(tokens_1TH, mask_1T, **layout)[0]
+            return tokens_BNH, self.pooler(packed, mask_1T)[0]
         return tokens_BNH, None if self.pooler is None else self.pooler(tokens_BNH, mask_BN)[0]
 
 
-def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others, **words):
-    """``fuse(hidden_BNE, mask_BN, *others, **words) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
+def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
+    """Tokens of each row, (B, N, D), in another order."""
+    if isinstance(tokens, Tokens):
+        return tokens._replace(places_BN=tokens.places_BN.gather(1, order_BN))
+    B, N, _ = tokens.shape
+    places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
+    # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
+    return tokens.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
+
+
+def with_left_aligned_tokens(fuse, hidden_BNE: Tensor | Tokens, mask_BN: Tensor, *others):
+    """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
 
     For layers that count positions. Tokens are moved back afterwards; positions in maps count real tokens only.
     """
     # Usually padding is on the right already.
-    if can_look_at(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
-        return fuse(hidden_BNE, mask_BN, *others, **words)
+    if can_branch_on(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
+        return fuse(hidden_BNE, mask_BN, *others)
     order_BN = real_tokens_first(mask_BN)
-    if words:
-        words = {"places_BN": words["places_BN"].gather(1, order_BN)}
-    else:
-        hidden_BNE = reorder(hidden_BNE, order_BN)
-    tokens_BNH, maps = fuse(hidden_BNE, mask_BN.gather(1, order_BN), *others, **words)
+    tokens_BNH, maps = fuse(reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN), *others)
     return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps

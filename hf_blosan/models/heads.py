@@ -9,11 +9,11 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import TokenClassifierOutput
 from transformers.utils import ModelOutput
 
+from .attention import dropout
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import prepare_inputs, split_pairs
-from .equations import spread_scores
-from .layers import ACTIVATIONS, Highway, Layer, dropout
-from .masks import can_look_at
+from .equations import can_branch_on, spread_scores
+from .layers import Highway, Layer
 
 
 @dataclass
@@ -65,7 +65,7 @@ class PairScorer(Layer):
     def forward(self, sentences: list[Tensor]) -> Tensor:
         u_BH, v_BH = sentences
         hidden = self.linear(self.product, u_BH * v_BH) + self.linear(self.difference, (u_BH - v_BH).abs())
-        return self.linear(self.output, ACTIVATIONS[self.activation](hidden))
+        return self.linear(self.output, self.activate(hidden))
 
 
 def class_ids(labels: Tensor, count: int) -> Tensor:
@@ -74,7 +74,7 @@ def class_ids(labels: Tensor, count: int) -> Tensor:
     Raises:
         ValueError: one is not.
     """
-    if can_look_at(labels):
+    if can_branch_on(labels):
         wrong = labels[(labels != -100) & ((labels < 0) | (labels >= count))]
         if len(wrong):
             raise ValueError(f"labels hold {wrong[0].item()}; give class ids from 0 to {count - 1}, or -100 for none")
@@ -154,7 +154,7 @@ class SentenceHeadMixin:
     def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, states, **options):
         """The sentence vectors, (B, H) each, and the encoder's output."""
         options["return_dict"] = True
-        marked = token_type_ids is not None and can_look_at(token_type_ids) and bool(token_type_ids.any())
+        marked = token_type_ids is not None and can_branch_on(token_type_ids) and bool(token_type_ids.any())
         if self.config.num_sentences == 1:
             if marked:
                 raise ValueError(
@@ -166,7 +166,7 @@ class SentenceHeadMixin:
             return [encoded.pooler_output], encoded
         vectors = inputs_embeds if states is None else states
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, self.config.pad_token_id)
-        if token_type_ids is not None and can_look_at(mask_BN) and bool(mask_BN.any()) and not marked:
+        if token_type_ids is not None and can_branch_on(mask_BN) and bool(mask_BN.any()) and not marked:
             raise ValueError(
                 "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
                 "tokenize pairs as tokenizer(first, second)"

@@ -6,9 +6,9 @@ from torch.nn import functional as F
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import prepare_inputs, split_pairs
+from .equations import can_branch_on
 from .heads import SentenceClassifierOutput, SentenceHeadMixin, class_ids
 from .layers import Layer, Source2Token
-from .masks import can_look_at
 
 
 class SentenceSelector(Layer):
@@ -123,14 +123,14 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         passages, places = (torch.arange(size, device=mask.device) for size in (B, B * C))
         # Every row repeats the question, except rows that only fill up.
         asked = passages * C + question_mask.sum(1).unflatten(0, shape).argmax(1)
-        if can_look_at(mask) and mask.any():
+        if can_branch_on(mask) and mask.any():
             places = mask.any(1).nonzero()[:, 0]
         return (questions[asked], question_mask[asked]), (sentences[places], mask[places]), places, shape, passages
 
 
 def places_of(num_sentences: int, num_questions: int, passage_lengths: Tensor | None, passages_B: Tensor | None):
     """Places of packed sentences in the grid (P C), its shape (P, C), and the passage of each question."""
-    if passage_lengths is None or can_look_at(passage_lengths) and int(passage_lengths.sum()) != num_sentences:
+    if passage_lengths is None or can_branch_on(passage_lengths) and int(passage_lengths.sum()) != num_sentences:
         found = "missing" if passage_lengths is None else f"{passage_lengths.tolist()}, of {num_sentences} sentences"
         raise ValueError(f"passage_lengths are {found}; give the number of sentences of each passage")
     sizes, device = (len(passage_lengths), num_sentences), passage_lengths.device

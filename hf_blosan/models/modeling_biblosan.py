@@ -41,10 +41,10 @@ class BiBloSANLayer(StackableLayer):
             for direction in config.directions
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, **words):
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         # Blocks are counted from the first real token, wherever the padding is.
         fuse = partial(fuse_directions, self.directions)
-        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions, **words)
+        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions)
 
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):

@@ -5,12 +5,12 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .configuration_birnn import BiRNNConfig
+from .embeddings import real_tokens_first
 from .encoder import (
     ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
     StackableLayer,
-    real_tokens_first,
     reorder,
     stack_layers,
 )

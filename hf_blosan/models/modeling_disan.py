@@ -39,8 +39,8 @@ class DiSANLayer(StackableLayer):
             for direction, window in zip(config.directions, windows, strict=True)
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **layout):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask, **layout)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
+        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):

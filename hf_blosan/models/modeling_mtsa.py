@@ -49,8 +49,8 @@ class MTSALayer(StackableLayer):
             attention_dropout=config.attention_dropout,
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **words):
-        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask, **words)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
+        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):

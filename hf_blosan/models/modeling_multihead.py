@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 
+from .attention import dense
 from .configuration_multihead import MultiHeadConfig
 from .encoder import (
     ContextFusion,
@@ -63,7 +64,7 @@ class MultiHeadLayer(StackableLayer):
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         maps = (self.query_map, self.key_map, self.value_map)
         if self.variant == "relu":
-            q_BHND, k_BHND, v_BHND = (map_(hidden_BNE).relu() for map_ in maps)
+            q_BHND, k_BHND, v_BHND = (dense(map_, hidden_BNE, "relu", self.implementation) for map_ in maps)
         else:
             q_BHND, k_BHND, v_BHND = (self.linear(map_, hidden_BNE) for map_ in maps)
         attended_BHND, weights_BHNN = self.attend(q_BHND, k_BHND, v_BHND, mask_BN, output_attentions)

@@ -6,11 +6,12 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from .attention import ACTIVATIONS, dropout
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
 from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
 from .heads_selection import SentenceSelectionMixin
-from .layers import ACTIVATIONS, AttentionMaps, dropout
+from .layers import AttentionMaps
 
 
 class WindowConvolution(nn.Conv1d):

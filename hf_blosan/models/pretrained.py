@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +14,6 @@ from safetensors import safe_open
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.core_model_loading import WeightRenaming, WeightTransform
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
@@ -131,23 +129,6 @@ class CarriesCode:
         return {name: time for name, time in times.items() if name not in written}
 
 
-# Names of tensors in checkpoints of versions up to 0.1 -> their names now.
-EARLIER_NAMES = {r"embeddings\.fixed_embeddings": "embeddings.word_embeddings.fixed_weight"}
-
-
-def conversions_from_earlier_forms(model: nn.Module) -> list[WeightTransform]:
-    """For a model with or without a head, and checkpoints with or without one.
-
-    The mapping belongs to the class that loads, not to a registry of transformers, so that code that comes with
-    different checkpoints can be loaded side by side. Models are saved in the present form.
-    """
-    conversions = [WeightRenaming(earlier, name) for earlier, name in EARLIER_NAMES.items()]
-    for name, module in getattr(model, model.base_model_prefix, model).named_modules():
-        if hasattr(module, "earlier_forms"):
-            conversions += module.earlier_forms(name)
-    return conversions
-
-
 def check_inside(folder: str | Path, files: Iterable[str]) -> None:
     """Refuse files of weights outside a model's folder, which an index of several can name."""
     folder = os.path.abspath(folder)
@@ -175,8 +156,6 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
     accepts_loss_kwargs = False
     _can_compile_fullgraph = True
-    # Versions up to 0.1 saved a table of fixed word vectors even if it had no rows.
-    _keys_to_ignore_on_load_unexpected = ["fixed_weight$"]
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -205,7 +184,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers, with one more argument. Reads checkpoints of earlier versions too.
+        """As in transformers, with one more argument.
 
         Args:
             embedding_dtype: what the word table is kept in, whatever the checkpoint has: ``"float32"`` (the dtype of
@@ -227,11 +206,11 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
-        """As in transformers; also from checkpoints of earlier versions."""
+        """As in transformers; also a word table in another dtype than the model's."""
         if os.path.isdir(folder := load_config.pretrained_model_name_or_path or ""):
             check_inside(folder, map(os.path.abspath, checkpoint_files or ()))
         if model.base_model is model:  # an encoder does without the head that its checkpoint may have
-            model._keys_to_ignore_on_load_unexpected = {*model._keys_to_ignore_on_load_unexpected, r"^classifier\."}
+            model._keys_to_ignore_on_load_unexpected = {r"^classifier\."}
         stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
         if getattr(model.get_input_embeddings(), "is_int8", False) != stored_as_int8:
             # Read as it is stored; from_pretrained converts it.
@@ -239,14 +218,9 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
             with torch.device(model.get_input_embeddings().weight.device):
                 model.set_input_embeddings(WordEmbeddings(config))
-        conversions = conversions_from_earlier_forms(model)
-        load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or ()), *conversions])
-        loaded = PreTrainedModel._load_pretrained_model(
+        return PreTrainedModel._load_pretrained_model(
             model, state_dict, checkpoint_files, load_config, *args, **kwargs
         )
-        # transformers would undo them when it saves the model.
-        model._weight_conversions = [x for x in model._weight_conversions if x not in conversions]
-        return loaded
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
@@ -268,16 +242,16 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """
         own = attn_implementation.get("") if isinstance(attn_implementation, dict) else attn_implementation
         self.config._attn_implementation = self.get_correct_attn_implementation(own)
-        self.spread_attn_implementation()
+        self.pass_on_attn_implementation()
 
-    def spread_attn_implementation(self) -> None:
+    def pass_on_attn_implementation(self) -> None:
         """Pass the configuration's choice to the layers, which do not know the configuration."""
         for module in self.modules():
             if hasattr(module, "implementation"):
                 module.implementation = self.config._attn_implementation
 
     def post_init(self):
-        self.spread_attn_implementation()
+        self.pass_on_attn_implementation()
         self.add_model_tags("custom_code")
         super().post_init()
 
