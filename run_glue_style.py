@@ -37,7 +37,7 @@ import sys
 
 def main() -> int:
     try:
-        from hf_blosan.startup import prepare_imports
+        from hf_blosan.cli.startup import prepare_imports
 
         prepare_imports()
         from hf_blosan.training import main as run

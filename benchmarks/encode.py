@@ -19,14 +19,13 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_blosan.auto import FAMILIES
-from hf_blosan.data import load_task
 from hf_blosan.errors import InputError
 from hf_blosan.inference.arguments import StreamArguments
 from hf_blosan.inference.batches import Batches
-from hf_blosan.tasks import get_task
-from hf_blosan.tokenization import build_tokenizer, num_fixed_words
-from hf_blosan.training.problems import find_problem
+from hf_blosan.registry import FAMILIES
+from hf_blosan.tasks import get_task, load_task
+from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.text.tokenization import build_tokenizer, num_fixed_words
 
 from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
 from .int8 import FORMS

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModel
 
-from hf_blosan.auto import FAMILIES
 from hf_blosan.export import OPSET, export_onnx, input_names, random_inputs
+from hf_blosan.registry import FAMILIES
 
 from .command import (
     check_positive,

@@ -56,7 +56,7 @@ class Problem:
 
     def metrics(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         """The metrics of the task, by name."""
-        from hf_blosan.metrics import task_metrics
+        from hf_blosan.tasks.metrics import task_metrics
 
         return task_metrics(self.task).compute(predictions=predictions.tolist(), references=references.tolist())
 
@@ -67,7 +67,7 @@ def read_problem(name: str, fold: int = 0, **options: Any) -> Problem:
     Raises:
         InputError: the rows cannot be read, or there are no test rows.
     """
-    from hf_blosan.data import load_task
+    from hf_blosan.tasks import load_task
 
     task = get_task(name)
     data = load_task(task, data_dir=options["data_dir"], seed=options["seed"], fold=fold)

@@ -123,9 +123,9 @@ def load_classifier(folder: Path) -> Predict:
     """The way from text to prediction of `hf-blosan predict`."""
     from transformers import AutoModelForSequenceClassification
 
+    from hf_blosan.hub.saved import load
     from hf_blosan.inference.arguments import PredictArguments
     from hf_blosan.inference.batches import Batches
-    from hf_blosan.inference.saved import load
 
     model, tokenizer = load(str(folder), AutoModelForSequenceClassification, cpu=True)
     logits = Batches(model, tokenizer, PredictArguments(str(folder)), lambda output: output.logits)
@@ -254,8 +254,8 @@ def load_vectors(folder: Path) -> Predict:
 
 def word_vector_model(problem: Problem) -> Any:
     """The mean of the word vectors of a sentence, with the words of the training command."""
-    from hf_blosan.tokenization import build_tokenizer
-    from hf_blosan.word_vectors import embedding_matrix, read_word_vectors
+    from hf_blosan.text.tokenization import build_tokenizer
+    from hf_blosan.text.word_vectors import embedding_matrix, read_word_vectors
 
     vectors = read_word_vectors(problem.word_vectors)
     texts = [text for row in problem.splits["train"].texts for text in row]

@@ -24,8 +24,8 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from hf_blosan.auto import FAMILIES
 from hf_blosan.errors import InputError
+from hf_blosan.registry import FAMILIES
 
 from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
 from .encode import add_text_options, check_text_options, random_model, texts_and_tokenizer

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from hf_blosan.inference.saved import load
+from hf_blosan.hub.saved import load
 from hf_blosan.serving.arguments import ServeArguments
 from hf_blosan.serving.command import run
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from accelerate.utils import set_seed
 
-from hf_blosan.auto import FAMILIES
+from hf_blosan.registry import FAMILIES
 from hf_blosan.training import RunArguments
 from hf_blosan.training.loop import TrainingLoop
 from hf_blosan.training.preparation import find_encoder, find_task, prepare

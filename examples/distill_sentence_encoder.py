@@ -39,7 +39,7 @@ from hf_blosan.data import LengthBucketBatchSampler
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
-from hf_blosan.tokenization import prepare_pretrained_tokenizer
+from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training.reporting import command_line, git_commit
 
 TEXT_COLUMNS = ("text", "sentence1", "sentence2", "question", "en")

@@ -22,8 +22,8 @@ from sentence_transformers import SentenceTransformer
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import check_writable, write_bytes
-from hf_blosan.tokenization import PAD_TOKEN, UNK_TOKEN, build_tokenizer
-from hf_blosan.word_vectors import WordVectors, read_word_vectors
+from hf_blosan.text.tokenization import PAD_TOKEN, UNK_TOKEN, build_tokenizer
+from hf_blosan.text.word_vectors import WordVectors, read_word_vectors
 
 TEXT_COLUMNS = ("text", "sentence1", "sentence2", "question", "context", "en")
 RMS = 0.4

@@ -1,5 +1,6 @@
 # For type checkers: __init__.py imports these on first use.
-from .auto import AutoModelForPairRegression as AutoModelForPairRegression
+from transformers.models.auto.auto_factory import _BaseAutoModelClass
+
 from .models.configuration_biblosan import BiBloSANConfig as BiBloSANConfig
 from .models.configuration_birnn import BiRNNConfig as BiRNNConfig
 from .models.configuration_disan import DiSANConfig as DiSANConfig
@@ -42,4 +43,7 @@ from .models.modeling_wordbag import WordBagForSentenceSelection as WordBagForSe
 from .models.modeling_wordbag import WordBagForSequenceClassification as WordBagForSequenceClassification
 from .models.modeling_wordbag import WordBagForTokenClassification as WordBagForTokenClassification
 from .models.modeling_wordbag import WordBagModel as WordBagModel
-from .version import __version__ as __version__
+
+__version__: str
+
+class AutoModelForPairRegression(_BaseAutoModelClass): ...

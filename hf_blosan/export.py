@@ -24,13 +24,13 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils.logging import disable_progress_bar
 
+from .cli.options import Parser
 from .errors import InputError, install, loading
-from .families import FAMILIES, MODULES, load
 from .files import check_writable
-from .finite import check_weights, refuse_not_finite
-from .options import Parser
-from .overrides import read_config
-from .tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
+from .hub.configs import read_config
+from .hub.finite import check_weights, refuse_not_finite
+from .registry import FAMILIES, MODULES, load
+from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")

@@ -6,8 +6,8 @@ import torch
 from small_data import pair_rows, question_rows
 
 import hf_blosan
-from hf_blosan.cli import main
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.cli.commands import main
+from hf_blosan.text.tokenization import build_tokenizer
 
 
 def save(folder: Path, rows: list[dict], model_class: type, **config) -> str:

@@ -8,7 +8,6 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 import hf_blosan  # noqa: F401 (registers the encoders)
-from hf_blosan import tf_variable_names as tf
 from hf_blosan.functional import optimal_block_length
 from hf_blosan.models.layers import (
     ACTIVATIONS,
@@ -19,6 +18,7 @@ from hf_blosan.models.layers import (
 from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 from hf_blosan.models.modeling_multihead import sinusoidal_positions
+from reproduce import tf_variable_names as tf
 
 
 def build_disa(options, in_features, weights):

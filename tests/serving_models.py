@@ -7,7 +7,7 @@ import torch
 from small_data import pair_rows, question_rows
 
 import hf_blosan
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.text.tokenization import build_tokenizer
 
 SIZES = {"embedding_size": 6, "hidden_size": 8, "classifier_size": 8}
 LABELS = {"id2label": dict(enumerate("abc")), "label2id": {label: i for i, label in enumerate("abc")}}

@@ -15,10 +15,10 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 import hf_blosan
 from hf_blosan.analysis import compare_word, explain
 from hf_blosan.analysis.figures import draw_attention
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError, install
-from hf_blosan.families import FAMILIES
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.registry import FAMILIES
+from hf_blosan.text.tokenization import build_tokenizer
 
 TEXT = "the old cat of a very red dog"
 OTHER = "six grey horses and some cow in the blue and very old on with"

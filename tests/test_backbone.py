@@ -33,17 +33,17 @@ from transformers import (
     ViTConfig,
 )
 
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
-from hf_blosan.experiments.runner import plan
-from hf_blosan.experiments.tables import TABLES
-from hf_blosan.families import FAMILIES
-from hf_blosan.tokenization import prepare_pretrained_tokenizer
+from hf_blosan.registry import FAMILIES
+from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import backbone_states, parse_arguments, train
 from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.optim import build_optimizer, l2_penalty, make_scheduler, moving_average
 from hf_blosan.training.reporting import count_parameters
+from reproduce.runner import plan
+from reproduce.tables import TABLES
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 WORDS_OF_ROWS = [*FILLER, *(word for words in WORDS.values() for word in words)]

@@ -19,11 +19,11 @@ from hf_blosan.data import (
     sentence_lengths,
 )
 from hf_blosan.data.batching import characters, cut
-from hf_blosan.data.selection import tokens_of_passages
-from hf_blosan.data.tagging import cut_words, encode_words
 from hf_blosan.errors import InputError
 from hf_blosan.inference import batches
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.tasks.selection import tokens_of_passages
+from hf_blosan.tasks.tagging import cut_words, encode_words
+from hf_blosan.text.tokenization import build_tokenizer
 
 
 @pytest.fixture

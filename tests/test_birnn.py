@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 from test_models import make, pairs, parameters_without_embeddings, sentences
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from hf_blosan.convert_tf_checkpoint import convert_model
 from hf_blosan.models.layers_recurrent import GRU, LSTM, SRU
 from hf_blosan.training.optim import l2_penalty
+from reproduce.convert_tf_checkpoint import convert_model
 
 CELLS = ("lstm", "gru", "sru", "sru_normal")
 every_cell = pytest.mark.parametrize("cell", CELLS)

@@ -17,12 +17,11 @@ from small_data import TINY, pair_rows, question_rows, read_lines, write_rows, w
 from transformers import AutoModel, AutoTokenizer
 
 from hf_blosan import DiSANConfig, DiSANForSequenceClassification
-from hf_blosan.cli import COMMANDS, main
-from hf_blosan.data import custom_task
-from hf_blosan.families import DESCRIPTIONS, FAMILIES
-from hf_blosan.tasks import TASKS
+from hf_blosan.cli.commands import COMMANDS, main
+from hf_blosan.registry import DESCRIPTIONS, FAMILIES
+from hf_blosan.tasks import TASKS, custom_task
+from hf_blosan.tasks.kinds import find_problem
 from hf_blosan.training.optim import l2_penalty
-from hf_blosan.training.problems import find_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = "torch transformers tokenizers numpy datasets accelerate huggingface_hub pyarrow sklearn"
@@ -34,7 +33,7 @@ class TestHelp:
         code = f"""
 import contextlib, io, sys
 import hf_blosan
-from hf_blosan.cli import COMMANDS, main
+from hf_blosan.cli.commands import COMMANDS, main
 for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "--help"] for name in COMMANDS),
               ["train", "--learn_rate", "1"], ["train", "--encoder", "disan"], ["predict"], ["fly"]):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -49,7 +48,9 @@ for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "
     def test_python_m_and_console_script(self):
         run = subprocess.run([sys.executable, "-m", "hf_blosan", "--help"], cwd=ROOT, capture_output=True, text=True)
         assert run.returncode == 0 and run.stdout.startswith("usage: hf-blosan COMMAND")
-        assert '[project.scripts]\nhf-blosan = "hf_blosan.cli:main"\n' in (ROOT / "pyproject.toml").read_text()
+        assert (
+            '[project.scripts]\nhf-blosan = "hf_blosan.cli.commands:main"\n' in (ROOT / "pyproject.toml").read_text()
+        )
 
     def test_every_command_is_described_and_has_its_function(self, capsys):
         assert main([]) == 0

@@ -18,14 +18,14 @@ from small_data import pair_rows, question_rows, read_lines, write_backbone, wri
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 import hf_blosan
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.data.rows import Rows
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
+from hf_blosan.hub.saved import load
 from hf_blosan.inference import stream
 from hf_blosan.inference.arguments import StreamArguments
 from hf_blosan.inference.output import PREDICTIONS, Output
-from hf_blosan.inference.saved import load
 
 
 @pytest.fixture
@@ -273,8 +273,8 @@ class TestStreaming:
         def closed(options):
             raise BrokenPipeError
 
-        monkeypatch.setattr("hf_blosan.cli.load", lambda function: closed)
-        monkeypatch.setattr("hf_blosan.cli.os.dup2", lambda *files: None)
+        monkeypatch.setattr("hf_blosan.cli.commands.load", lambda function: closed)
+        monkeypatch.setattr("hf_blosan.cli.commands.os.dup2", lambda *files: None)
         assert main(["tasks"]) == 141
 
     def test_what_has_changed_is_not_continued(

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from hf_blosan.convert_tf_checkpoint import convert_model, main, read_arrays
+from hf_blosan.cli.overrides import parse_config_overrides
 from hf_blosan.errors import InputError
-from hf_blosan.overrides import parse_config_overrides
+from reproduce.convert_tf_checkpoint import convert_model, main, read_arrays
 
 GOLDEN = Path(__file__).parent / "golden"
 FORWARD = "disan/sent_enc/DiSAN/ct_attn/dir_attn_fw"
@@ -102,7 +102,7 @@ def test_command(tmp_path):
     """From a .npz file to a model that the Auto classes load, as a user would run it."""
     arrays = variables()
     np.savez(tmp_path / "variables.npz", **{name: array.numpy() for name, array in arrays.items()})
-    command = [sys.executable, "-m", "hf_blosan.convert_tf_checkpoint", "--model_type", "disan"]
+    command = [sys.executable, "-m", "reproduce.convert_tf_checkpoint", "--model_type", "disan"]
     command += ["--weights", str(tmp_path / "variables.npz"), "--output_dir", str(tmp_path / "model")]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0 and "DiSANForSequenceClassification with" in run.stdout, run.stderr

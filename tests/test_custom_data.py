@@ -12,13 +12,12 @@ import pytest
 from datasets import DatasetDict
 from small_data import hub_rows, write_rows
 
-from hf_blosan.data import custom_task, load_task
-from hf_blosan.data import loading as loading_module
-from hf_blosan.data.loading import normalise
 from hf_blosan.data.rows import Rows
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
-from hf_blosan.tasks import get_task
+from hf_blosan.tasks import custom_task, get_task, load_task
+from hf_blosan.tasks import loading as loading_module
+from hf_blosan.tasks.loading import normalise
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from transformers import (
 )
 
 from hf_blosan import functional
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
-from hf_blosan.overrides import read_config
+from hf_blosan.hub.configs import read_config
 
 CONFIG, TOKENIZER, TOKENIZER_CONFIG = "config.json", "tokenizer.json", "tokenizer_config.json"
 DEEP = object()

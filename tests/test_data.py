@@ -10,11 +10,10 @@ import pytest
 from datasets import ClassLabel, Dataset
 from small_data import hub_rows, write_rows
 
-from hf_blosan.data import folds, load_task
-from hf_blosan.data import loading as loading_module
-from hf_blosan.data.loading import normalise
 from hf_blosan.errors import InputError
-from hf_blosan.tasks import TASKS
+from hf_blosan.tasks import TASKS, folds, load_task
+from hf_blosan.tasks import loading as loading_module
+from hf_blosan.tasks.loading import normalise
 
 
 def polarity_rows(count: int) -> list[dict]:

@@ -11,7 +11,7 @@ import pytest
 from transformers import pipeline
 
 from hf_blosan.analysis.page import EXAMPLES
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.data import demo_corpus, make_demo_corpus
 from hf_blosan.hub import model_card
 
@@ -24,7 +24,7 @@ def test_demo_runs_from_training_to_prediction(tmp_path, monkeypatch, capsys):
     """On a third of the corpus."""
     small = partial(make_demo_corpus, size=1_800)
     monkeypatch.setattr("hf_blosan.data.make_demo_corpus", small)
-    monkeypatch.setattr("hf_blosan.data.loading.make_demo_corpus", small)
+    monkeypatch.setattr("hf_blosan.tasks.loading.make_demo_corpus", small)
     arguments = ["demo.py", "--output_dir", str(tmp_path), "--num_train_epochs", "1"]
     monkeypatch.setattr(sys, "argv", arguments)
     runpy.run_path(str(DEMO), run_name="__main__")

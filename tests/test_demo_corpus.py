@@ -12,8 +12,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import RidgeClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from hf_blosan.data import load_task, make_demo_corpus
+from hf_blosan.data import make_demo_corpus
 from hf_blosan.errors import InputError
+from hf_blosan.tasks import load_task
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTo
 
 from examples import make_word_vectors
 from hf_blosan.data import make_demo_corpus
-from hf_blosan.word_vectors import read_word_vectors
+from hf_blosan.text.word_vectors import read_word_vectors
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "distill_sentence_encoder.py"
 MODELS = ["teacher", "DiSAN", "mean of the first token vectors", *(["model2vec"] if find_spec("model2vec") else [])]

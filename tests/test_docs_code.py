@@ -29,13 +29,13 @@ from small_data import (
 )
 
 import hf_blosan
-from hf_blosan.analysis.arguments import CompareArguments
-from hf_blosan.cli import COMMANDS, main, make_parser
+from hf_blosan.cli.commands import COMMANDS, main, make_parser
+from hf_blosan.cli.options import read_options
 from hf_blosan.data import make_demo_corpus
-from hf_blosan.families import FAMILIES
-from hf_blosan.options import read_options
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.registry import FAMILIES
+from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training import RunArguments, parse_arguments
+from reproduce.plots.arguments import CompareArguments
 
 SLOW = (
     "sentence_transformers",
@@ -44,7 +44,7 @@ SLOW = (
     "onnxruntime",
     "Trainer",
     "hf_blosan.training",
-    "hf_blosan.analysis",
+    "reproduce.plots",
     "explanation.",
 )
 """Python blocks with one of these run in the slow tests only."""
@@ -61,7 +61,7 @@ COMMANDS_NOT_RUN = {
     "pip install": "installs packages; `make wheel` installs the package itself",
     "make ": "the commands of continuous integration",
     "--hub_model_id": "needs an account on the Hub; tests/test_upload.py uploads to a Hub of its own",
-    "hf_blosan.experiments": "trains for hours; tests/test_experiments.py runs a table of small models",
+    "reproduce": "trains for hours; tests/test_experiments.py runs a table of small models",
     "out/experiments": "reads the records of such a table; tests/test_paper_analyses.py has some",
     "convert_tf_checkpoint": "needs weights of the authors' code; tests/test_convert_tf_checkpoint.py has some",
     "--encoder toy": "needs the encoder of the page; tests/test_docs.py writes and trains it",
@@ -280,8 +280,8 @@ def check_python(words: list[str], monkeypatch) -> None:
         check_hf_blosan(words)
     elif module == "hf_blosan.training":
         parse_arguments(words)
-    elif module == "hf_blosan.experiments":
-        left = words_left("hf_blosan.experiments.command", words, monkeypatch)
+    elif module == "reproduce":
+        left = words_left("reproduce.command", words, monkeypatch)
         parse_arguments([*left, "--task_name", "trec", "--encoder", "disan", "--output_dir", "out"])
     else:
         assert not words_left(module, words, monkeypatch), words

@@ -8,7 +8,7 @@ from transformers import BertConfig, BertModel
 
 from benchmarks import encode, serving, train_step
 from benchmarks.encode import STAGES
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.text.tokenization import build_tokenizer
 
 QUICK = ["--task", "demo", "--repeats", "1", "--threads", "1"]
 

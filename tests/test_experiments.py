@@ -13,17 +13,17 @@ import pytest
 from scipy.stats import ttest_1samp
 from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
 
+from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError
-from hf_blosan.experiments import command, runner, significance
-from hf_blosan.experiments.runner import plan
-from hf_blosan.experiments.significance import paired_bootstrap
-from hf_blosan.experiments.tables import TABLES, choose, slug
-from hf_blosan.metrics import METRICS
-from hf_blosan.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.tasks import TASKS
+from hf_blosan.tasks.kinds import CONFIG_CLASSES, find_problem
+from hf_blosan.tasks.metrics import METRICS
 from hf_blosan.training import RunArguments, parse_arguments, train
-from hf_blosan.training.problems import CONFIG_CLASSES, find_problem
 from hf_blosan.training.reporting import count_parameters
+from reproduce import command, runner, significance
+from reproduce.runner import plan
+from reproduce.significance import paired_bootstrap
+from reproduce.tables import TABLES, choose, slug
 
 
 def config_fields(row, task) -> dict:

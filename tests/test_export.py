@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from benchmarks import onnx as benchmark
 from hf_blosan import export
 from hf_blosan.errors import install
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.text.tokenization import build_tokenizer
 
 TEN_SHAPES = ((1, 1), (1, 2), (2, 1), (2, 5), (3, 23), (5, 9), (7, 4), (1, 64), (4, 40), (9, 16))
 TEXTS = ["the cat sat on the mat", "dogs bark"]

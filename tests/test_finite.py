@@ -9,11 +9,11 @@ from small_data import pair_rows, question_rows, write_rows
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import hf_blosan
-from hf_blosan.finite import NotFinite, refuse_not_finite
+from hf_blosan.hub.configs import read_config
+from hf_blosan.hub.finite import NotFinite, refuse_not_finite
 from hf_blosan.inference.stream import kind_of
-from hf_blosan.overrides import read_config
-from hf_blosan.tokenization import build_subword_tokenizer
-from hf_blosan.translation import make_encoder_decoder
+from hf_blosan.tasks.encoder_decoder import make_encoder_decoder
+from hf_blosan.text.tokenization import build_subword_tokenizer
 
 LABELS = {"id2label": {0: "B-X", 1: "O"}, "label2id": {"B-X": 0, "O": 1}}
 ROWS = question_rows(50)

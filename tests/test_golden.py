@@ -16,7 +16,6 @@ import torch
 from golden_builders import BUILDERS
 from safetensors.torch import load_file
 
-from hf_blosan import convert_tf_checkpoint as tf
 from hf_blosan.functional import IMPLEMENTATIONS
 from hf_blosan.models import encoder, layers, layers_mtsa, layers_recurrent
 from hf_blosan.models.equations import in_blocks
@@ -29,6 +28,7 @@ from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 from hf_blosan.models.modeling_multihead import MultiHeadLayer
 from hf_blosan.training.optim import build_optimizer, l2_penalty
+from reproduce import convert_tf_checkpoint as tf
 
 GOLDEN = Path(os.environ.get("HF_BLOSAN_GOLDEN_DIR", Path(__file__).parent / "golden"))
 FIXTURES = sorted(path.stem for path in GOLDEN.glob("*.json"))

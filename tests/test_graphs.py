@@ -12,7 +12,7 @@ from torch.export import Dim
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.auto import FAMILIES
+from hf_blosan.registry import FAMILIES
 
 TASKS = {
     "encoder": (AutoModel, 1),

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 import hf_blosan
-from hf_blosan import AutoModelForPairRegression, auto
+from hf_blosan import AutoModelForPairRegression, registry
 
 NOTHING_IMPORTED = """
 import sys
@@ -36,7 +36,7 @@ from transformers import AutoModel
 assert hf_blosan.DiSANConfig in AutoModel._model_mapping and not imported()
 """,
     "auto_first": """
-from hf_blosan.auto import LazyClasses
+from hf_blosan.registry import LazyClasses
 from transformers import AutoModelForSequenceClassification, Trainer
 assert hf_blosan.DiSANConfig in AutoModelForSequenceClassification._model_mapping
 """,
@@ -68,7 +68,7 @@ assert type(classify({"text": "a dog", "text_pair": "a cat"}, function_to_apply=
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A saved pair regression with its tokenizer."""
-    from hf_blosan.tokenization import build_tokenizer
+    from hf_blosan.text.tokenization import build_tokenizer
 
     folder = str(tmp_path_factory.mktemp("saved"))
     tokenizer = build_tokenizer(["a dog", "a cat"])
@@ -105,10 +105,10 @@ def test_public_names():
 
 def test_every_family_is_registered_once_or_twice():
     for _ in range(2):
-        for model_type, stem in auto.FAMILIES.items():
+        for model_type, stem in registry.FAMILIES.items():
             heads = ("SequenceClassification", "PairRegression", "TokenClassification", "SentenceSelection")
             names = (f"{stem}{suffix}" for suffix in ("Config", "Model", *(f"For{head}" for head in heads)))
-            config, model, classifier, regressor, tagger, selector = map(auto.load, names)
+            config, model, classifier, regressor, tagger, selector = map(registry.load, names)
             assert config.model_type == model_type and type(AutoConfig.for_model(model_type)) is config
             for auto_class, classes in (
                 (AutoModel, (model,)),
@@ -120,7 +120,7 @@ def test_every_family_is_registered_once_or_twice():
                 mapping = auto_class._model_mapping
                 assert config in mapping and config in mapping.keys()
                 assert mapping[config] == classes and classes in mapping._extra_content.values()
-        auto.register()
+        registry.register()
 
 
 def test_a_users_class_takes_the_place(monkeypatch):
@@ -135,11 +135,11 @@ def test_a_users_class_takes_the_place(monkeypatch):
 
 def test_lazy_classes_are_a_tuple_of_classes():
     classes = (hf_blosan.DiSANModel, hf_blosan.MTSAModel)
-    lazy = auto.LazyClasses("DiSANModel", "MTSAModel")
+    lazy = registry.LazyClasses("DiSANModel", "MTSAModel")
     assert isinstance(lazy, tuple) and len(lazy) == 2 and lazy == classes and classes == lazy
     assert hash(lazy) == hash(classes) and lazy != classes[:1] and lazy != [*classes]
     assert [*lazy] == list(lazy) == list(classes) and tuple(lazy) == classes and lazy[1] is classes[1]
     assert hf_blosan.MTSAModel in lazy and torch.nn.Linear not in lazy and lazy.index(classes[1]) == 1
-    assert pickle.loads(pickle.dumps(lazy)) == classes and pickle.loads(pickle.dumps(auto.LazyClasses())) == ()
+    assert pickle.loads(pickle.dumps(lazy)) == classes and pickle.loads(pickle.dumps(registry.LazyClasses())) == ()
     first, second = lazy
     assert (first, second) == classes

@@ -106,7 +106,7 @@ COMMANDS = (
 RUN_ALL = """
 import contextlib, io, json, logging, os, sys
 import uvicorn
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 uvicorn.Server.run = lambda self, sockets: None  # serves nobody
 for number, command in enumerate(json.loads(sys.argv[1])):
     with open(f"{number}.err", "wb", buffering=0) as file:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from hf_blosan.errors import InputError
-from hf_blosan.metrics import (
+from hf_blosan.tasks import TASKS, Task
+from hf_blosan.tasks.metrics import (
     F1,
     METRICS,
     Accuracy,
@@ -19,7 +20,6 @@ from hf_blosan.metrics import (
     Spearman,
     task_metrics,
 )
-from hf_blosan.tasks import TASKS, Task
 
 CLASSES = {"predictions": [1, 1, 1, 0, 0], "references": [1, 1, 0, 0, 1]}
 SCORES = {"predictions": [1.0, 2.0, 4.0], "references": [1.0, 3.0, 5.0]}

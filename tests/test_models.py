@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 import hf_blosan
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.auto import FAMILIES
 from hf_blosan.models.equations import in_blocks
+from hf_blosan.registry import FAMILIES
 
 # Encoders by name: model type and fields without which it would not be this encoder, or none of the sizes below.
 SYSTEMS = {model_type: (model_type, {}) for model_type in FAMILIES} | {

@@ -8,10 +8,10 @@ from test_models import make, sentences
 from torch.nn import functional as F
 from transformers import AutoModel, AutoModelForSequenceClassification
 
-from hf_blosan.convert_tf_checkpoint import convert_model
 from hf_blosan.errors import InputError
 from hf_blosan.models.modeling_multihead import sinusoidal_positions
 from hf_blosan.training.optim import l2_penalty
+from reproduce.convert_tf_checkpoint import convert_model
 
 VARIANTS = ("multihead", "multihead-relu")
 every_variant = pytest.mark.parametrize("variant", VARIANTS)

@@ -19,10 +19,10 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 import hf_blosan
 from hf_blosan.analysis.page import EXAMPLES, PAIRS, Shown, examples_for, import_gradio, make_page, what_it_shows
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError, install
 from hf_blosan.tasks import TASKS
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.text.tokenization import build_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 SPACE = ROOT / "examples" / "space"

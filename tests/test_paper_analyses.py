@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from small_data import TINY, WORDS, options, pair_rows, question_rows, read_log, write_rows, write_splits
 
-from hf_blosan.analysis import convergence, length, main, scatter
-from hf_blosan.analysis.runs import read_runs
 from hf_blosan.errors import install
 from hf_blosan.training import train
+from reproduce.plots import convergence, length, scatter
+from reproduce.plots.compare import main
+from reproduce.plots.runs import read_runs
 
 BAG = {"encoder": "wordbag", "config_overrides": f"{TINY},dense_map=true"}
 REVIEWS = {"negative": WORDS["animal"], "positive": WORDS["colour"]}

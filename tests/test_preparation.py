@@ -16,10 +16,10 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 from hf_blosan.errors import InputError
 from hf_blosan.files import plain, write_json
 from hf_blosan.functional import optimal_block_length
-from hf_blosan.inference.saved import load
-from hf_blosan.overrides import read_config
-from hf_blosan.recipes import find_recipe
+from hf_blosan.hub.configs import read_config
+from hf_blosan.hub.saved import load
 from hf_blosan.tasks import TASKS
+from hf_blosan.tasks.recipes import find_recipe
 from hf_blosan.training import train
 from hf_blosan.training.preparation import find_task
 from hf_blosan.training.reporting import command_line, count_parameters, held_out

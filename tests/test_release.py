@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pages import ROOT
 
-from hf_blosan.version import __version__
+from hf_blosan import __version__
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 VERSIONS = re.findall(r"^## \[([^]]+)\](?: - (\d{4}-\d\d-\d\d))?$", CHANGELOG, re.MULTILINE)

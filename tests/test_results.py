@@ -10,11 +10,11 @@ from statistics import mean, median
 import pytest
 
 from benchmarks import peers_report
-from hf_blosan.experiments.report import render
-from hf_blosan.experiments.runner import Run, plan
-from hf_blosan.experiments.significance import LOWER_IS_BETTER, paired_p_value
-from hf_blosan.experiments.tables import Table, get_table
 from hf_blosan.hub.model_card import make_model_card
+from reproduce.report import render
+from reproduce.runner import Run, plan
+from reproduce.significance import LOWER_IS_BETTER, paired_p_value
+from reproduce.tables import Table, get_table
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

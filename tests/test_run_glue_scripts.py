@@ -11,7 +11,7 @@ from small_data import question_rows, write_splits
 from test_saving import code, make, saved_config
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.text.tokenization import build_tokenizer
 
 BEGIN = """
 import json, math, sys

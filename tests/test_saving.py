@@ -19,10 +19,10 @@ from transformers import (
 )
 
 import hf_blosan
-from hf_blosan.auto import FAMILIES
-from hf_blosan.cli import main
-from hf_blosan.inference.saved import identity
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.cli.commands import main
+from hf_blosan.hub.saved import identity
+from hf_blosan.registry import FAMILIES
+from hf_blosan.text.tokenization import build_tokenizer
 
 TEXTS = ["the dog sees the cat", "a bird sings", "no cat sings here", "the bird sleeps"]
 SMALL = {"embedding_size": 24, "hidden_size": 24, "classifier_size": 8}

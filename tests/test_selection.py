@@ -10,18 +10,17 @@ from small_data import options, prepared, read_lines, read_log, squad_rows, writ
 from test_models import MODEL_TYPES, SMALL, make
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_blosan.cli import main
-from hf_blosan.data import load_task
-from hf_blosan.data.selection import as_passage, encode_passages, normalise_passages, sentence_spans
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
-from hf_blosan.experiments.tables import get_table
 from hf_blosan.export import load_model
-from hf_blosan.inference.saved import load
-from hf_blosan.tasks import TASKS, get_task
-from hf_blosan.tokenization import prepare_pretrained_tokenizer
+from hf_blosan.hub.saved import load
+from hf_blosan.tasks import TASKS, get_task, load_task
+from hf_blosan.tasks.selection import as_passage, encode_passages, normalise_passages, sentence_spans
+from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import train
 from hf_blosan.training.arguments import EvaluateArguments
 from hf_blosan.training.evaluate_model import evaluate
+from reproduce.tables import get_table
 
 LENGTHS = [[7, 3, 5], [4], [2, 9, 1, 6, 3, 8]]  # tokens of the sentences of three passages
 

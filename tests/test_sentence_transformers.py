@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.training_args import SentenceTra
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.text.tokenization import build_tokenizer
 
 TEXTS = ["a cat sat on the mat", "the dog ran over a red carpet", "who ?", ""]
 

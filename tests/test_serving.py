@@ -14,8 +14,8 @@ from serving_models import PAIRS, TEXTS, error, make_model, metric, post, wait_u
 from tokenizers import processors
 from transformers import pipeline
 
-from hf_blosan.cli import main
-from hf_blosan.finite import NotFinite
+from hf_blosan.cli.commands import main
+from hf_blosan.hub.finite import NotFinite
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
 from hf_blosan.serving.arguments import ServeArguments
 

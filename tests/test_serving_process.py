@@ -18,7 +18,7 @@ from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 from serving_models import MODELS, TEXTS, error, make_model, metric, post, wait_until
 
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
 from hf_blosan.serving.arguments import LARGEST, ServeArguments
 

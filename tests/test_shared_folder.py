@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from small_data import options, read_log, write_rows
 
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.training import train
 from hf_blosan.training.checkpoints import BEST_WEIGHTS, WEIGHTS
 from hf_blosan.training.loop import TrainingLoop

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_blosan import startup
+from hf_blosan.cli import startup
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {
@@ -17,7 +17,7 @@ COMMANDS = {
 }
 RUN = """
 import os, runpy, sys
-from hf_blosan import startup
+from hf_blosan.cli import startup
 decide = startup.prepare_imports
 def decide_and_say():
     decide()

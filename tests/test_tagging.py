@@ -20,15 +20,15 @@ from transformers import (
 )
 
 from hf_blosan.analysis import explain
-from hf_blosan.cli import main
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
-from hf_blosan.metrics import ArgumentScores, SpanScores, TagAccuracy
-from hf_blosan.tagging import decode_tags, may_follow, spans
 from hf_blosan.tasks import TASKS
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.tasks.metrics import ArgumentScores, SpanScores, TagAccuracy
+from hf_blosan.tasks.tags import decode_tags, may_follow, spans
+from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training import train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
-from hf_blosan.training.problems import find_problem
 
 NAMES = ("O", "B-A", "I-A", "B-B", "I-B")
 every_encoder = pytest.mark.parametrize("model_type", MODEL_TYPES)

@@ -16,13 +16,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from hf_blosan.data import custom_task, load_task
-from hf_blosan.data.tagging import TaggingCollator, encode_tags
 from hf_blosan.errors import InputError
-from hf_blosan.tasks import TASKS
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.tasks import TASKS, custom_task, load_task
+from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.tasks.tagging import TaggingCollator, encode_tags
+from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training.loop import fingerprint
-from hf_blosan.training.problems import find_problem
 
 
 def test_the_predicates_of_a_sentence_are_never_in_two_splits(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 
 from hf_blosan.data.demo_corpus import LABELS
 from hf_blosan.errors import InputError
-from hf_blosan.metrics import task_metrics
-from hf_blosan.recipes import Recipe
 from hf_blosan.tasks import TASKS, get_task
+from hf_blosan.tasks.metrics import task_metrics
+from hf_blosan.tasks.recipes import Recipe
 
 ENCODERS = ("disan", "biblosan", "mtsa", "birnn", "textcnn", "multihead", "wordbag")
 EXPECTED = set(

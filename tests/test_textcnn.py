@@ -8,9 +8,9 @@ from test_models import make, sentences
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from hf_blosan.convert_tf_checkpoint import convert_model
 from hf_blosan.errors import InputError
 from hf_blosan.training.optim import build_optimizer, l2_penalty
+from reproduce.convert_tf_checkpoint import convert_model
 
 VARIANTS = ("textcnn", "textcnn-max", "textcnn-hierarchical")
 every_variant = pytest.mark.parametrize("variant", VARIANTS)

@@ -23,7 +23,7 @@ from transformers import (
 from hf_blosan import DiSANConfig
 from hf_blosan.data import encode_dataset
 from hf_blosan.errors import InputError
-from hf_blosan.tokenization import (
+from hf_blosan.text.tokenization import (
     build_tokenizer,
     count_words,
     embedding_matrix,

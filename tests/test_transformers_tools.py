@@ -13,8 +13,8 @@ from transformers import (
 )
 
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.auto import FAMILIES
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.registry import FAMILIES
+from hf_blosan.text.tokenization import build_tokenizer
 
 MODEL_TYPES = list(FAMILIES)
 FIRST = ["the dog sees the cat", "a bird sings", "the cat sleeps", "no dog sings"] * 4

@@ -23,21 +23,20 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from hf_blosan.cli import main
-from hf_blosan.data import load_task
-from hf_blosan.data.translation import encode_translations
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError, install
-from hf_blosan.metrics import SacreBLEU
-from hf_blosan.tasks import TASKS
-from hf_blosan.tokenization import build_subword_tokenizer, build_tokenizer
+from hf_blosan.tasks import TASKS, load_task
+from hf_blosan.tasks.encoder_decoder import make_encoder_decoder, translate
+from hf_blosan.tasks.kinds import CONFIG_CLASSES, find_problem
+from hf_blosan.tasks.metrics import SacreBLEU
+from hf_blosan.tasks.translation import encode_translations
+from hf_blosan.text.tokenization import build_subword_tokenizer, build_tokenizer
 from hf_blosan.training import RunArguments, train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.preparation import find_encoder, load_model
-from hf_blosan.training.problems import CONFIG_CLASSES, find_problem
 from hf_blosan.training.reporting import count_parameters
 from hf_blosan.training.run import make_accelerator
-from hf_blosan.translation import make_encoder_decoder, translate
 
 GERMAN = {"dog": "Hund", "cat": "Katze", "man": "Mann", "runs": "läuft", "sleeps": "schläft", "here": "hier"}
 STACK = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2}
@@ -375,7 +374,7 @@ class TestTask:
 
 def test_without_sacrebleu(tokenizer, data_dir, monkeypatch):
     """The sentence comes before training."""
-    monkeypatch.setattr("hf_blosan.metrics.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_blosan.tasks.metrics.find_spec", lambda name: None)
     problem = find_problem(TASKS["multi30k_en_de"])
     with pytest.raises(InputError, match=re.escape(f"BLEU needs the package sacrebleu; {install('translation')}")):
         problem.encode(load_task(problem.task, data_dir=data_dir, seed=0), tokenizer)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LAZY = ("hf_blosan", "hf_blosan.analysis", "hf_blosan.data", "hf_blosan.hub", "hf_blosan.training")
+LAZY = ("hf_blosan", "hf_blosan.analysis", "hf_blosan.data", "hf_blosan.hub", "hf_blosan.tasks", "hf_blosan.training")
 
 
 @pytest.mark.parametrize("name", LAZY)

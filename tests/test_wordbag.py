@@ -7,7 +7,7 @@ from test_models import make, sentences
 from test_textcnn import authors_variables
 from transformers import AutoConfig, AutoModel
 
-from hf_blosan.convert_tf_checkpoint import convert_model
+from reproduce.convert_tf_checkpoint import convert_model
 
 PLAIN = {"dense_map": False, "hidden_size": 10}
 

@@ -10,9 +10,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 import hf_blosan
 from hf_blosan import functional as F
 from hf_blosan.analysis import Explanation, explain
-from hf_blosan.data import load_task, make_demo_corpus
+from hf_blosan.data import make_demo_corpus
 from hf_blosan.errors import InputError
 from hf_blosan.hub import write_model_card
+from hf_blosan.tasks import load_task
 from hf_blosan.training import RunArguments, build_optimizer, l2_penalty, parse_arguments, train
 
 

@@ -1,8 +1,7 @@
 """What a model looks at: ``explain(model, tokenizer, text)`` gives its attention as arrays and figures.
 
-``hf-blosan explain`` prints and saves them, ``hf-blosan demo`` shows them in a web page. ``python -m
-hf_blosan.analysis`` compares recorded runs in the plots of the papers. Everything is imported on first use; figures
-need matplotlib (extra ``analysis``), the page needs Gradio (extra ``demo``).
+``hf-blosan explain`` prints and saves them, ``hf-blosan demo`` shows them in a web page. Everything is
+imported on first use; figures need matplotlib (extra ``analysis``), the page needs Gradio (extra ``demo``).
 """
 
 from importlib import import_module
@@ -13,7 +12,6 @@ _LAZY = {
     "Sentence": "explanation",
     "compare_word": "figures",
     "explain": "explanation",
-    "main": "compare",
     "make_page": "page",
 }
 

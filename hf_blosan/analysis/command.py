@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..inference.saved import load
+from ..hub.saved import load
 from .arguments import ExplainArguments
 from .explanation import Explanation, Sentence, explain
 

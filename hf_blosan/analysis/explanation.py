@@ -12,9 +12,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError
-from ..families import DESCRIPTIONS
 from ..files import write_bytes, write_json
-from ..inference.saved import probabilities_of
+from ..hub.saved import probabilities_of
+from ..registry import DESCRIPTIONS
 from .arguments import MAX_TOKENS
 from .maps import Map, read_maps, word_of
 

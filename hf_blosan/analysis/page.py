@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import InputError, install
 from ..hub import model_card
 from ..hub.model_card import ENCODER_NAMES
-from ..inference.saved import load
+from ..hub.saved import load
 from .arguments import DemoArguments
 from .explanation import Explanation, draw, explain, num_sentences
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..options import option, positional, same_as
 from ..training.arguments import RunArguments
+from .options import option, positional, same_as
 
 
 @dataclass

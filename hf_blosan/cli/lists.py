@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..families import DESCRIPTIONS, FAMILIES
+from ..registry import DESCRIPTIONS, FAMILIES
 from ..tasks import TASKS
 from .arguments import NoArguments
 

@@ -1,4 +1,4 @@
-"""Data: loading tasks from files or the Hub, the generated demo corpus, batches of similar length.
+"""Data: tables read from files, the generated demo corpus, batches of similar length. Knows no task.
 
 Everything is imported on first use; what loads whole data sets needs the extra `train`.
 """
@@ -8,10 +8,8 @@ from importlib import import_module
 _LAZY = {
     "LengthBucketBatchSampler": "batching",
     "PaddingCollator": "batching",
-    "custom_task": "custom",
     "encode_dataset": "batching",
     "length_statistics": "batching",
-    "load_task": "loading",
     "make_demo_corpus": "demo_corpus",
     "sentence_lengths": "batching",
 }
@@ -19,10 +17,8 @@ _LAZY = {
 __all__ = [
     "LengthBucketBatchSampler",
     "PaddingCollator",
-    "custom_task",
     "encode_dataset",
     "length_statistics",
-    "load_task",
     "make_demo_corpus",
     "sentence_lengths",
 ]

@@ -4,6 +4,4 @@ from .batching import PaddingCollator as PaddingCollator
 from .batching import encode_dataset as encode_dataset
 from .batching import length_statistics as length_statistics
 from .batching import sentence_lengths as sentence_lengths
-from .custom import custom_task as custom_task
 from .demo_corpus import make_demo_corpus as make_demo_corpus
-from .loading import load_task as load_task

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..cli.options import option, positional
 from ..errors import InputError
-from ..options import option, positional
 
 MODEL = "Folder of a saved model, or its name on the Hub."
 INPUT = (

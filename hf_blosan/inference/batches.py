@@ -20,15 +20,15 @@ from transformers import (
 )
 
 from ..data.batching import PaddingCollator, characters, cut, token_limit
-from ..data.selection import PassageCollator, tokens_of_passages
-from ..data.tagging import TaggingCollator, cut_words, encode_words
-from ..finite import NotFinite
-from ..tagging import decode_tags
-from ..tokenization import check_max_length
-from ..translation import translate
+from ..hub.finite import NotFinite
+from ..hub.saved import probabilities_of
+from ..tasks.encoder_decoder import translate
+from ..tasks.selection import PassageCollator, tokens_of_passages
+from ..tasks.tagging import TaggingCollator, cut_words, encode_words
+from ..tasks.tags import decode_tags
+from ..text.tokenization import check_max_length
 from .arguments import StreamArguments
 from .output import PREDICTIONS, TAGS, Columns
-from .saved import probabilities_of
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel
 
 from ..files import check_writable, write_json
-from ..tokenization import check_max_length
+from ..hub.saved import load
+from ..text.tokenization import check_max_length
 from .arguments import BenchArguments
-from .saved import load
 
 
 def bench(arguments: BenchArguments) -> int:

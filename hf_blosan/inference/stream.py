@@ -18,15 +18,15 @@ from transformers import AutoModel, PreTrainedConfig
 
 from ..data.columns import as_text, check_columns, check_distinct, check_single, text_columns, trained_columns
 from ..data.rows import Rows
-from ..data.selection import as_passage
-from ..data.tagging import as_predicate, as_words
 from ..errors import InputError
-from ..finite import NotFinite
-from ..overrides import read_config
+from ..hub.configs import read_config
+from ..hub.finite import NotFinite
+from ..hub.saved import file_state, identity, load
+from ..tasks.selection import as_passage
+from ..tasks.tagging import as_predicate, as_words
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .batches import Batches, Selections, Tags, Translations
 from .output import PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
-from .saved import file_state, identity, load
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from .. import __version__
 from ..inference.arguments import StreamArguments
 from ..inference.batches import Batches
-from ..version import __version__
 from .arguments import ServeArguments
 from .guard import CLIENT_GONE, Guard, refusal
 from .queue import Queue
@@ -48,7 +48,7 @@ def make_app(
     """The application around a model.
 
     Args:
-        model, tokenizer: from :func:`hf_blosan.inference.saved.load`.
+        model, tokenizer: from :func:`hf_blosan.hub.saved.load`.
         arguments: limits of requests and batches.
         token: what requests must have as ``Authorization: Bearer TOKEN``; ``None`` if they need none.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..cli.options import option, positional, same_as
 from ..errors import InputError
 from ..inference.arguments import MODEL, BenchArguments
-from ..options import option, positional, same_as
 
 TOKEN_VARIABLE = "HF_BLOSAN_TOKEN"
 DAY = 24 * 60 * 60

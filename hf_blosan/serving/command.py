@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError, install
-from ..inference.saved import load
+from ..hub.saved import load
 from .arguments import TOKEN_VARIABLE, ServeArguments
 
 if TYPE_CHECKING:

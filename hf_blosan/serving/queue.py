@@ -14,7 +14,7 @@ import numpy as np
 from fastapi import HTTPException
 
 from ..data.batching import characters
-from ..finite import NotFinite
+from ..hub.finite import NotFinite
 from ..inference.batches import Batches
 from .metrics import Metrics
 

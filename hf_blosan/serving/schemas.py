@@ -10,7 +10,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..inference.saved import probabilities_of
+from ..hub.saved import probabilities_of
 
 TEXT, PAIR = "a text", '{"text": ..., "text_pair": ...}'
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from ..startup import prepare_imports
+from ..cli.startup import prepare_imports
 
 if __name__ == "__main__":
     prepare_imports()

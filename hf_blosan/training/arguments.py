@@ -7,15 +7,15 @@ import sys
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ..cli.options import Parser, add_options, option, positional, read_options, same_as
 from ..errors import InputError
-from ..families import FAMILIES
-from ..options import Parser, add_options, option, positional, read_options, same_as
+from ..registry import FAMILIES
 from ..tasks import Task, get_task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-    from ..recipes import Recipe
+    from ..tasks.recipes import Recipe
 
 DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
 """Learning rate of an optimiser other than the one in the task's recipe."""
@@ -252,7 +252,7 @@ class RunArguments:
 
         The number of epochs and the patience stay None: they may depend on that of training rows (:meth:`scheduled`).
         """
-        from ..overrides import parse_config_overrides
+        from ..cli.overrides import parse_config_overrides
 
         overrides = parse_config_overrides(self.config_overrides)
         backbone = self.backbone or overrides.get("backbone")

@@ -10,18 +10,18 @@ from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
-from ..data import load_task
 from ..data.columns import check_single, remembered_rows, trained_columns
-from ..data.custom import choose_columns, classification_fields, read_columns, regression_fields
-from ..data.loading import load_splits, normalise, sample
 from ..data.tables import read_table
-from ..data.tagging import has_tags, tagging_columns, tagging_fields
 from ..errors import InputError, listed
 from ..files import check_writable, write_json
-from ..finite import refuse_not_finite
+from ..hub.finite import refuse_not_finite
 from ..hub.model_card import figure_table
-from ..tasks import TASKS, Source, Task, get_task
-from ..tokenization import check_max_length
+from ..tasks import TASKS, Source, Task, get_task, load_task
+from ..tasks.custom import choose_columns, classification_fields, read_columns, regression_fields
+from ..tasks.kinds import SCORE_FIELDS, Problem, find_problem
+from ..tasks.loading import load_splits, normalise, sample
+from ..tasks.tagging import has_tags, tagging_columns, tagging_fields
+from ..text.tokenization import check_max_length
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
 from .preparation import (
@@ -34,7 +34,6 @@ from .preparation import (
     load_tokenizer,
     numbers_of,
 )
-from .problems import SCORE_FIELDS, Problem, find_problem
 from .reporting import figure_lines, write_predictions
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ..finite import NotFinite
+from ..hub.finite import NotFinite
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -19,8 +19,8 @@ from safetensors.torch import load_model as load_weights
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ..data.tagging import GOLD
 from ..errors import InputError
+from ..tasks.tagging import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals

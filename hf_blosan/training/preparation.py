@@ -13,23 +13,24 @@ import numpy as np
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
-from ..data import LengthBucketBatchSampler, custom_task, load_task
+from ..cli.overrides import check_field_names, parse_config_overrides
+from ..data import LengthBucketBatchSampler
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
-from ..overrides import check_field_names, config_problem, parse_config_overrides, read_config
-from ..tasks import Task, get_task
-from ..tokenization import (
+from ..hub.configs import config_problem, read_config
+from ..tasks import Task, custom_task, get_task, load_task
+from ..tasks.kinds import CONFIG_CLASSES, Problem, find_problem
+from ..text.tokenization import (
     check_max_length,
     count_words,
     num_fixed_words,
     vocabulary_size,
 )
-from ..tokenization import load_tokenizer as load_saved_tokenizer
-from ..word_vectors import WordVectors, embedding_matrix, read_word_vectors
+from ..text.tokenization import load_tokenizer as load_saved_tokenizer
+from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
 from .optim import word_source
-from .problems import CONFIG_CLASSES, Problem, find_problem
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

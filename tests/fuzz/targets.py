@@ -20,17 +20,18 @@ from pyarrow import parquet
 from safetensors.torch import load_file, save
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from hf_blosan.convert_tf_checkpoint import convert_model, read_arrays
-from hf_blosan.data import custom_task, load_task
+from hf_blosan.cli.overrides import parse_config_overrides
 from hf_blosan.data.rows import READABLE_ROWS, READABLE_TABLES, Rows
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
-from hf_blosan.families import FAMILIES
-from hf_blosan.inference.saved import load
-from hf_blosan.overrides import parse_config_overrides, read_config
-from hf_blosan.tokenization import build_tokenizer
+from hf_blosan.hub.configs import read_config
+from hf_blosan.hub.saved import load
+from hf_blosan.registry import FAMILIES
+from hf_blosan.tasks import custom_task, load_task
+from hf_blosan.text.tokenization import build_tokenizer
+from hf_blosan.text.word_vectors import read_word_vectors
 from hf_blosan.training.checkpoints import Progress, find_checkpoint, save_checkpoint
-from hf_blosan.word_vectors import read_word_vectors
+from reproduce.convert_tf_checkpoint import convert_model, read_arrays
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

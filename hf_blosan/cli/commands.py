@@ -1,0 +1,145 @@
+"""The command ``hf-blosan``: one table of commands, each a thin layer over a function of the package.
+
+Nothing heavy is imported before the arguments are parsed, so that ``--help`` and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+from .. import __version__
+from ..analysis.arguments import DemoArguments, ExplainArguments
+from ..errors import InputError, install
+from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
+from ..serving.arguments import ServeArguments
+from ..training.arguments import EvaluateArguments, RunArguments
+from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
+from .lists import encoder_list, task_list
+from .options import Parser, add_options, read_options
+from .startup import prepare_imports
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        summary: one line for ``hf-blosan --help``.
+        options: dataclass of its options, in a module that imports nothing heavy.
+        function: ``"module:function"``, which takes the options and returns the exit status.
+        epilog: the end of its help.
+    """
+
+    summary: str
+    options: type
+    function: str
+    epilog: str = ""
+
+
+COMMANDS = {
+    "train": Command(
+        "train an encoder on a task or your own data",
+        RunArguments,
+        "hf_blosan.cli.adapters:train",
+        f"tasks:\n{task_list()}\n\nencoders:\n{encoder_list()}",
+    ),
+    "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.cli.adapters:evaluate"),
+    "predict": Command(
+        "predictions for a file of any size: labels, scores, tags, ...",
+        PredictArguments,
+        "hf_blosan.inference.stream:predict",
+    ),
+    "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
+    "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),
+    "explain": Command(
+        "what a model looks at in a sentence or a pair", ExplainArguments, "hf_blosan.analysis.command:explain_text"
+    ),
+    "demo": Command("a web page to try one model or two", DemoArguments, "hf_blosan.analysis.page:demo"),
+    "serve": Command(
+        "answer requests by HTTP, in the JSON of the Hub's inference API",
+        ServeArguments,
+        "hf_blosan.serving.command:serve",
+    ),
+    "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.cli.adapters:export"),
+    "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.cli.adapters:card"),
+    "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.cli.adapters:push"),
+    "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.lists:tasks"),
+    "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.lists:encoders"),
+}
+"""Every command. A new one is one entry."""
+
+
+def make_parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(
+        prog="hf-blosan",
+        usage="%(prog)s COMMAND [options]",
+        description="Sentence encoders by self-attention: DiSAN, Bi-BloSAN, MTSA.",
+        epilog="hf-blosan COMMAND --help describes a command.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    subparsers = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        description = command.summary[0].upper() + command.summary[1:] + "."
+        texts = {"help": command.summary, "description": description, "epilog": command.epilog}
+        subparser = subparsers.add_parser(name, prog=f"hf-blosan {name}", **texts)
+        add_options(subparser, command.options)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit status: 2 after an error in the input, 130 after an interruption."""
+    try:
+        parser = make_parser()
+        namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+        if namespace.command is None:
+            parser.refuse(unknown, NoArguments)
+            parser.print_help()
+            return 0
+        command = COMMANDS[namespace.command]
+        parser.refuse(unknown, command.options, f"{parser.prog} {namespace.command}")
+        options = read_options(namespace, command.options)
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+        logging.getLogger("hf_blosan").setLevel(logging.INFO)
+        prepare_imports()
+        try:
+            status = load(command.function)(options)
+            if sys.stdout:
+                sys.stdout.flush()
+            return status
+        except ModuleNotFoundError as error:
+            raise InputError(f"this command needs more packages ({error}); {install('train')}") from error
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `hf-blosan ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        if error.filename is not None or not output_fails():
+            raise
+        print(f"error: standard output cannot be written ({error.strerror}); write to a file", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"\n{error or 'interrupted'}", file=sys.stderr)
+        return 130
+
+
+def output_fails() -> bool:
+    """Whether standard output cannot be written; what waits to be written there is then given up."""
+    try:
+        print(flush=True)  # without a buffer nothing waits that a flush alone could try
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
+def load(function: str):
+    """The function of a command."""
+    module, _, name = function.partition(":")
+    return getattr(import_module(module), name)

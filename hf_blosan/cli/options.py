@@ -1,0 +1,157 @@
+"""Options of a command line as fields of a dataclass, read by argparse of the standard library.
+
+The fields mean what they mean to ``transformers.HfArgumentParser``, whose import takes longer than a user wants to
+wait for ``--help``: ``bool`` fields are flags (``--name``, ``--name false``, and ``--no_name`` if the default is
+true), a ``Literal`` is a choice, a ``list`` takes several words, a field without default is required, ``-`` and ``_``
+in names are the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import types
+from collections.abc import Sequence
+from dataclasses import MISSING, field, fields
+from itertools import zip_longest
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..errors import InputError
+
+T = TypeVar("T")
+
+BOOLEANS = dict.fromkeys(("yes", "true", "t", "y", "1"), True) | dict.fromkeys(("no", "false", "f", "n", "0"), False)
+"""What may follow a flag."""
+
+
+def option(text: str, default: Any = None, *, group: str | None = None) -> Any:
+    """A field with help text; ``group`` is the heading in ``--help`` of this option and of those that follow."""
+    return field(metadata={"help": text, "group": group}, **_default(default))
+
+
+def positional(text: str, default: Any = MISSING) -> Any:
+    """A field whose value is given without its name."""
+    return field(metadata={"help": text, "positional": True}, **_default(default))
+
+
+def same_as(options: type, name: str) -> Any:
+    """The field ``name`` of another dataclass of options, for one that has it too."""
+    entry = next(entry for entry in fields(options) if entry.name == name)
+    return field(default=entry.default, metadata=entry.metadata)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, as an InputError."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**({"formatter_class": Formatter, "allow_abbrev": False} | settings))
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; {self.prog} --help describes every option")
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        words = None if args is None else self._complete_flags([_with_underscores(word) for word in args])
+        return super().parse_known_args(words, namespace)
+
+    def _complete_flags(self, words: list[str]) -> list[str]:
+        """Write ``--flag=true`` for a flag before a positional argument, which argparse would take for its value."""
+        if all(action.option_strings for action in self._actions):
+            return words
+        flags = {name for action in self._actions if action.type is _boolean for name in action.option_strings}
+        return [
+            f"{word}=true" if word in flags and after.lower() not in BOOLEANS else word
+            for word, after in zip_longest(words, words[1:], fillvalue="true")
+        ]
+
+    def refuse(self, words: Sequence[str], options: type, program: str | None = None) -> None:
+        """Raise InputError if there are words that `parse_known_args` has left over; ``program``: whose they are."""
+        if words:
+            word = words[0].partition("=")[0]
+            kind = "option" if word.startswith("-") else "argument"
+            known = {f"--{entry.name}": entry for entry in fields(options)}
+            similar = difflib.get_close_matches(word, known, n=1)
+            help_ = f"{program or self.prog} --help"
+            remedy = f"did you mean {similar[0]}?" if similar else f"{help_} lists them all"
+            if similar and known[similar[0]].metadata.get("positional"):
+                remedy = f"{similar[0].lstrip('-').upper()} is given without its name, {help_} shows where"
+            raise InputError(f"unknown {kind} {word!r}; {remedy}")
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help with the defaults of those options that have one which their text does not mention."""
+
+    def __init__(self, prog: str, **settings: Any):
+        super().__init__(prog, **({"max_help_position": 30} | settings))
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        flag = action.const is True  # which may be followed by true or false, but rarely is
+        return action.option_strings[0] if flag else super()._format_action_invocation(action)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        shown = action.option_strings and not isinstance(action.default, bool | None)
+        if not shown or action.default == argparse.SUPPRESS or "Default:" in action.help:
+            return action.help
+        return f"{action.help} Default: %(default)s."
+
+
+def add_options(parser: argparse.ArgumentParser, options: type) -> None:
+    """Add the fields of a dataclass to a parser, in groups."""
+    types_of, target, shown = get_type_hints(options), parser, [parser.prog]
+    for entry in fields(options):
+        settings: dict[str, Any] = {"help": entry.metadata.get("help", "").replace("%", "%%")}
+        kind = _without_none(types_of[entry.name])
+        several = get_origin(kind) is list
+        if several:
+            (kind,), settings["nargs"] = get_args(kind), "+"
+        if get_origin(kind) is Literal:
+            settings["choices"], kind = get_args(kind), str
+        default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+        if default is not MISSING:
+            settings["default"] = default
+        if entry.metadata.get("positional"):
+            settings |= {"metavar": entry.name.upper(), "type": kind}
+            if default is not MISSING and not several:
+                settings["nargs"] = "?"
+            parser.add_argument(entry.name, **settings)
+            shown.append(f"[{settings['metavar']}]" if default is not MISSING else settings["metavar"])
+            shown += ["..."] if several else []
+            continue
+        if group := entry.metadata.get("group"):
+            target = parser.add_argument_group(group)
+        settings["required"] = default is MISSING
+        if "choices" not in settings:
+            settings["metavar"] = entry.name.rpartition("_")[2].upper()
+        if kind is bool:
+            settings |= {"nargs": "?", "const": True}
+            target.add_argument(f"--{entry.name}", type=_boolean, **settings)
+            if default is True:
+                target.add_argument(f"--no_{entry.name}", dest=entry.name, action="store_false", help="Turn it off.")
+        else:
+            target.add_argument(f"--{entry.name}", type=kind, **settings)
+    parser.usage = " ".join([*shown, "[options]"])
+
+
+def read_options(namespace: argparse.Namespace, options: type[T]) -> T:
+    """The dataclass from what a parser with its fields has read."""
+    return options(**{entry.name: getattr(namespace, entry.name) for entry in fields(options)})
+
+
+def _default(default: Any) -> dict[str, Any]:
+    return {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        (kind,) = [part for part in get_args(kind) if part is not type(None)]
+    return kind
+
+
+def _boolean(word: str) -> bool:
+    if word.lower() in BOOLEANS:
+        return BOOLEANS[word.lower()]
+    raise argparse.ArgumentTypeError(f"{word!r} is neither true nor false")
+
+
+def _with_underscores(word: str) -> str:
+    return re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), word)

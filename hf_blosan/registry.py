@@ -1,0 +1,186 @@
+"""The table of encoders, where their classes are defined, and their registration with transformers' Auto classes.
+
+Imports neither torch nor transformers: registration runs as soon as somebody imports the Auto classes.
+"""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+
+# Model type and the stem of the class names: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
+FAMILIES = {
+    "disan": "DiSAN",
+    "biblosan": "BiBloSAN",
+    "mtsa": "MTSA",
+    "birnn": "BiRNN",
+    "textcnn": "TextCNN",
+    "wordbag": "WordBag",
+    "multihead": "MultiHead",
+}
+DESCRIPTIONS = {
+    "disan": "a weight for every feature of every pair of words, apart for the words before and after",
+    "biblosan": "the same inside short blocks, then between blocks: for long texts",
+    "mtsa": "pairwise scores times feature scores, in several heads",
+    "birnn": "bidirectional LSTM, GRU or SRU",
+    "textcnn": "convolutions of several widths, or in a hierarchy",
+    "wordbag": "word vectors without context",
+    "multihead": "multi-head attention with sinusoidal positions",
+}
+"""What a command line says of an encoder."""
+
+MODULES = {
+    stem + suffix: f".models.{kind}_{model_type}"
+    for model_type, stem in FAMILIES.items()
+    for suffix, kind in (
+        ("Config", "configuration"),
+        ("Model", "modeling"),
+        ("ForSequenceClassification", "modeling"),
+        ("ForPairRegression", "modeling"),
+        ("ForTokenClassification", "modeling"),
+        ("ForSentenceSelection", "modeling"),
+    )
+}
+"""Where each class is defined."""
+
+
+def load(name: str) -> type:
+    """One of the classes in ``MODULES``; its module is imported on first use."""
+    return getattr(import_module(MODULES[name], __package__), name)
+
+
+def register_configs() -> None:
+    """Register the configuration of every encoder with ``AutoConfig``."""
+    from transformers import AutoConfig
+
+    for model_type, stem in FAMILIES.items():
+        AutoConfig.register(model_type, load(f"{stem}Config"), exist_ok=True)
+
+
+class LazyClasses(Sequence, tuple):
+    """A tuple of classes whose modules are imported when one of its items is taken.
+
+    The mappings of the Auto classes hold a class or a tuple of classes for each config and resolve a tuple by
+    iterating over it. So models can be registered by the public ``register`` without importing them.
+    """
+
+    def __new__(cls, *names: str) -> "LazyClasses":
+        return tuple.__new__(cls, names)
+
+    def __len__(self) -> int:
+        return tuple.__len__(self)
+
+    def __getitem__(self, index):
+        return tuple(map(load, tuple.__iter__(self)))[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self[:] == (other[:] if isinstance(other, LazyClasses) else other)
+
+    def __hash__(self) -> int:
+        return hash(self[:])
+
+    def __repr__(self) -> str:
+        return f"LazyClasses{tuple.__repr__(self)}"
+
+    def __reduce__(self):
+        return tuple, (self[:],)
+
+
+@cache
+def pair_regression_class() -> type:
+    """``AutoModelForPairRegression``, the Auto class that transformers lacks, without its entries."""
+    from transformers.models import auto as auto_classes
+    from transformers.models.auto.auto_factory import _BaseAutoModelClass, _LazyAutoMapping
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    class AutoModelForPairRegression(_BaseAutoModelClass):
+        """Scores for pairs of sentences, (B, 1), as in SICK relatedness; used like any other Auto class."""
+
+        __module__, __qualname__ = __package__, "AutoModelForPairRegression"
+        _model_mapping = _LazyAutoMapping(CONFIG_MAPPING_NAMES, OrderedDict())
+
+    # Where transformers looks for the Auto classes to which a checkpoint with code may refer.
+    auto_classes.AutoModelForPairRegression = AutoModelForPairRegression
+    return AutoModelForPairRegression
+
+
+def register_models() -> None:
+    """Register every encoder with ``AutoConfig`` and the Auto classes of models; runs when these are imported.
+
+    Configs, which are the keys of the mappings, are imported; models are not.
+    """
+    from transformers import (
+        AutoModel,
+        AutoModelForMultipleChoice,
+        AutoModelForSequenceClassification,
+        AutoModelForTextEncoding,
+        AutoModelForTokenClassification,
+    )
+
+    register_configs()
+    for stem in FAMILIES.values():
+        # Of several classes for a config, the Auto class picks the one named in config.architectures, so pipelines and
+        # AutoModelForSequenceClassification also load a saved pair regression.
+        for auto_class, *suffixes in (
+            (AutoModel, "Model"),
+            (AutoModelForTextEncoding, "Model"),
+            (AutoModelForSequenceClassification, "ForSequenceClassification", "ForPairRegression"),
+            (pair_regression_class(), "ForPairRegression"),
+            (AutoModelForTokenClassification, "ForTokenClassification"),
+            (AutoModelForMultipleChoice, "ForSentenceSelection"),
+        ):
+            classes = LazyClasses(*(stem + suffix for suffix in suffixes))
+            auto_class.register(load(f"{stem}Config"), classes, exist_ok=True)
+
+
+def register_pipeline() -> None:
+    """Register ``pipeline("sentence-embedding")``; runs when transformers' pipelines are imported."""
+    from transformers import AutoModel
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from .models.pretrained import sentence_embedding_pipeline
+
+    PIPELINE_REGISTRY.register_pipeline("sentence-embedding", sentence_embedding_pipeline(), pt_model=AutoModel)
+
+
+def register() -> None:
+    """Register everything, each part when the module of transformers that it needs is imported."""
+    # In two steps, because the first of these modules is imported in the middle of modules that the second one needs.
+    after_import("transformers.models.auto.configuration_auto", register_configs)
+    after_import("transformers.models.auto.modeling_auto", register_models)
+    after_import("transformers.pipelines", register_pipeline)
+
+
+class AfterImport(MetaPathFinder):
+    """Finds one module as the other finders do, and calls ``function`` when it has been executed."""
+
+    def __init__(self, name: str, function: Callable[[], object]):
+        self.name, self.function = name, function
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_call(module) -> None:
+            execute(module)
+            if self in sys.meta_path:  # until here, so that an import that fails can be tried again
+                sys.meta_path.remove(self)
+            self.function()
+
+        spec.loader.exec_module = execute_and_call
+        return spec
+
+
+def after_import(name: str, function: Callable[[], object]) -> None:
+    """Call ``function`` after the module ``name`` is imported; at once if it already is."""
+    if name in sys.modules:
+        function()
+    else:
+        sys.meta_path.insert(0, AfterImport(name, function))

@@ -1,0 +1,307 @@
+"""Loads a task from local files or the Hub, with the same columns and splits whatever the source."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from datasets import (
+    Dataset,
+    DatasetDict,
+    concatenate_datasets,
+    load_dataset,
+    load_from_disk,
+)
+from datasets.exceptions import DatasetGenerationError, DatasetsError
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from ..data.demo_corpus import make_demo_corpus
+from ..data.rows import READABLE_TABLES
+from ..data.tables import read_table
+from ..errors import InputError, first_line
+from .classification import normalise_sentences
+from .folds import stored_folds
+from .selection import normalise_passages, passages_of
+from .table import Source, Task, get_task
+from .tagging import normalise_tags
+from .translation import normalise_translations
+
+logger = logging.getLogger(__name__)
+
+NORMALISERS = {
+    "classification": normalise_sentences,
+    "regression": normalise_sentences,
+    "tagging": normalise_tags,
+    "translation": normalise_translations,
+    "selection": normalise_passages,
+}
+"""Brings the rows of each ``Task.problem`` into its columns."""
+
+
+def load_task(
+    task: Task | str,
+    *,
+    data_dir: str | Path | None = None,
+    train_file: str | Path | None = None,
+    validation_file: str | Path | None = None,
+    test_file: str | Path | None = None,
+    seed: int,
+    fold: int = 0,
+    num_folds: int | None = None,
+    validation_fraction: float | None = None,
+    select_on_test: bool = False,
+    max_train_samples: int | None = None,
+    max_eval_samples: int | None = None,
+) -> DatasetDict:
+    """Load a task; every split has the columns ``sentence1``, ``sentence2`` (pairs only), ``label`` and ``row``.
+
+    ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Other kinds of tasks have others:
+    tagging ``tokens``, ``tags`` and, for semantic role labelling, ``predicate_index``; selection ``question``,
+    ``sentences``, ``label`` (an index) and ``passage``; translation ``sentence1`` and ``translation``. ``row`` is the
+    number of the row in its file, from 1, in which rows that are left out count too.
+
+    Files given here replace the task's own splits, which come from ``data_dir`` or else from the Hub. With a training
+    file the Hub is not used, since its other splits would not belong to that file.
+
+    Rows are held out of the training rows only where the task's protocol says so or an option asks for it: without a
+    test split, fold ``fold`` of ``num_folds`` (stratified) folds, which are stored for CR, MPQA and SUBJ and seeded
+    for other rows; without a validation split, a seeded (stratified) ``validation_fraction`` of the remaining rows.
+    Questions about one passage stay together, and so do the predicates of one sentence. Held-out splits are logged.
+    Empty texts are kept.
+
+    Args:
+        task: a task or its name.
+        data_dir: directory with ``<folder>/<split>.jsonl.gz`` (or .jsonl, .json, .csv, .tsv, .parquet; all but
+            Parquet also as .gz).
+        train_file, validation_file, test_file: files that replace the task's own splits.
+        seed: seed of the held-out splits and of the sampling.
+        fold, num_folds: which of how many folds is the test split; 0 makes none. By default the task's protocol, but
+            none with a training file.
+        validation_fraction: fraction of the training rows for a missing validation split, between 0 and 1; default as
+            for ``num_folds``.
+        select_on_test: take the test rows for the missing validation split, and hold none out, as the authors' code
+            does for TREC, CR, MPQA and SUBJ.
+        max_train_samples: size of a seeded sample of the training rows, drawn last; ``None`` keeps all.
+        max_eval_samples: the same for every other split.
+
+    Returns:
+        Splits ``train``, ``validation``, ``test``; for MNLI also ``validation_mismatched``.
+
+    Raises:
+        InputError: a directory, file or column is missing, a label or score is not one of the task's, or the splitting
+            options do not fit the data.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    if train_file is None:
+        num_folds = task.num_folds if num_folds is None else num_folds
+        validation_fraction = task.validation_fraction if validation_fraction is None else validation_fraction
+    num_folds = num_folds or 0
+    _check_options(fold, num_folds, validation_fraction, max_train_samples, max_eval_samples)
+    files = {"train": train_file, "validation": validation_file, "test": test_file}
+    files = dict(task.files) | {split: path for split, path in files.items() if path is not None}
+    splits = _read_splits(task, data_dir, files)
+    if "train" not in splits:
+        raise InputError(f"task {task.name} has no training rows; give --train_file or --data_dir")
+    if "test" not in splits and num_folds:
+        splits["train"], splits["test"] = _hold_out_fold(splits["train"], task, fold, num_folds, seed)
+    elif fold:
+        logger.warning("%s has a test split or none: fold %d is not used", task.name, fold)
+    if select_on_test:
+        if "validation" in splits or "test" not in splits:
+            which = "its own validation rows" if "validation" in splits else "no test rows"
+            raise InputError(f"--select_on_test: {task.name} has {which}, so that it cannot be used; leave it out")
+        splits["validation"] = splits["test"]
+    elif "validation" not in splits:
+        if validation_fraction is None:
+            raise InputError(
+                f"{task.name} has no validation rows, which select the best model; give --validation_file, or hold "
+                "out a part of the training rows, for instance with --validation_fraction 0.1"
+            )
+        splits["train"], splits["validation"] = _hold_out_fraction(splits["train"], task, validation_fraction, seed)
+    order = dict.fromkeys(["train", "validation", *sorted(splits.keys() - {"test"}), "test"])
+    limits = {split: max_train_samples if split == "train" else max_eval_samples for split in order}
+    return DatasetDict({split: sample(splits[split], limits[split], seed) for split in order if split in splits})
+
+
+def _check_options(fold, num_folds, validation_fraction, max_train_samples, max_eval_samples) -> None:
+    if num_folds < 0 or num_folds == 1:
+        raise InputError(f"num_folds is {num_folds}; use 2 or more folds, or 0 for no test fold")
+    if fold < 0 or (num_folds and fold >= num_folds):
+        raise InputError(f"fold is {fold}; with {num_folds} folds it must be 0 to {num_folds - 1}")
+    if validation_fraction is not None and not 0 < validation_fraction < 1:
+        raise InputError(f"validation_fraction is {validation_fraction}; it must be between 0 and 1")
+    for name, limit in (("max_train_samples", max_train_samples), ("max_eval_samples", max_eval_samples)):
+        if limit is not None and limit < 1:
+            raise InputError(f"{name} is {limit}; give 1 or more, or leave it out to use every row")
+
+
+def _read_splits(task: Task, data_dir: str | Path | None, files: Mapping[str, str | Path]) -> dict[str, Dataset]:
+    """All available splits, normalised; the files replace the task's own splits."""
+    source, own, paths = task.local, {}, {}
+    if task.generated:
+        own = make_demo_corpus()
+    elif data_dir is not None and not task.files:
+        paths = _local_paths(task, Path(data_dir), files)
+    elif "train" not in files:
+        source, own = task.hub, _load_from_hub(task)
+    splits = {
+        split: normalise(rows, source, task, f"{source.location} {split}")
+        for split, rows in own.items()
+        if split not in files
+    }
+    splits |= {split: _read_file(path, task) for split, path in {**paths, **files}.items()}
+    if "train" in paths and source.phrases:
+        phrases = _read_file(_find_file(Path(data_dir), task, (source.phrases,), required=True), task)
+        splits["train"] = concatenate_datasets([splits["train"], phrases])
+    return splits
+
+
+def _read_file(path: str | Path, task: Task) -> Dataset:
+    return normalise(read_table(path), task.local, task, str(path))
+
+
+def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> dict[str, Path]:
+    if not data_dir.is_dir():
+        raise InputError(
+            f"data directory {data_dir} does not exist; give the directory that contains {task.local.location}/"
+        )
+    paths = {}
+    for split, stems in task.local.splits.items():
+        if split in skip:
+            continue
+        if path := _find_file(data_dir, task, stems, required=split == "train"):
+            paths[split] = path
+            if not path.name.startswith(f"{stems[0]}."):
+                logger.warning("%s: split %s was read from %s", task.name, split, path.name)
+    return paths
+
+
+def _find_file(data_dir: Path, task: Task, stems: tuple[str, ...], *, required: bool) -> Path | None:
+    folder = data_dir / task.local.location
+    candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in READABLE_TABLES)
+    path = next(filter(Path.is_file, candidates), None)
+    if required and not path:
+        raise InputError(
+            f"task {task.name} finds no {folder / stems[0]}.jsonl.gz (nor {', '.join(READABLE_TABLES[1:])}); "
+            "check --data_dir or give --train_file"
+        )
+    return path
+
+
+def _load_from_hub(task: Task) -> dict[str, Dataset]:
+    hub = task.hub
+    if hub is None:
+        raise InputError(f"task {task.name} is not on the Hub; give --data_dir or --train_file")
+    raw = load_splits(hub.location, hub.config, revision=hub.revision, remedy="give --data_dir")
+    found = {split: next((name for name in names if name in raw), None) for split, names in hub.splits.items()}
+    return {split: raw[name] for split, name in found.items() if name}
+
+
+def load_splits(name: str, config: str | None = None, *, revision: str | None = None, remedy: str) -> DatasetDict:
+    """All splits of a data set on the Hub, or in a folder of data files or of ``save_to_disk``.
+
+    Args:
+        name, config, revision: as in ``datasets.load_dataset``.
+        remedy: what to do if the data set cannot be loaded, for the error.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    folder = Path(name)
+    try:
+        if any((folder / file).exists() for file in ("dataset_dict.json", "state.json")):
+            loaded = load_from_disk(name)
+            return loaded if isinstance(loaded, DatasetDict) else DatasetDict(train=loaded)
+        return load_dataset(name, config, revision=revision)
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+        reason = first_line((isinstance(error, DatasetGenerationError) and error.__cause__) or error)
+        raise InputError(f"data set {name!r} cannot be loaded ({reason}); {remedy}") from error
+
+
+def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
+    """Rows as read -> the columns of that kind of task; arguments and errors as in ``NORMALISERS``."""
+    return NORMALISERS[task.problem](raw, source, task, where)
+
+
+def _groups(rows: Dataset, task: Task) -> tuple[np.ndarray, str]:
+    """The number of each row's group, (rows,), and what groups are called.
+
+    Questions about one passage are a group, and so are the predicates of one sentence: a model that has learnt from
+    some of them knows the others. Any other row is by itself.
+    """
+    if task.problem == "selection":
+        return passages_of(rows), "passages"
+    if "predicate_index" in rows.column_names:
+        numbers: dict[tuple[str, ...], int] = {}
+        return np.array([numbers.setdefault(tuple(words), len(numbers)) for words in rows["tokens"]]), "sentences"
+    return np.arange(len(rows)), "rows"
+
+
+def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
+    """Training and test rows; groups of rows stay together."""
+    groups, unit = _groups(rows, task)
+    distinct = np.unique(groups)
+    labels, splitter, what, count = None, KFold, f"the training split of {task.name}", len(distinct)
+    if task.problem == "classification":
+        labels = rows["label"][:]
+        splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
+    if count < num_folds:
+        raise InputError(f"{what} has {count} {unit}, too few for {num_folds} folds; use fewer folds")
+    folds = stored_folds(task.name, rows) if num_folds == task.num_folds else None
+    if folds is None:
+        parts = splitter(num_folds, shuffle=True, random_state=seed).split(distinct, labels)
+        is_held_out = np.isin(groups, distinct[list(parts)[fold][1]])
+    else:
+        is_held_out = folds == fold
+    kept, held_out = np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
+    logger.info(
+        "%s: %s %d of %d (%d rows) of the training rows is the test split",
+        *(task.name, "fold" if folds is None else "stored fold", fold, num_folds, len(held_out)),
+    )
+    return rows.select(kept), rows.select(held_out)
+
+
+def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
+    """Training and validation rows; a class with a single row cannot be stratified and stays in the training rows.
+
+    Groups of rows stay together.
+    """
+    groups, unit = _groups(rows, task)
+    if unit != "rows":
+        distinct = np.random.default_rng(seed).permutation(np.unique(groups))
+        is_held_out = np.isin(groups, distinct[: round(fraction * len(distinct))])
+        if not 0 < is_held_out.sum() < len(rows):
+            raise InputError(
+                f"{task.name} has {len(distinct)} training {unit}, too few to hold out {fraction:g} of them for "
+                "validation; give a validation file or more rows"
+            )
+        logger.info("%s: %d of %d training rows are the validation split", task.name, is_held_out.sum(), len(rows))
+        return rows.select(np.flatnonzero(~is_held_out)), rows.select(np.flatnonzero(is_held_out))
+    single, options = [], {}
+    if task.problem == "classification":
+        labels = rows["label"][:]
+        counts = Counter(labels)
+        single = [row for row, label in enumerate(labels) if counts[label] == 1]
+        options = {"stratify_by_column": "label"}
+    size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1)
+    rest = rows.select(sorted(set(range(len(rows))) - set(single)))
+    try:
+        if not rest:
+            raise ValueError("every class has a single row")
+        parts = rest.train_test_split(test_size=size, seed=seed, **options)
+    except ValueError as error:
+        raise InputError(
+            f"{task.name} has {len(rows)} training rows, too few to hold out {size} for validation; "
+            "give a validation file or more rows"
+        ) from error
+    logger.info("%s: %d of %d training rows are the validation split", task.name, size, len(rows))
+    return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]
+
+
+def sample(rows: Dataset, limit: int | None, seed: int) -> Dataset:
+    """That many rows, or all if there are not more or the limit is None."""
+    # A shuffled sample rather than the first rows, because some files are sorted by label.
+    return rows if limit is None or limit >= len(rows) else rows.shuffle(seed=seed).select(range(limit))

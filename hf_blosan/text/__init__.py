@@ -1,0 +1,1 @@
+"""Text: tokenizers built from texts, pretrained ones, and word vectors."""

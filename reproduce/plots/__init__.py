@@ -1,0 +1,1 @@
+"""Recorded runs in the plots of the papers: `python -m reproduce.plots`."""

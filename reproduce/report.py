@@ -1,0 +1,223 @@
+"""A table as Markdown: our figures beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from hf_blosan.hub.model_card import data_sentence
+
+from .runner import Run
+from .significance import LOWER_IS_BETTER, paired_bootstrap, paired_p_value
+from .tables import BEST, Column, Row, Table
+
+NO_FIGURE = "-"
+BEST_SEEN = "best seen"
+LEADERS = (
+    "Bold: told apart from all others. The 95 % interval of the difference leaves out 0 (paired bootstrap over the "
+    "test rows, 2,000 samples), and over three or more seeds or folds p < 0.05 in a paired t-test."
+)
+
+
+def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: Row | str | None = None) -> str:
+    """The table and its notes.
+
+    Args:
+        table: the rows and columns to show.
+        runs: finished and failed runs.
+        missing: task -> why its data is not available.
+        baseline: the row that the others are compared with, by a paired bootstrap over the test rows. ``"best"``: in
+            each column the best row, whose figure is bold if it is told apart from all others.
+    """
+    rows, columns = table.rows, table.columns
+    leaders = {column.name: _leader(table, column, runs) for column in columns} if baseline == BEST else {}
+    lines = [["system"], *([row.name] for row in rows)]
+    for column in columns:
+        figures = [_cell(row, column, runs, missing, column.figure_of) for row in rows]
+        if (leader := leaders.get(column.name)) and leader.alone:
+            place = [row.name for row in rows].index(leader.name)
+            figures[place] = f"**{figures[place]}**"
+        parts = [[column.name, *figures]]
+        if any(run.record and run.task == column.task and column.best_seen(run.record) is not None for run in runs):
+            parts.append([BEST_SEEN, *(_cell(row, column, runs, missing, column.best_seen) for row in rows)])
+        if table.published:
+            parts.append(["paper", *(row.paper.get(column.name, NO_FIGURE) for row in rows)])
+        for line, *cells in zip(lines, *parts, strict=True):
+            line += cells
+    notes = _notes(table, runs, missing)
+    if BEST_SEEN in lines[0]:
+        notes.append(
+            f'"{BEST_SEEN}": the highest figure on the test split over all evaluations of a run, which is what the '
+            "authors' code reports for TREC, CR, MPQA and SUBJ."
+        )
+    if baseline == BEST:
+        notes += [f"{name}: {leader.sentence}" for name, leader in leaders.items() if leader]
+        notes.append(LEADERS)
+    elif baseline:
+        notes += _differences(table, runs, baseline)
+    if table.published and any(column.name not in row.paper for row in rows for column in columns):
+        notes.append(f'"{NO_FIGURE}" in a column "paper": the published figure could not be verified.')
+    notes = ["", *(f"- {note}" for note in notes)] if notes else []
+    return "\n".join([table.title, "", *_markdown(lines), *notes])
+
+
+def summary(run: Run) -> str:
+    """A finished or failed run in one line."""
+    fold = f", fold {run.arguments.fold} of {run.folds}" if run.folds else ""
+    label = f"{run.row.name} on {run.task}, seed {run.arguments.seed}{fold}"
+    if run.failure:
+        return f"{label} failed: {run.failure}"
+    metric, figures = run.record["task"]["best_metric"], run.record["figures"]
+    names = [name for name in (f"validation_{metric}", f"test_{metric}") if figures.get(name) is not None]
+    shown = [f"{name} {figures[name]:.4f}" for name in names]
+    return f"{label}: {', '.join(shown)}, {run.record['training']['seconds_in_all']:.0f} s"
+
+
+def _markdown(lines: list[list[str]]) -> list[str]:
+    """A Markdown table; the first line is the heading, all columns but the first are right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
+    first, *others = widths
+    aligned = [[line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines]
+    return [f"| {' | '.join(line)} |" for line in aligned]
+
+
+def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
+    """How far every row is above or below the baseline."""
+    lines, without = [], []
+    for column in table.columns:
+        for row in table.rows:
+            first, second = (
+                [run for run in runs if run.record and run.row == one and run.task == column.task]
+                for one in (row, baseline)
+            )
+            if row != baseline and (found := paired_bootstrap(column.figure, first, second)):
+                mean, low, high = (f"{column.scale * value:+.{column.digits}f}" for value in found)
+                lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
+            elif row != baseline and first and second and column.figure.startswith("test_"):
+                without.append(f"{column.name} of {row.name}")
+    if lines:
+        lines.append("Intervals: paired bootstrap over the test rows, 2,000 samples.")
+    if without:
+        lines.append(
+            f"No interval for {', '.join(without)}: it needs predictions of both systems on the same test rows, with "
+            "the same seeds and folds, and a metric that is computed from them."
+        )
+    return lines
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The best row of a column: its name, whether it is told apart from all others, and a sentence on that."""
+
+    name: str
+    alone: bool
+    sentence: str
+
+
+def _leader(table: Table, column: Column, runs: list[Run]) -> Leader | None:
+    """The best row of a column; None if there is no paired test of it."""
+    finished = {
+        row.name: [run for run in runs if run.record and run.row == row and run.task == column.task]
+        for row in table.rows
+    }
+    figures = {name: [column.figure_of(run.record) for run in own] for name, own in finished.items()}
+    means = {name: mean(own) for name, own in figures.items() if own and None not in own}
+    if not means:
+        return None
+    first, *others = sorted(means, key=means.__getitem__, reverse=column.figure not in LOWER_IS_BETTER)
+    level, below = [], []
+    for name in others:
+        pair = finished[first], finished[name]
+        if (found := paired_bootstrap(column.figure, *pair)) is None:
+            return None
+        p = paired_p_value(column.figure, *pair)
+        apart = found[1] * found[2] > 0 and (p is None or p < 0.05)
+        difference, low, high = (f"{column.scale * value:+.{column.digits}f}" for value in found)
+        over_runs = "" if p is None else f", p = {p:.3f}"
+        (below if apart else level).append(f"{name} ({difference}, {low} to {high}{over_runs})")
+    if not below and not level:
+        return None
+    if level:
+        return Leader(first, False, f"{first} is not told apart from {', '.join(level)}.")
+    return Leader(first, True, f"{first} is told apart from all others, {below[0]} the nearest.")
+
+
+def _cell(
+    row: Row,
+    column: Column,
+    runs: list[Run],
+    missing: Mapping[str, str],
+    figure_of: Callable[[Mapping[str, Any]], float | None],
+) -> str:
+    """Mean over seeds and folds, with the standard deviation if there are several."""
+    selected = [run for run in runs if run.row == row and run.task == column.task]
+    failed = sum(run.failure is not None for run in selected)
+    figures = [figure_of(run.record) for run in selected if run.record]
+    figures = [figure for figure in figures if figure is not None]
+    if not figures:
+        return "no data" if column.task in missing else "failed" if failed else NO_FIGURE
+    text = column.text(mean(figures))
+    if len(figures) > 1 and column.figure != "parameters":
+        text += f" ± {column.text(stdev(figures))}"
+    return f"{text} ({failed} failed)" if failed else text
+
+
+def _notes(table: Table, runs: list[Run], missing: Mapping[str, str]) -> list[str]:
+    """Failures, the data of each task and the word vectors."""
+    notes = [summary(run) for run in runs if run.failure]
+    for task, train_rows in {column.task: column.train_rows for column in table.columns}.items():
+        if task in missing:
+            notes.append(f"{task}: no data: {missing[task]}")
+        if finished := [run for run in runs if run.record and run.task == task]:
+            notes.append(f"{task}: {_data(finished)}{_warning(finished[0].record, train_rows or 0)}")
+    records = [run.record for run in runs if run.record]
+    notes += dict.fromkeys(_vectors(record, table.published) for record in records)
+    if records:
+        on_test = runs[0].arguments.select_on_test  # of all runs
+        split = "test split, as in the authors' code for TREC, CR, MPQA and SUBJ" if on_test else "validation split"
+        notes.append(
+            f"Accuracies are percentages. A run's model is the best one on its {split}. Several runs (seeds, folds): "
+            "mean ± standard deviation."
+        )
+    return notes
+
+
+def _data(runs: list[Run]) -> str:
+    """The rows of the runs on a task, and the seeds and folds that the figures average over."""
+    record, parts = runs[0].record, {(run.arguments.seed, run.arguments.fold) for run in runs}
+    if len(parts) == 1:
+        return data_sentence(record)
+    held_out = record["data"]["held_out"]
+    text = data_sentence(record | {"data": record["data"] | {"held_out": {}}})
+    if "validation" in held_out:
+        text += f" The validation split is {held_out['validation']}."
+    seeds, folds = (len(set(numbers)) for numbers in zip(*parts, strict=True))
+    text += f" {len(parts)} runs of each system: {seeds} seed{'s' if seeds > 1 else ''}"
+    if runs[0].folds:
+        text += f", {folds} of {runs[0].folds} folds; the numbers of rows are those of the first run"
+    return f"{text}."
+
+
+def _warning(record: Mapping[str, Any], paper_rows: int) -> str:
+    """A sentence on rows that differ from the papers', if they do."""
+    settings = record["experiment"]["settings"]
+    limits = [f"--{name} {settings[name]}" for name in ("max_train_samples", "max_eval_samples") if name in settings]
+    if limits:
+        return f" Limited by {' and '.join(limits)}: the figures are not comparable with the papers'."
+    if record["data"]["rows"]["train"] < paper_rows:
+        return f" The papers train on {paper_rows:,} rows: the figures are not comparable."
+    return ""
+
+
+def _vectors(record: Mapping[str, Any], published: bool) -> str:
+    """What the word vectors are or start from; with published figures beside them, also that theirs were others."""
+    if backbone := record.get("backbone"):
+        return f"Words are hidden states of {backbone}."
+    vectors = record["word_vectors"]
+    start = f"from `{vectors['file']}` (width {vectors['width']})" if vectors else "at random"
+    if not published or vectors and "glove.6b" in vectors["file"].lower():
+        return f"Word vectors start {start}."
+    return f"Word vectors start {start}, those of the papers from GloVe 6B: compare with care."

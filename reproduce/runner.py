@@ -1,0 +1,186 @@
+"""Plans the runs of a table and trains each in its own process. A run's only trace is its record, a JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from signal import Signals
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
+from hf_blosan.errors import InputError
+from hf_blosan.files import write_json
+from hf_blosan.tasks import TASKS
+from hf_blosan.training import RunArguments, parse_arguments
+from hf_blosan.training.arguments import IGNORED_WHEN_RESUMING
+from hf_blosan.training.preparation import check_overrides
+from hf_blosan.training.reporting import held_out
+
+from .tables import SET_BY_TABLE, Row, Table, slug
+
+
+@dataclass(eq=False)
+class Run:
+    """One training run of a table.
+
+    Attributes:
+        row: the system.
+        arguments: all options; ``output_dir`` is for the model, ``results_file`` for the record.
+        folds: number of folds of the task; 0 if it has its own test split.
+        record: the record, once the run is finished.
+        failure: the reason, once the run has failed.
+    """
+
+    row: Row
+    arguments: RunArguments
+    folds: int
+    record: dict[str, Any] | None = None
+    failure: str | None = None
+
+    @property
+    def task(self) -> str:
+        return self.arguments.task_name
+
+    @property
+    def record_file(self) -> Path:
+        return Path(self.arguments.results_file)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that determines the figures: the options that differ from their defaults, without paths."""
+        settings = {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
+        for name, value in self.arguments.changed().items():
+            if name not in IGNORED_WHEN_RESUMING:
+                settings[name] = Path(value).name if name in ("word_vectors", "backbone") else value
+        return settings
+
+    def load_record(self) -> None:
+        """Load the record of an earlier call, if there is one.
+
+        Raises:
+            InputError: the file is not a record, or its run had different settings.
+        """
+        path = self.record_file
+        if not path.exists():
+            return
+        try:
+            record = json.loads(path.read_bytes())
+            old, new = dict(record["experiment"]["settings"]), self.settings
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is not the record of a table's run; remove it") from error
+        for name in new | old:
+            if name not in IGNORED_WHEN_RESUMING and old.get(name) != new.get(name):
+                was, now = (repr(given[name]) if name in given else "the default" for given in (old, new))
+                raise InputError(
+                    f"{path} was made with {name} {was}, this call has {now}; give another --output_dir, or remove "
+                    "the file to train again"
+                )
+        self.record = record
+
+
+def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, argv: list[str]) -> list[Run]:
+    """One run per seed, task, row and, for tasks without a test split, fold; all runs of a seed come first.
+
+    Args:
+        folds: maximum number of folds; None runs all.
+        output_dir: folder of the records.
+        argv: training options from the command line; they override those of table, row and recipe.
+
+    Raises:
+        InputError: a training option is unknown, invalid or set by the table.
+    """
+    tasks = dict.fromkeys(column.task for column in table.columns)
+    common = [(row, _arguments(table, row, task, output_dir, argv)) for task in tasks for row in table.rows]
+    runs = []
+    for seed in dict.fromkeys(seeds):
+        for row, arguments in common:
+            task = TASKS[arguments.task_name]
+            protocol = arguments.resolved(task, row.encoder)
+            available = protocol.num_folds if "test" in held_out(protocol, task) else 0
+            for fold in range(min(folds or available, available) or 1):
+                path = output_dir / f"{slug(row.name)}_{task.name}_seed{seed}{f'_fold{fold}' if available else ''}"
+                files = {"output_dir": str(path), "results_file": f"{path}.json"}
+                runs.append(Run(row, replace(arguments, seed=seed, fold=fold, **files), available))
+    return runs
+
+
+def _arguments(table: Table, row: Row, task: str, output_dir: Path, argv: list[str]) -> RunArguments:
+    """Options of a row's runs on a task, except seed, fold and files."""
+    options = {**table.options, **row.options}
+    expected = RunArguments(task_name=task, encoder=row.encoder, output_dir=str(output_dir), **options)
+    arguments = parse_arguments([*expected.to_argv(), *argv])
+    for name, remedy in SET_BY_TABLE.items():
+        if getattr(arguments, name) != getattr(expected, name):
+            raise InputError(f"--{name} is set by the table; {remedy}")
+    given = parse_config_overrides(arguments.config_overrides)
+    check_overrides(given, row.encoder)
+    return replace(arguments, config_overrides=format_config_overrides({**row.overrides, **given}) or None)
+
+
+def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bool = False) -> Iterator[Run]:
+    """Train `jobs` runs at a time and yield each, with its ``record`` or ``failure`` set, as it ends.
+
+    Closing the iterator terminates those in progress. Only a run's record, which names the `table`, is kept; with
+    `keep_models` also model, log and predictions, in the run's ``output_dir``.
+    """
+    processes: list[subprocess.Popen] = []
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        futures = [pool.submit(_train, run, table, keep_models, processes) for run in runs]
+        yield from (future.result() for future in as_completed(futures))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()  # does nothing to one that has ended
+
+
+def _train(run: Run, table: str, keep_models: bool, processes: list[subprocess.Popen]) -> Run:
+    """Train a run in a hidden folder, then write its record; keep the log if the run fails by itself."""
+    file, log = run.record_file, run.record_file.with_suffix(".log")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    for path in file.parent.glob(f".{file.stem}.*"):  # of a call that was killed
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with TemporaryDirectory(prefix=f".{file.stem}.", dir=file.parent, ignore_cleanup_errors=True) as temporary:
+        new_log, new_record = Path(temporary, "log"), Path(temporary, "record.json")
+        model = run.arguments.output_dir if keep_models else str(Path(temporary, "model"))
+        arguments = replace(run.arguments, output_dir=model, results_file=str(new_record))
+        code = _call(arguments.to_argv(), new_log, processes)
+        if code < 0 or code in (130, 143):  # killed, or stopped in good order
+            run.failure = f"ended by {Signals(abs(code) % 128).name}"
+        elif code or not new_record.exists():
+            os.replace(new_log, log)
+            run.failure = f"{_last_message(log) or f'exit code {code}'} (log: {log})"
+        else:
+            run.record = json.loads(new_record.read_bytes()) | {
+                "command": shlex.join(["python", "run_glue_style.py", *run.arguments.to_argv()]),
+                "experiment": {"table": table, "row": run.row.name, "settings": run.settings},
+            }
+            write_json(file, run.record)
+    return run
+
+
+def _call(argv: list[str], log: Path, processes: list[subprocess.Popen]) -> int:
+    """Run the training command with its output in `log`; return its exit code."""
+    command = [sys.executable, "-m", "hf_blosan.training", *argv]
+    # Tensors of these sizes do not occupy a second thread. The user's environment takes precedence.
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+    processes.append(process)
+    return process.wait()
+
+
+def _last_message(log: Path) -> str:
+    lines = [line for line in map(str.strip, log.read_text(encoding="utf-8", errors="replace").splitlines()) if line]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or [""])[-1]
