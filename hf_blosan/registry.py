@@ -32,15 +32,15 @@ DESCRIPTIONS = {
 """What a command line says of an encoder."""
 
 MODULES = {
-    stem + suffix: f".models.{kind}_{model_type}"
+    stem + suffix: f".models.{module.format(model_type)}"
     for model_type, stem in FAMILIES.items()
-    for suffix, kind in (
-        ("Config", "configuration"),
-        ("Model", "modeling"),
-        ("ForSequenceClassification", "modeling"),
-        ("ForPairRegression", "modeling"),
-        ("ForTokenClassification", "modeling"),
-        ("ForSentenceSelection", "modeling"),
+    for suffix, module in (
+        ("Config", "configuration_{}"),
+        ("Model", "modeling_{}"),
+        ("ForSequenceClassification", "modeling_{}"),
+        ("ForPairRegression", "modeling_{}"),
+        ("ForTokenClassification", "heads_tagging"),
+        ("ForSentenceSelection", "heads_selection"),
     )
 }
 """Where each class is defined."""

@@ -227,7 +227,7 @@ def split_pairs(
     word. N' is the length of the longest sentence, or N in a graph, whose shapes cannot depend on values.
 
     Raises:
-        ValueError: there are no token_type_ids, or the token mask has another shape.
+        ValueError: there are no token_type_ids, they mark no second sentence, or the token mask has another shape.
     """
     if token_type_ids is None:
         raise ValueError(
@@ -236,6 +236,11 @@ def split_pairs(
         )
     if token_type_ids.shape[1] == 0:  # a batch of pairs of empty texts
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
+    if can_branch_on(mask_BN) and mask_BN.any() and not token_type_ids.any():
+        raise ValueError(
+            "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
+            "tokenize pairs as tokenizer(first, second)"
+        )
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
     if not in_graph():

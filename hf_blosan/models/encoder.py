@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from .attention import Tokens, can_use_kernel, cumulative_lengths, dropout, for_each_token, in_rows, pack, unpack
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import InputEmbeddings, fill_empty, prepare_inputs, real_tokens_first
+from .embeddings import InputEmbeddings, fill_empty, prepare_inputs, real_tokens_first, split_pairs
 from .equations import can_branch_on, check_shapes, zero_padding
 from .layers import POOLERS, AttentionMaps, Layer, Pooler, with_maps
 from .masks import full_token_mask
@@ -218,6 +218,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         else:
             self.embeddings.backbone.set_input_embeddings(value)
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -226,10 +227,10 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         token_mask: Tensor | None = None,
         predicate_mask: Tensor | None = None,
         backbone_hidden_states: Tensor | None = None,
+        pairs: bool = False,
         **kwargs,
     ) -> SentenceEncoderOutput | tuple:
         """Encode sentences, one per row.
@@ -238,21 +239,22 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size), which a backbone takes
                 in place of its own word table's.
             attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
-            token_type_ids: accepted and ignored; heads split pairs before they call the encoder.
+            token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; ignored without ``pairs``.
             output_attentions: return attention maps, gates and the pooler's weights.
             output_hidden_states: return what enters the first layer, and the tokens after each layer.
-            return_dict: ``False`` for a plain tuple.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
             predicate_mask: (B, N), 1 at the predicate of each row, else 0; for models with ``config.predicate_size``.
             backbone_hidden_states: (B, N, embedding_size), what the backbone returns, in place of its inputs.
+            pairs: rows hold two sentences, of which the result has 2B rows: all first ones, then all second ones.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
         output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        return_dict = config.return_dict if return_dict is None else return_dict
         vectors = inputs_embeds if backbone_hidden_states is None else backbone_hidden_states
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, config.pad_token_id)
+        if pairs:
+            inputs, mask_BN, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
         token_mask = fill_empty(token_mask)
         plain, places_BN = output_attentions or output_hidden_states, None
         if vectors is None and not plain:
@@ -274,7 +276,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
             if self.pooler is not None:
                 pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
-        output = SentenceEncoderOutput(
+        return SentenceEncoderOutput(
             last_hidden_state=tokens_BNH,
             pooler_output=pooled_BH,
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
@@ -282,7 +284,6 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             gates=maps.gates if output_attentions else None,
             pooler_attentions=pooler_attentions,
         )
-        return output if return_dict else output.to_tuple()
 
     def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distinct ids of a batch, (1, V), and which of them each token is; or the ids and ``None``.

@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.utils import can_return_tuple
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import prepare_inputs, split_pairs
 from .equations import can_branch_on
-from .heads import SentenceClassifierOutput, SentenceHeadMixin, class_ids
+from .heads import SentenceClassifierOutput, SentenceHeadMixin, class_ids, states_of
+from .heads_families import FamilyHead
 from .layers import Layer, Source2Token
 
 
@@ -41,14 +43,17 @@ class SentenceSelector(Layer):
         return scores_BC.masked_fill(~real_BC, torch.finfo(scores_BC.dtype).min)
 
 
-class SentenceSelectionMixin(SentenceHeadMixin):
+class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
     """Choose the sentence of a passage that answers a question (Bi-BloSAN section 4.2, Appendix B)."""
+
+    suffix = "ForSentenceSelection"
 
     def make_classifier(self, config):
         passages = config.for_passages()
         passages.validate()
         return SentenceSelector(config, self.encoder_class.make_context(passages))
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -56,7 +61,6 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        return_dict: bool | None = None,
         question_input_ids: Tensor | None = None,
         question_attention_mask: Tensor | None = None,
         passage_lengths: Tensor | None = None,
@@ -105,7 +109,7 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         words_BME = embeddings.join_predicates(words, None).to(vectors_SH.dtype)
         logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
         loss = None if labels is None else F.cross_entropy(logits.float(), class_ids(labels, logits.shape[1]))
-        return self._output(loss, logits, encoded, return_dict)
+        return SentenceClassifierOutput(loss, logits, **states_of(encoded))
 
     def _of_pairs(self, input_ids, attention_mask, inputs_embeds, token_type_ids):
         """Questions, sentences (each with a mask), places, shape and passages from rows of both, (B, C, N)."""
@@ -143,3 +147,6 @@ def places_of(num_sentences: int, num_questions: int, passage_lengths: Tensor | 
     passages_S = passages_P.repeat_interleave(passage_lengths, output_size=num_sentences)
     first_P = passage_lengths.cumsum(0) - passage_lengths
     return passages_S * shape[1] + sentences_S - first_P[passages_S], shape, passages_B
+
+
+__getattr__ = SentenceSelectionMixin.of_family

@@ -14,8 +14,7 @@ from .encoder import (
     stack_layers,
     with_left_aligned_tokens,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_blocks import MaskedBlockSelfAttention
 
 
@@ -80,21 +79,3 @@ class BiBloSANForSequenceClassification(SequenceClassificationMixin, BiBloSANPre
 
 class BiBloSANForPairRegression(PairRegressionMixin, BiBloSANPreTrainedModel):
     encoder_class = BiBloSANModel
-
-
-class BiBloSANForSentenceSelection(SentenceSelectionMixin, BiBloSANPreTrainedModel):
-    encoder_class = BiBloSANModel
-
-
-class BiBloSANForTokenClassification(TokenClassificationMixin, BiBloSANPreTrainedModel):
-    encoder_class = BiBloSANModel
-
-
-__all__ = [
-    "BiBloSANForPairRegression",
-    "BiBloSANForSentenceSelection",
-    "BiBloSANForSequenceClassification",
-    "BiBloSANForTokenClassification",
-    "BiBloSANModel",
-    "BiBloSANPreTrainedModel",
-]

@@ -14,8 +14,7 @@ from .encoder import (
     reorder,
     stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
@@ -96,21 +95,3 @@ class BiRNNForSequenceClassification(SequenceClassificationMixin, BiRNNPreTraine
 
 class BiRNNForPairRegression(PairRegressionMixin, BiRNNPreTrainedModel):
     encoder_class = BiRNNModel
-
-
-class BiRNNForSentenceSelection(SentenceSelectionMixin, BiRNNPreTrainedModel):
-    encoder_class = BiRNNModel
-
-
-class BiRNNForTokenClassification(TokenClassificationMixin, BiRNNPreTrainedModel):
-    encoder_class = BiRNNModel
-
-
-__all__ = [
-    "BiRNNForPairRegression",
-    "BiRNNForSentenceSelection",
-    "BiRNNForSequenceClassification",
-    "BiRNNForTokenClassification",
-    "BiRNNModel",
-    "BiRNNPreTrainedModel",
-]

@@ -11,8 +11,7 @@ from .encoder import (
     fuse_directions,
     stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import DirectionalSelfAttention
 
 
@@ -66,21 +65,3 @@ class DiSANForSequenceClassification(SequenceClassificationMixin, DiSANPreTraine
 
 class DiSANForPairRegression(PairRegressionMixin, DiSANPreTrainedModel):
     encoder_class = DiSANModel
-
-
-class DiSANForSentenceSelection(SentenceSelectionMixin, DiSANPreTrainedModel):
-    encoder_class = DiSANModel
-
-
-class DiSANForTokenClassification(TokenClassificationMixin, DiSANPreTrainedModel):
-    encoder_class = DiSANModel
-
-
-__all__ = [
-    "DiSANForPairRegression",
-    "DiSANForSentenceSelection",
-    "DiSANForSequenceClassification",
-    "DiSANForTokenClassification",
-    "DiSANModel",
-    "DiSANPreTrainedModel",
-]

@@ -11,8 +11,7 @@ from .encoder import (
     StackableLayer,
     stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_mtsa import TensorizedSelfAttention
 
 
@@ -82,21 +81,3 @@ class MTSAForSequenceClassification(SequenceClassificationMixin, MTSAPreTrainedM
 
 class MTSAForPairRegression(PairRegressionMixin, MTSAPreTrainedModel):
     encoder_class = MTSAModel
-
-
-class MTSAForSentenceSelection(SentenceSelectionMixin, MTSAPreTrainedModel):
-    encoder_class = MTSAModel
-
-
-class MTSAForTokenClassification(TokenClassificationMixin, MTSAPreTrainedModel):
-    encoder_class = MTSAModel
-
-
-__all__ = [
-    "MTSAForPairRegression",
-    "MTSAForSentenceSelection",
-    "MTSAForSequenceClassification",
-    "MTSAForTokenClassification",
-    "MTSAModel",
-    "MTSAPreTrainedModel",
-]

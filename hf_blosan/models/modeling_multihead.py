@@ -16,8 +16,7 @@ from .encoder import (
     StackableLayer,
     stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import AttentionMaps
 from .layers_heads import HeadLinear
 
@@ -124,21 +123,3 @@ class MultiHeadForSequenceClassification(SequenceClassificationMixin, MultiHeadP
 
 class MultiHeadForPairRegression(PairRegressionMixin, MultiHeadPreTrainedModel):
     encoder_class = MultiHeadModel
-
-
-class MultiHeadForSentenceSelection(SentenceSelectionMixin, MultiHeadPreTrainedModel):
-    encoder_class = MultiHeadModel
-
-
-class MultiHeadForTokenClassification(TokenClassificationMixin, MultiHeadPreTrainedModel):
-    encoder_class = MultiHeadModel
-
-
-__all__ = [
-    "MultiHeadForPairRegression",
-    "MultiHeadForSentenceSelection",
-    "MultiHeadForSequenceClassification",
-    "MultiHeadForTokenClassification",
-    "MultiHeadModel",
-    "MultiHeadPreTrainedModel",
-]

@@ -9,8 +9,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention import ACTIVATIONS, dropout
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import AttentionMaps
 
 
@@ -158,21 +157,3 @@ class TextCNNForSequenceClassification(SequenceClassificationMixin, TextCNNPreTr
 
 class TextCNNForPairRegression(PairRegressionMixin, TextCNNPreTrainedModel):
     encoder_class = TextCNNModel
-
-
-class TextCNNForSentenceSelection(SentenceSelectionMixin, TextCNNPreTrainedModel):
-    encoder_class = TextCNNModel
-
-
-class TextCNNForTokenClassification(TokenClassificationMixin, TextCNNPreTrainedModel):
-    encoder_class = TextCNNModel
-
-
-__all__ = [
-    "TextCNNForPairRegression",
-    "TextCNNForSentenceSelection",
-    "TextCNNForSequenceClassification",
-    "TextCNNForTokenClassification",
-    "TextCNNModel",
-    "TextCNNPreTrainedModel",
-]

@@ -5,8 +5,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_wordbag import WordBagConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import Layer
 
 
@@ -42,21 +41,3 @@ class WordBagForSequenceClassification(SequenceClassificationMixin, WordBagPreTr
 
 class WordBagForPairRegression(PairRegressionMixin, WordBagPreTrainedModel):
     encoder_class = WordBagModel
-
-
-class WordBagForSentenceSelection(SentenceSelectionMixin, WordBagPreTrainedModel):
-    encoder_class = WordBagModel
-
-
-class WordBagForTokenClassification(TokenClassificationMixin, WordBagPreTrainedModel):
-    encoder_class = WordBagModel
-
-
-__all__ = [
-    "WordBagForPairRegression",
-    "WordBagForSentenceSelection",
-    "WordBagForSequenceClassification",
-    "WordBagForTokenClassification",
-    "WordBagModel",
-    "WordBagPreTrainedModel",
-]

@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -48,8 +47,8 @@ SENTENCE_TRANSFORMER = {
 PIPELINES = {"sentence-embedding": {"impl": "pipeline.SentenceEmbeddingPipeline", "pt": ["AutoModel"]}}
 
 
-def code_of(model_class: type) -> tuple[dict[str, str], list[Path]]:
-    """``auto_map`` and files of a model class, or of the class of the bundle that it derives from; else empty ones."""
+def code_of(model_class: type) -> tuple[dict[str, str], dict[str, str]]:
+    """``auto_map``, and the texts of the files by name, of a model class or of that which it derives from, if any."""
     model_type = model_class.config_class.model_type
     for cls in model_class.__mro__:
         name = cls.__module__.rpartition(".")[2]
@@ -59,9 +58,14 @@ def code_of(model_class: type) -> tuple[dict[str, str], list[Path]]:
             if cls.__name__ == classes["AutoModelForPairRegression"]:
                 classes["AutoModelForSequenceClassification"] = cls.__name__  # as pipelines load it
             auto_map = {auto: f"{name}.{found}" for auto, found in classes.items() if hasattr(module, found)}
-            files = {module.__file__, *get_relative_import_files(module.__file__)}
-            return {"AutoConfig": f"configuration_{model_type}.{config}"} | auto_map, sorted(map(Path, files))
-    return {}, []
+            auto_map["AutoConfig"], files, texts = f"configuration_{model_type}.{config}", {module.__file__}, {}
+            if hasattr(model_class, "suffix"):  # a head that modeling files do without
+                class_name, entry, text, head = model_class.code()
+                auto_map |= {auto: f"{entry}.{class_name}" for auto in classes if classes[auto] == class_name}
+                files, texts = files | {head}, {f"{entry}.py": text}
+            files = files.union(*map(get_relative_import_files, files))
+            return auto_map, texts | {Path(file).name: Path(file).read_text(encoding="utf-8") for file in files}
+    return {}, {}
 
 
 def sentence_embedding_pipeline() -> type:
@@ -94,14 +98,15 @@ class CarriesCode:
         if not self.should_save_on_this_rank(is_main_process) or folder.is_file():
             return super().save_pretrained(*args, **kwargs)
         folder.mkdir(parents=True, exist_ok=True)
-        auto_map, files = code_of(type(self)) if include_code else ({}, [])
-        written = [Path(shutil.copyfile(file, folder / file.name)) for file in files]
+        auto_map, files = code_of(type(self)) if include_code else ({}, {})
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
         for name, content in SENTENCE_TRANSFORMER.items():
             if self.base_model.pooler is None:  # no sentence vectors
                 (folder / name).unlink(missing_ok=True)
             else:
                 (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        for path in code_in(folder).difference(written):
+        for path in code_in(folder).difference(folder / name for name in files):
             path.unlink()
         if auto_map:
             self.config.auto_map = auto_map
@@ -125,7 +130,7 @@ class CarriesCode:
 
     def _get_files_timestamps(self, working_dir):
         """Without the code, so that it is uploaded although it is written before transformers looks for new files."""
-        times, written = super()._get_files_timestamps(working_dir), {file.name for file in code_of(type(self))[1]}
+        times, written = super()._get_files_timestamps(working_dir), code_of(type(self))[1]
         return {name: time for name, time in times.items() if name not in written}
 
 
