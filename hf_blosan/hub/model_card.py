@@ -19,6 +19,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError
 from ..files import check_writable
+from ..tasks.kinds import kind_class
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 ENCODER_NAMES = {
@@ -44,47 +45,13 @@ RECORD_ENTRIES = frozenset(
 )
 """Entries of a record that a card shows."""
 
-PIPELINES = {"selection": "multiple-choice", "tagging": "token-classification", "translation": "translation"}
-"""The pipeline of each kind of task that is not text classification."""
-
-AUTO_CLASSES = {
-    "text-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "translation": "AutoModelForSeq2SeqLM",
-    "multiple-choice": "AutoModelForMultipleChoice",
-}
-
-USES = {
-    "tagging": "tagging sentences",
-    "selection": "choosing the sentence that answers a question",
-    "translation": "translating sentences",
-}
-"""What a model of each kind is for; others classify or score."""
-
-EXAMPLES = {
-    1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
-    2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
-    "generated": [
-        {"text": "the man pushes the cat", "text_pair": "the cat is pushed by the man"},
-        {"text": "the cat pushes the man", "text_pair": "the cat is pushed by the man"},
-        {"text": "the nurse does not follow the dog", "text_pair": "the nurse is followed by the dog"},
-        {"text": "some boys are happy", "text_pair": "all boys are not happy"},
-    ],
-    "selection": None,
-    "translation": [{"text": "Two dogs are playing in the snow."}],
-}
-"""What the page of the model and its snippet try it with, by number of sentences, problem or source of the rows."""
-
-SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-_LAST_LAYERS = ("classifier_highway", "classifier_bias")
-UNUSED = {
-    "classification": (*SCORE_FIELDS, "passage_block_length"),
-    "regression": (*_LAST_LAYERS, "passage_block_length"),
-    "selection": (*SCORE_FIELDS, *_LAST_LAYERS),
-    "tagging": (*SCORE_FIELDS, *_LAST_LAYERS, "classifier_size", "passage_block_length"),
-    "translation": (*SCORE_FIELDS, *_LAST_LAYERS, "classifier_size", "passage_block_length"),
-}
-"""Fields of the configuration that the model of each kind of task does not use."""
+GENERATED_EXAMPLES = [
+    {"text": "the man pushes the cat", "text_pair": "the cat is pushed by the man"},
+    {"text": "the cat pushes the man", "text_pair": "the cat is pushed by the man"},
+    {"text": "the nurse does not follow the dog", "text_pair": "the nurse is followed by the dog"},
+    {"text": "some boys are happy", "text_pair": "all boys are not happy"},
+]
+"""What the page of a model of generated rows, and its snippet, try it with."""
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
 HUB_METRICS = {"pearson": "pearsonr"}
@@ -113,9 +80,10 @@ def make_model_card(
         if entry not in run:
             raise InputError(f"not the record of a run: it has no entry {entry!r}; record the run with --results_file")
     table, task, machine = figure_table(run), run["task"], run["hardware"]
+    kind, pair = kind_class(task["problem"]), task["num_sentences"] == 2
     threads = machine["processes"] * machine["threads"]
     cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
-    unused = {*UNUSED[task["problem"]], "backbone_config"}
+    unused = {*kind.unused_fields, "backbone_config"}
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
         "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
@@ -123,10 +91,9 @@ def make_model_card(
         "location": location or run["name"],
         "in_progress": in_progress,
         "spread": spread_of(repeated),
-        "use": USES.get(task["problem"]) or use_of(task),
-        "widget": examples(run),
-        "pipeline": pipeline_of(task),
-        "auto_class": AUTO_CLASSES[pipeline_of(task)],
+        "use": kind.use.format("pairs of sentences" if pair else "sentences"),
+        "kind": kind,
+        "snippet": kind.snippet(run, location or run["name"], (examples(run) or [None])[0]),
         "command": command_without_paths(run["command"]),
         "figures": table,
         "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
@@ -135,11 +102,6 @@ def make_model_card(
         "settings": {name: value for name, value in settings.items() if value is not None},
     }
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
-
-
-def use_of(task: dict[str, Any]) -> str:
-    verb = "scoring" if task["problem"] == "regression" else "classifying"
-    return f"{verb} {'pairs of ' * (task['num_sentences'] == 2)}sentences"
 
 
 def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -151,8 +113,8 @@ def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def examples(run: dict[str, Any]) -> list[dict[str, str]] | None:
-    keys = (run["data"]["source"], run["task"]["problem"], run["task"]["num_sentences"])
-    return next(EXAMPLES[key] for key in keys if key in EXAMPLES)
+    generated = run["data"]["source"] == "generated"
+    return GENERATED_EXAMPLES if generated else kind_class(run["task"]["problem"]).examples(run["task"])
 
 
 def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:
@@ -184,10 +146,11 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     task, data = run["task"], run["data"]
     files = data.get("files", {})
     from_hub = data["source"] == HUB and data["hub_id"]
-    own_code = [] if task["problem"] == "translation" else ["sentence-encoder", "custom_code"]
+    kind = kind_class(task["problem"])
+    own_code = ["sentence-encoder", "custom_code"] if kind.own_code else []
     results = [
         EvalResult(
-            task_type=pipeline_of(task),
+            task_type=kind.pipeline,
             task_name=task["title"],
             dataset_type=data["hub_id"] if from_hub and read_from not in files else task["name"],
             dataset_name=files.get(read_from, task["title"]),
@@ -205,7 +168,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         language=task.get("languages", "en") or None,
         license="apache-2.0",
         library_name="transformers",
-        pipeline_tag=pipeline_of(task),
+        pipeline_tag=kind.pipeline,
         base_model=backbone if "/" in (backbone := run.get("backbone") or "") else None,
         tags=["hf_blosan", run["encoder"], *own_code],
         # The Hub's widget has no place for a predicate.
@@ -215,11 +178,6 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         model_name=run["name"],
         eval_results=results or None,
     )
-
-
-def pipeline_of(task: dict[str, Any]) -> str:
-    """The pipeline that runs a model of this task; records of earlier versions do not name the kind of task."""
-    return PIPELINES.get(task.get("problem"), "text-classification")
 
 
 def rows_of(split: str) -> str:

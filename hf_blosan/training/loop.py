@@ -24,7 +24,7 @@ from ..tasks.tagging import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
-from .optim import build_optimizer, make_scheduler, moving_average
+from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average
 from .reporting import own_fields
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TrainingLoop:
         self.arguments = arguments
         self.accelerator = accelerator
         self.tokenizer = preparation.tokenizer
-        self.problem = preparation.problem
+        self.kind = preparation.kind
         self.evaluate = evaluate
         self.best_metric = best_metric
         self.test_metric = f"test_{preparation.task.best_metric}"
@@ -214,7 +214,8 @@ class TrainingLoop:
         with self.accelerator.accumulate(self.model):
             loss = self._loss(batch)
             if self.arguments.l2:
-                loss = loss + self.problem.l2_penalty(self.unwrapped_model, self.arguments.l2)
+                model, factor = self.unwrapped_model, self.arguments.l2
+                loss = loss + self.kind.l2_penalty(l2_penalty(model, factor), model, factor)
             # accelerate divides by the nominal group size, but the last group of an epoch may be smaller.
             first = self.progress.batches // group * group
             actual = min(group, len(self.loader) - first)
@@ -237,9 +238,7 @@ class TrainingLoop:
         return self.accelerator.sync_gradients
 
     def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.problem.loss(
-            self.problem.outputs(self.model, batch), batch["labels"], self.arguments.label_smoothing
-        )
+        return self.kind.loss(self.kind.outputs(self.model, batch), batch["labels"], self.arguments.label_smoothing)
 
     def _after_update(self, bar: tqdm) -> None:
         """Log and evaluate if due."""
@@ -327,8 +326,8 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
     if arguments.lr_scheduler_type not in ("constant", "constant_with_warmup"):
         settings["total_steps"] = total_steps
     settings["task"] = preparation.task.name
-    if preparation.problem.loss_scale != 1:
-        settings["loss_scale"] = preparation.problem.loss_scale
+    if preparation.kind.loss_scale != 1:
+        settings["loss_scale"] = preparation.kind.loss_scale
     settings["train_rows"] = len(preparation.data["train"])
     splits = {split: rows for split, rows in preparation.data.items() if not split.startswith("test")}
     settings |= {f"{split}_data": fingerprint(rows) for split, rows in splits.items()}

@@ -107,7 +107,8 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     run = record_of(figures)
     lines = None
     if predictions is not None:
-        lines = zip(preparation.row_numbers["test"], preparation.problem.lines(predictions), strict=True)
+        lines = preparation.kind.lines(predictions, preparation.tokenizer)
+        lines = zip(preparation.row_numbers["test"], lines, strict=True)
     if predictions is not None and predictions.ndim == 1:
         run["test_predictions"] = " ".join(f"{prediction:.4g}" for prediction in predictions)
     if accelerator.is_main_process:
