@@ -22,10 +22,9 @@ from torch.utils.checkpoint import checkpoint
 
 from .equations import (
     IMPLEMENTATIONS,
-    check_bias,
     check_block_length,
     check_cu_seqlens,
-    check_scale,
+    check_scores,
     check_shapes,
     full_precision,
     on_blocks,
@@ -139,11 +138,6 @@ def in_rows(x: Tensor | Tokens) -> Tensor:
     return tokens if tokens.dim() == 3 else tokens.transpose(0, 1)
 
 
-def rows_and_starts(x: Tensor | Tokens, cu_seqlens: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    """Tokens in rows, and where sentences start in a single one."""
-    return in_rows(x), x.cu_seqlens if isinstance(x, Tokens) else cu_seqlens
-
-
 ACTIVATIONS = {
     "elu": F.elu,
     "relu": F.relu,
@@ -242,14 +236,14 @@ def directional_attention(
             above 80, the block length is below 1, shapes do not match, the token mask is floating-point, or two of
             token mask, blocks and ``cu_seqlens`` are combined.
     """
-    keys, queries, (values, cu_seqlens) = in_rows(keys), in_rows(queries), rows_and_starts(values, cu_seqlens)
+    cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
+    keys, queries, values = map(in_rows, (keys, queries, values))
     check_implementation(implementation)
     check_direction(direction)
     check_window(window)
-    check_scale(scale)
     check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
-    check_bias(bias, values.shape[2])
+    check_scores(scale, bias, values.shape[2])
     check_cu_seqlens(cu_seqlens, *values.shape[:2], {"block_length": block_length, "token_mask": token_mask})
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
@@ -310,7 +304,8 @@ def source2token_attention(
         ValueError: the implementation is unknown, the block length is below 1, the mask has another shape, or
             ``cu_seqlens`` does not divide a single row.
     """
-    scores, (values, cu_seqlens) = in_rows(scores), rows_and_starts(values, cu_seqlens)
+    cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
+    scores, values = in_rows(scores), in_rows(values)
     check_implementation(implementation)
     check_shapes(*values.shape[:2], mask)
     check_block_length(block_length)

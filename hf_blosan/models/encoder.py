@@ -9,7 +9,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .attention import Tokens, can_use_kernel, cumulative_lengths, dropout, for_each_token, in_rows, pack, unpack
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import InputEmbeddings, fill_empty, prepare_inputs, real_tokens_first, split_pairs
+from .embeddings import InputEmbeddings, fill_empty, prepare_inputs, split_pairs
 from .equations import can_branch_on, check_shapes, zero_padding
 from .layers import POOLERS, AttentionMaps, Layer, Pooler, with_maps
 from .masks import full_token_mask
@@ -189,6 +189,7 @@ def fuse_directions(layers, hidden_BNE: Tensor, mask_BN: Tensor, output_attentio
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
 
+    layer_class: type[StackableLayer] | None = None
     takes_words = False  # whether the first layer of ``context`` can compute on distinct words
 
     def __init__(self, config: SentenceEncoderConfig):
@@ -198,9 +199,11 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         self.pooler = self.make_pooler(config)
         self.post_init()
 
-    @staticmethod
-    def make_context(config: SentenceEncoderConfig) -> ContextFusion:
-        raise NotImplementedError("SentenceEncoderModel has no context layer; use a subclass such as DiSANModel")
+    @classmethod
+    def make_context(cls, config: SentenceEncoderConfig) -> ContextFusion:
+        if cls.layer_class is None:
+            raise NotImplementedError(f"{cls.__name__} has no layers of context; use a subclass such as DiSANModel")
+        return stack_layers(cls.layer_class, config)
 
     @staticmethod
     def make_pooler(config: SentenceEncoderConfig) -> nn.Module | None:
@@ -327,26 +330,3 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         if isinstance(self.pooler, Pooler):
             return tokens_BNH, self.pooler(packed, mask_1T)[0]
         return tokens_BNH, None if self.pooler is None else self.pooler(tokens_BNH, mask_BN)[0]
-
-
-def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
-    """Tokens of each row, (B, N, D), in another order."""
-    if isinstance(tokens, Tokens):
-        return tokens._replace(places_BN=tokens.places_BN.gather(1, order_BN))
-    B, N, _ = tokens.shape
-    places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
-    # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
-    return tokens.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
-
-
-def with_left_aligned_tokens(fuse, hidden_BNE: Tensor | Tokens, mask_BN: Tensor, *others):
-    """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
-
-    For layers that count positions. Tokens are moved back afterwards; positions in maps count real tokens only.
-    """
-    # Usually padding is on the right already.
-    if can_branch_on(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
-        return fuse(hidden_BNE, mask_BN, *others)
-    order_BN = real_tokens_first(mask_BN)
-    tokens_BNH, maps = fuse(reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN), *others)
-    return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps

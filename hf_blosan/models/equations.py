@@ -62,8 +62,7 @@ def directional_attention_weights(
     score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), with a softmax over the visible keys for each feature separately.
     Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
     """
-    check_bias(bias, keys.shape[-1])
-    check_scale(scale)
+    check_scores(scale, bias, keys.shape[-1])
     keys_BND, queries_BND = upcast(keys, queries[:, rows])
     queries_BND = queries_BND if bias is None else queries_BND + bias.to(queries_BND.dtype)
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
@@ -78,32 +77,19 @@ def directional_attention_weights(
 
 @full_precision
 def directional_attention(
-    keys: Tensor,
-    queries: Tensor,
-    values: Tensor,
-    *,
-    direction: str,
-    bias: Tensor | None = None,
-    key_mask: Tensor | None = None,
-    token_mask: Tensor | None = None,
-    scale: float = 5.0,
-    window: int | None = None,
-    block_length: int | None = None,
-    rows: slice = slice(None),
+    keys: Tensor, queries: Tensor, values: Tensor, *, block_length: int | None = None, **options
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i.
 
-    Arguments and result as in :func:`attention.directional_attention`; ``rows``: compute these queries only, not
+    Arguments and result as in :func:`attention.directional_attention`; or ``rows``: compute these queries only, not
     supported with blocks.
     """
-    check_block_length(block_length, token_mask)
-    options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
+    check_block_length(block_length, options.get("token_mask"))
     if block_length is not None:
+        key_mask = options.pop("key_mask", None)
         operator = functools.partial(directional_attention, **options)
         return out_of_blocks(on_blocks(operator, block_length, (keys, queries, values), key_mask), *values.shape[:2])
-    options |= {"key_mask": key_mask, "token_mask": token_mask, "rows": rows}
-    weights_BNND = directional_attention_weights(keys, queries, **options)
-    return weighted_sum(weights_BNND, values[:, None])
+    return weighted_sum(directional_attention_weights(keys, queries, **options), values[:, None])
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -223,16 +209,12 @@ def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor
         raise ValueError(f"shapes differ: {shapes}; give all of them the same")
 
 
-def check_bias(bias: Tensor | None, size: int) -> None:
-    """Refuse a bias that is not (D)."""
-    if bias is not None and bias.shape != (size,):
-        raise ValueError(f"bias has shape {tuple(bias.shape)} for vectors of {size} features; give it ({size},)")
-
-
-def check_scale(scale: float) -> None:
-    """Refuse a scale that bounds no scores, or whose sums of exponentials overflow float32."""
+def check_scores(scale: float, bias: Tensor | None, size: int) -> None:
+    """Refuse a scale that bounds no scores, or whose sums of exponentials overflow float32; a bias that is not (D)."""
     if not 0 < scale <= 80:
         raise ValueError(f"scale is {scale}; give a bound of the scores above 0 and up to 80")
+    if bias is not None and bias.shape != (size,):
+        raise ValueError(f"bias has shape {tuple(bias.shape)} for vectors of {size} features; give it ({size},)")
 
 
 def check_block_length(block_length: int | None, token_mask: Tensor | None = None) -> None:

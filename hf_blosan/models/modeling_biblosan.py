@@ -4,6 +4,7 @@ from functools import partial
 
 from torch import nn
 
+from .alignment import with_left_aligned_tokens
 from .configuration_biblosan import BiBloSANConfig
 from .encoder import (
     ContextFusion,
@@ -12,7 +13,6 @@ from .encoder import (
     StackableLayer,
     fuse_directions,
     stack_layers,
-    with_left_aligned_tokens,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_blocks import MaskedBlockSelfAttention
@@ -48,8 +48,6 @@ class BiBloSANLayer(StackableLayer):
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: BiBloSANConfig
-    config_class = BiBloSANConfig
-    model_tags = ["biblosan"]
     _no_split_modules = ["BiBloSANLayer"]
 
 

@@ -4,15 +4,13 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
+from .alignment import reorder
 from .configuration_birnn import BiRNNConfig
 from .embeddings import real_tokens_first
 from .encoder import (
-    ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
     StackableLayer,
-    reorder,
-    stack_layers,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
@@ -54,8 +52,6 @@ class BiRNNLayer(StackableLayer):
 
 class BiRNNPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: BiRNNConfig
-    config_class = BiRNNConfig
-    model_tags = ["birnn"]
     _no_split_modules = ["BiRNNLayer"]
 
     @torch.no_grad()
@@ -84,9 +80,7 @@ class BiRNNModel(BiRNNPreTrainedModel, SentenceEncoderModel):
     In a trace (``torch.jit.trace``) these loops have the length of the example, GRU's always.
     """
 
-    @staticmethod
-    def make_context(config: BiRNNConfig) -> ContextFusion:
-        return stack_layers(BiRNNLayer, config)
+    layer_class = BiRNNLayer
 
 
 class BiRNNForSequenceClassification(SequenceClassificationMixin, BiRNNPreTrainedModel):

@@ -4,12 +4,10 @@ from torch import nn
 
 from .configuration_disan import DiSANConfig
 from .encoder import (
-    ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
     StackableLayer,
     fuse_directions,
-    stack_layers,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import DirectionalSelfAttention
@@ -44,19 +42,14 @@ class DiSANLayer(StackableLayer):
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: DiSANConfig
-    config_class = DiSANConfig
-    model_tags = ["disan"]
     _no_split_modules = ["DiSANLayer"]
 
 
 class DiSANModel(DiSANPreTrainedModel, SentenceEncoderModel):
     """DiSAN as an encoder: ``attentions`` holds a tensor (B, 2, N, N, D) per layer, ``gates`` (B, 2, N, D)."""
 
+    layer_class = DiSANLayer
     takes_words = True
-
-    @staticmethod
-    def make_context(config: DiSANConfig) -> ContextFusion:
-        return stack_layers(DiSANLayer, config)
 
 
 class DiSANForSequenceClassification(SequenceClassificationMixin, DiSANPreTrainedModel):

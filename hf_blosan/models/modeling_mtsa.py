@@ -5,11 +5,9 @@ from transformers import initialization as init
 
 from .configuration_mtsa import MTSAConfig
 from .encoder import (
-    ContextFusion,
     SentenceEncoderModel,
     SentenceEncoderPreTrainedModel,
     StackableLayer,
-    stack_layers,
 )
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers_mtsa import TensorizedSelfAttention
@@ -54,8 +52,6 @@ class MTSALayer(StackableLayer):
 
 class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: MTSAConfig
-    config_class = MTSAConfig
-    model_tags = ["mtsa"]
     _no_split_modules = ["MTSALayer"]
 
     @torch.no_grad()
@@ -68,11 +64,8 @@ class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
 class MTSAModel(MTSAPreTrainedModel, SentenceEncoderModel):
     """MTSA as an encoder: a layer has ``attentions`` (B, H, N, N, D) and, if it has a gate, ``gates`` (B, H, N, D)."""
 
+    layer_class = MTSALayer
     takes_words = True
-
-    @staticmethod
-    def make_context(config: MTSAConfig) -> ContextFusion:
-        return stack_layers(MTSALayer, config)
 
 
 class MTSAForSequenceClassification(SequenceClassificationMixin, MTSAPreTrainedModel):

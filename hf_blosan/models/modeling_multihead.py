@@ -88,8 +88,6 @@ class MultiHeadLayer(StackableLayer):
 
 class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: MultiHeadConfig
-    config_class = MultiHeadConfig
-    model_tags = ["multihead"]
     _no_split_modules = ["MultiHeadLayer"]
 
     @torch.no_grad()

@@ -6,9 +6,10 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from .alignment import with_left_aligned_tokens
 from .attention import ACTIVATIONS, dropout
 from .configuration_textcnn import TextCNNConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .heads import PairRegressionMixin, SequenceClassificationMixin
 from .layers import AttentionMaps
 
@@ -112,8 +113,6 @@ class MaxOverTime(nn.Module):
 
 class TextCNNPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: TextCNNConfig
-    config_class = TextCNNConfig
-    model_tags = ["textcnn"]
     _no_split_modules = ["MultiWindowLayer", "GatedConvolutionLayer"]
 
     @torch.no_grad()

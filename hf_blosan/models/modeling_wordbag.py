@@ -22,8 +22,6 @@ class WordBagLayer(GradientCheckpointingLayer, Layer):
 
 class WordBagPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: WordBagConfig
-    config_class = WordBagConfig
-    model_tags = ["wordbag"]
     _no_split_modules = ["WordBagLayer"]
 
 

@@ -257,7 +257,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     def post_init(self):
         self.pass_on_attn_implementation()
-        self.add_model_tags("custom_code")
+        self.add_model_tags([self.config.model_type, "custom_code"])
         super().post_init()
 
     def load_word_vectors(self, matrix) -> None:
