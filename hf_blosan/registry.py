@@ -38,7 +38,7 @@ MODULES = {
         ("Config", "configuration_{}"),
         ("Model", "modeling_{}"),
         ("ForSequenceClassification", "modeling_{}"),
-        ("ForPairRegression", "modeling_{}"),
+        ("ForPairRegression", "heads_regression"),
         ("ForTokenClassification", "heads_tagging"),
         ("ForSentenceSelection", "heads_selection"),
     )

@@ -49,7 +49,7 @@ def saved_config(folder) -> dict:
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_every_save_has_all_entries(model_type, tmp_path):
-    """Whatever class of a family is saved, its checkpoint names those on sentence vectors, which its files define.
+    """Whatever class of a family is saved, its checkpoint names encoder and classifier, which its files define.
 
     The other heads travel only with the models that have them, each in a file of its own.
     """
@@ -59,24 +59,24 @@ def test_every_save_has_all_entries(model_type, tmp_path):
         "AutoModel": f"{modeling}{stem}Model",
         "AutoModelForTextEncoding": f"{modeling}{stem}Model",
         "AutoModelForSequenceClassification": f"{modeling}{stem}ForSequenceClassification",
-        "AutoModelForPairRegression": f"{modeling}{stem}ForPairRegression",
     }
     others = {
         "ForTokenClassification": ("AutoModelForTokenClassification", "tagging"),
         "ForSentenceSelection": ("AutoModelForMultipleChoice", "selection"),
+        "ForPairRegression": ("AutoModelForPairRegression", "regression"),
     }
     suffixes = ("Model", "ForTokenClassification", "ForSentenceSelection", "ForSequenceClassification")
     for suffix in (*suffixes, "ForPairRegression"):
         folder = tmp_path / suffix
         num_sentences = 2 if suffix.startswith(("ForSequence", "ForPair")) else 1
         make(model_type, suffix, num_sentences=num_sentences).save_pretrained(folder)
-        if suffix == "ForPairRegression":  # what pipelines and run_glue scripts load
-            expected["AutoModelForSequenceClassification"] = expected["AutoModelForPairRegression"]
         named, own = dict(expected), set()
         if suffix in others:
             auto_class, kind = others[suffix]
             named[auto_class] = f"modeling_{model_type}_{kind}.{stem}{suffix}"
             own = {f"modeling_{model_type}_{kind}.py"}
+            if kind == "regression":  # what pipelines and run_glue scripts load
+                named["AutoModelForSequenceClassification"] = named[auto_class]
             assert {f"heads_{kind}.py", *own} <= code(folder)
         assert saved_config(folder)["auto_map"] == named
         heads = {f"heads_{kind}.py" for _, kind in others.values()}
@@ -95,7 +95,7 @@ def test_without_code(tmp_path):
     model.save_pretrained(tmp_path / "model", include_code=False)
     assert not code(tmp_path / "model") and "auto_map" not in saved_config(tmp_path / "model")
     model.save_pretrained(tmp_path / "model")
-    assert len(code(tmp_path / "model")) == 12 and len(saved_config(tmp_path / "model")["auto_map"]) == 5
+    assert len(code(tmp_path / "model")) == 12 and len(saved_config(tmp_path / "model")["auto_map"]) == 4
     model.save_pretrained(tmp_path / "model", include_code=False)
     for_sentence_transformers = {"modules.json", "sentence_bert_config.json"}
     found = {path.name for path in (tmp_path / "model").iterdir()}

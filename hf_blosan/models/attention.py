@@ -11,7 +11,7 @@ The fast forms are the package ``hf_blosan.kernels``. Where it is not installed 
 checkpoint), the equations are computed for a slice of queries at a time, so that memory stays O(N D).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -63,7 +63,8 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
     """
     if kernels is None or implementation == "eager" or not all(map(is_plain, maps)):
         return False
-    return kernels.can_use_kernel(*tensors, *_parameters(maps))
+    parts = (part for map_ in maps for part in (map_, *map_._modules.values()))  # faster than parameters()
+    return kernels.can_use_kernel(*tensors, *(x for part in parts for x in part._parameters.values() if x is not None))
 
 
 def is_plain(map_: nn.Module) -> bool:
@@ -83,15 +84,6 @@ def is_plain(map_: nn.Module) -> bool:
         if x is not None and not (type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided):
             return False
     return all(map(is_plain, own["_modules"].values()))
-
-
-def _parameters(maps: Iterable[nn.Module]) -> Iterator[Tensor]:
-    """Of the maps and their heads, in less time than ``parameters()`` takes."""
-    for map_ in maps:
-        for x in map_._parameters.values():
-            if x is not None:
-                yield x
-        yield from _parameters(map_._modules.values())
 
 
 class Tokens(NamedTuple):
@@ -342,9 +334,9 @@ def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> T
     return torch.cat([compute(rows=slice(start, start + size)) for start in range(0, N, size)], dim=-2)
 
 
-def check_implementation(implementation: str) -> None:
+def check_implementation(implementation: str, name: str = "implementation") -> None:
     if implementation not in IMPLEMENTATIONS:
-        raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+        raise ValueError(f"{name} is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
 
 
 def precision(values: Tensor) -> torch.dtype:
@@ -352,13 +344,9 @@ def precision(values: Tensor) -> torch.dtype:
     return torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
 
 
-def cumulative_lengths(mask_BN: Tensor) -> Tensor:
-    """Where each sentence starts once padding is left out, and where the last one ends: ``cu_seqlens``, (B + 1,)."""
-    return F.pad(mask_BN.sum(1).cumsum(0), (1, 0))
-
-
-def pack(x: Tensor | Tokens, mask_BN: Tensor, cu_seqlens: Tensor) -> Tokens:
-    """(B, N, ...) -> (1, T, ...): the T tokens where the mask is true, sentence after sentence."""
+def pack(x: Tensor | Tokens, mask_BN: Tensor) -> Tokens:
+    """(B, N, D) without padding, sentence after sentence in a single row."""
+    cu_seqlens = F.pad(mask_BN.sum(1).cumsum(0), (1, 0))
     if isinstance(x, Tokens):
         return Tokens(x.vectors, selected(x.places_BN, mask_BN), cu_seqlens)
     return Tokens(selected(x, mask_BN), cu_seqlens=cu_seqlens)

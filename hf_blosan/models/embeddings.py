@@ -42,13 +42,13 @@ class InputEmbeddings(nn.Module):
             self.backbone.train(mode and any(weight.requires_grad for weight in self.backbone.parameters()))
         return self
 
-    def forward(self, input_ids: Tensor | None = None, mask_BN: Tensor | None = None, inputs_embeds=None) -> Tensor:
+    def forward(self, inputs: Tensor, mask_BN: Tensor | None = None) -> Tensor:
         """Ids (B, N), or vectors (B, N, E) that replace the backbone's word embeddings -> (B, N, embedding_size)."""
+        are_ids = inputs.dim() == 2
         if self.backbone is None:
-            return self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        inputs = {"input_ids": input_ids} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
-        mask_BN = None if mask_BN is None else mask_BN.long()
-        return self.backbone(**inputs, attention_mask=mask_BN, return_dict=True).last_hidden_state
+            return self.word_embeddings(inputs) if are_ids else inputs
+        options = {"attention_mask": None if mask_BN is None else mask_BN.long(), "return_dict": True}
+        return self.backbone(**{"input_ids" if are_ids else "inputs_embeds": inputs}, **options).last_hidden_state
 
     def join_predicates(self, words_BNE: Tensor, predicate_mask: Tensor | None) -> Tensor:
         """scale * [words; embedding of predicate_mask (B, N)], (B, N, embedding_size + predicate_size).
@@ -209,13 +209,6 @@ def prepare_inputs(
     return inputs, attention_mask.bool()
 
 
-def fill_empty(token_mask: Tensor | None) -> Tensor | None:
-    """A token mask for rows of width 0 after :func:`prepare_inputs` has padded them."""
-    if token_mask is None or token_mask.shape[-1]:
-        return token_mask
-    return token_mask.new_zeros(*token_mask.shape[:-2], 1, 1)
-
-
 def split_pairs(
     inputs: Tensor, mask_BN: Tensor, token_type_ids: Tensor | None, token_mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -248,7 +241,7 @@ def split_pairs(
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]
     if token_mask is not None:
-        token_mask_BNN = full_token_mask(fill_empty(token_mask), *mask_BN.shape)
+        token_mask_BNN = full_token_mask(token_mask, *mask_BN.shape)
         token_mask = token_mask_BNN[rows_2B1[..., None], order_2BN[..., None], order_2BN[:, None]]
     return inputs[rows_2B1, order_2BN], mask_2BN, token_mask
 

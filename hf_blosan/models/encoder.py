@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .attention import Tokens, can_use_kernel, cumulative_lengths, dropout, for_each_token, in_rows, pack, unpack
+from .attention import Tokens, can_use_kernel, dropout, for_each_token, in_rows, pack, unpack
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import InputEmbeddings, fill_empty, prepare_inputs, split_pairs
+from .embeddings import InputEmbeddings, prepare_inputs, split_pairs
 from .equations import can_branch_on, check_shapes, zero_padding
 from .layers import POOLERS, AttentionMaps, Layer, Pooler, with_maps
 from .masks import full_token_mask
@@ -46,7 +46,7 @@ class SentenceEncoderOutput(ModelOutput):
 class ContextFusion(Layer):
     """The part between embeddings and pooler: ``context(hidden_BNE, mask_BN) -> (tokens_BNH, maps or None)``.
 
-    Can be used independently, as a context layer in other networks. Each layer is called as
+    It can be used in other networks by itself. Each layer is called as
     ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module's; a caller's token mask is
     the fourth argument of layers with ``takes_token_mask``. ``input_layer`` is a linear map before all layers.
     """
@@ -71,8 +71,7 @@ class ContextFusion(Layer):
             mask_BN: (B, N), true at real tokens; by default all are real.
             output_attentions: return attention weights and gates as well.
             hidden_states: a list to which the output of every layer is appended.
-            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
-                model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
+            token_mask: as in a model's forward.
 
         Raises:
             ValueError: rows have no positions, a mask has another shape, or a token mask or ``Tokens`` with
@@ -94,7 +93,10 @@ class ContextFusion(Layer):
             raise ValueError("cu_seqlens: only a DiSAN without windows or maps takes them; give each sentence a row")
         options = [mask_BN, output_attentions]
         if token_mask is not None:
-            options.append(self.checked_token_mask(token_mask, mask_BN))
+            for layer in self.layers:
+                if not getattr(layer, "takes_token_mask", False):
+                    raise ValueError(f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA")
+            options.append(full_token_mask(token_mask, B, N))
         if self.input_layer is not None:
             hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
@@ -112,12 +114,6 @@ class ContextFusion(Layer):
     def takes_cu_seqlens(self) -> bool:
         """Whether all layers can work on sentences that lie one after the other in a single row, without padding."""
         return all(getattr(layer, "takes_cu_seqlens", False) for layer in self.layers)
-
-    def checked_token_mask(self, token_mask: Tensor, mask_BN: Tensor) -> Tensor:
-        for layer in self.layers:
-            if not getattr(layer, "takes_token_mask", False):
-                raise ValueError(f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA")
-        return full_token_mask(token_mask, *mask_BN.shape)
 
 
 class StackableLayer(GradientCheckpointingLayer, Layer):
@@ -164,19 +160,6 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
         return self.feed_forward_norm(x + dropout(added, self.residual_dropout, self.training))
 
 
-def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfig) -> ContextFusion:
-    """A stack of ``config.num_hidden_layers`` layers.
-
-    Residual connections add the input to tokens: if their widths differ, the stack starts with a linear layer from
-    ``input_size`` to ``hidden_size``. (The authors' stack expects an input of that width.)
-    """
-    input_layer = None
-    if config.num_hidden_layers > 1 and config.input_size != config.hidden_size:
-        input_layer = nn.Linear(config.input_size, config.hidden_size)
-    layers = [layer_class(config) for _ in range(config.num_hidden_layers)]
-    return ContextFusion(layers, input_layer, dropout=config.dropout)
-
-
 def fuse_directions(layers, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
     """Run one fusion layer per direction; features are concatenated, maps stacked in dimension 1."""
     if output_attentions:
@@ -201,9 +184,13 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 
     @classmethod
     def make_context(cls, config: SentenceEncoderConfig) -> ContextFusion:
+        """A stack of ``layer_class``, after a linear layer if its residual connections add tokens of another width."""
         if cls.layer_class is None:
             raise NotImplementedError(f"{cls.__name__} has no layers of context; use a subclass such as DiSANModel")
-        return stack_layers(cls.layer_class, config)
+        sizes = config.input_size, config.hidden_size
+        input_layer = nn.Linear(*sizes) if config.num_hidden_layers > 1 and sizes[0] != sizes[1] else None
+        layers = [cls.layer_class(config) for _ in range(config.num_hidden_layers)]
+        return ContextFusion(layers, input_layer, dropout=config.dropout)
 
     @staticmethod
     def make_pooler(config: SentenceEncoderConfig) -> nn.Module | None:
@@ -216,10 +203,9 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return self.embeddings.word_embeddings if backbone is None else backbone.get_input_embeddings()
 
     def set_input_embeddings(self, value):
-        if self.embeddings.backbone is None:
-            self.embeddings.word_embeddings = value
-        else:
-            self.embeddings.backbone.set_input_embeddings(value)
+        if self.embeddings.backbone is not None:
+            return self.embeddings.backbone.set_input_embeddings(value)
+        self.embeddings.word_embeddings = value
 
     @can_return_tuple
     def forward(
@@ -258,12 +244,11 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, config.pad_token_id)
         if pairs:
             inputs, mask_BN, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
-        token_mask = fill_empty(token_mask)
         plain, places_BN = output_attentions or output_hidden_states, None
         if vectors is None and not plain:
             inputs, places_BN = self.distinct_words(inputs)
         if backbone_hidden_states is None:
-            inputs = self.embeddings(mask_BN=mask_BN, **{"input_ids" if vectors is None else "inputs_embeds": inputs})
+            inputs = self.embeddings(inputs, mask_BN)
         hidden_BNE = inputs
         if config.embedding_dtype != "float32" or backbone_hidden_states is not None:
             hidden_BNE = hidden_BNE.to(self.dtype)
@@ -279,14 +264,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
             if self.pooler is not None:
                 pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
-        return SentenceEncoderOutput(
-            last_hidden_state=tokens_BNH,
-            pooler_output=pooled_BH,
-            hidden_states=tuple(hidden_states) if output_hidden_states else None,
-            attentions=maps.attentions if output_attentions else None,
-            gates=maps.gates if output_attentions else None,
-            pooler_attentions=pooler_attentions,
-        )
+        states, (attentions, gates) = hidden_states and tuple(hidden_states), maps or (None, None)
+        return SentenceEncoderOutput(tokens_BNH, pooled_BH, states, attentions, gates, pooler_attentions)
 
     def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distinct ids of a batch, (1, V), and which of them each token is; or the ids and ``None``.
@@ -306,27 +285,24 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         context, pooler = self.context, self.pooler
         if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN):
             return False
-        vectors = hidden_BNE.vectors if isinstance(hidden_BNE, Tokens) else hidden_BNE
+        vectors = getattr(hidden_BNE, "vectors", hidden_BNE)
         if not isinstance(context, ContextFusion) or not can_use_kernel(context.implementation, vectors):
-            return False
-        if not context.takes_cu_seqlens and not isinstance(pooler, Pooler):
             return False
         parts = [context, *context.layers, *([] if pooler is None else [pooler])]
         if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
             return False  # a hook expects rows
-        lengths_B = mask_BN.sum(1)
-        return bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
+        lengths_B, takes = mask_BN.sum(1), context.takes_cu_seqlens or isinstance(pooler, Pooler)
+        return takes and bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
 
     def encode_packed(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""
-        cu_seqlens = cumulative_lengths(mask_BN)
-        mask_1T = mask_BN.new_ones(1, int(cu_seqlens[-1]))
-        if self.context.takes_cu_seqlens:
-            tokens_1TH, _ = self.context(pack(hidden_BNE, mask_BN, cu_seqlens), mask_1T)
-            tokens_BNH, packed = unpack(tokens_1TH, mask_BN), Tokens(tokens_1TH, cu_seqlens=cu_seqlens)
-        else:
-            tokens_BNH, _ = self.context(hidden_BNE, mask_BN)
-            packed = pack(tokens_BNH, mask_BN, cu_seqlens)
+        takes = self.context.takes_cu_seqlens
+        tokens_BNH = hidden_BNE if takes else self.context(hidden_BNE, mask_BN)[0]
+        packed = pack(tokens_BNH, mask_BN)
+        mask_1T = mask_BN.new_ones(packed.shape[:2])
+        if takes:
+            packed = Tokens(self.context(packed, mask_1T)[0], cu_seqlens=packed.cu_seqlens)
+            tokens_BNH = unpack(packed.vectors, mask_BN)
         if isinstance(self.pooler, Pooler):
             return tokens_BNH, self.pooler(packed, mask_1T)[0]
         return tokens_BNH, None if self.pooler is None else self.pooler(tokens_BNH, mask_BN)[0]

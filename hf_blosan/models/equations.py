@@ -192,11 +192,7 @@ def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], mask: Tens
 
 
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
-    """Refuse a mask that is not (B, N), and tensors of different shapes: kernels do not broadcast.
-
-    Raises:
-        ValueError: names the shapes.
-    """
+    """Refuse a mask that is not (B, N), and tensors of different shapes: kernels do not broadcast."""
     if mask is not None and mask.shape != (batch, length):
         raise ValueError(
             f"the mask of real tokens has shape {tuple(mask.shape)} for {batch} rows of {length} tokens; give it the "
@@ -226,11 +222,7 @@ def check_block_length(block_length: int | None, token_mask: Tensor | None = Non
 
 
 def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, length: int, exclusive: dict) -> None:
-    """Refuse places where sentences start, (S + 1,), that do not divide a single row of tokens.
-
-    Raises:
-        ValueError: names the places, or an option that excludes them.
-    """
+    """Refuse places where sentences start, (S + 1,), that do not divide a single row; and options beside them."""
     if cu_seqlens is None:
         return
     for name, value in exclusive.items():

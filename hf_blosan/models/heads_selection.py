@@ -105,8 +105,7 @@ class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
         encoded = self.model(**{name: inputs}, attention_mask=mask_SN, return_dict=True, **options)
         size, vectors_SH = shape[0] * shape[1], encoded.pooler_output
         grids = (x.new_zeros(size, *x.shape[1:]).index_copy(0, places, x) for x in (vectors_SH, mask_SN.any(1)))
-        words = embeddings(mask_BN=mask_BM, **{"input_ids" if words.dim() == 2 else "inputs_embeds": words})
-        words_BME = embeddings.join_predicates(words, None).to(vectors_SH.dtype)
+        words_BME = embeddings.join_predicates(embeddings(words, mask_BM), None).to(vectors_SH.dtype)
         logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
         loss = None if labels is None else F.cross_entropy(logits.float(), class_ids(labels, logits.shape[1]))
         return SentenceClassifierOutput(loss, logits, **states_of(encoded))

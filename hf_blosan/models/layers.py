@@ -10,15 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .attention import (
-    ACTIVATIONS,
-    dense,
-    directional_attention,
-    dropout,
-    fusion_gate,
-    in_rows,
-    source2token_attention,
-)
+from .attention import ACTIVATIONS, dense, directional_attention, dropout, fusion_gate, in_rows, source2token_attention
 from .equations import directional_attention_weights, source2token_weights, weighted_sum, zero_padding
 
 
@@ -187,11 +179,24 @@ class MeanPooling(nn.Module):
         return weighted_sum(weights_BN1, tokens_BND), weights_BN1 if output_attentions else None
 
 
-FIXED = {"mean": MeanPooling, "cls": partial(MeanPooling, first=True)}
-POOLERS = {"source2token": Source2Token, "additive": AdditivePooling, **FIXED}
+POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}
+POOLERS |= {"mean": MeanPooling, "cls": partial(MeanPooling, first=True)}
 
 
-class FusionGate(Layer):
+class Part(Layer):
+    """A part of a fusion layer, with one map, which is computed at once by ``fast`` where that is not ``None``."""
+
+    kind = "attentions"
+
+    def forward(self, *inputs) -> Tensor:
+        result = self.fast(*inputs)
+        if result is None:
+            map_, finish = self.explained(*inputs)
+            result = finish(map_)
+        return result
+
+
+class FusionGate(Part):
     """F a + (1 - F) b with F = sigmoid(Wa a + Wb b + bias) (DiSAN Eq. 19-20), and 0 where the mask (B, N) is false.
 
     The authors' code has a bias in each map in addition to the separate one; ``"paper"`` has only the latter.
@@ -205,12 +210,8 @@ class FusionGate(Layer):
         self.second = nn.Linear(size, size, bias=formulation == "released")
         self.bias = nn.Parameter(torch.empty(size))
 
-    def forward(self, first: Tensor, second: Tensor, mask: Tensor | None = None) -> Tensor:
-        fused = fusion_gate(self, first, second, mask)
-        if fused is None:
-            gate, fuse = self.explained(first, second, mask)
-            fused = fuse(gate)
-        return fused
+    def fast(self, first: Tensor, second: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        return fusion_gate(self, first, second, mask)
 
     def explained(self, first, second, mask=None):
         scores = in_rows(self.linear(self.first, first)) + self.linear(self.second, second)
@@ -218,7 +219,7 @@ class FusionGate(Layer):
         return gate, lambda gate: zero_padding(mix(in_rows(first), second, gate), mask)
 
 
-class FeatureAttention(Layer):
+class FeatureAttention(Part):
     """Masked feature-wise self-attention over mapped tokens (DiSAN Eq. 15-18), (B, N, D) -> (B, N, D).
 
     Its map is the weights, (B, N, N, D). ``token_mask`` as in the operator. ``joint=True`` keeps both alignment maps
@@ -226,7 +227,7 @@ class FeatureAttention(Layer):
     matrices that the released L2 term covers.
     """
 
-    kind, block_length = "attentions", None
+    block_length = None
 
     def __init__(self, size, *, direction, window=None, joint=False, dropout=0.0):
         super().__init__(dropout=dropout)
@@ -250,7 +251,7 @@ class FeatureAttention(Layer):
         aligned = [dense(map_, tokens_BND, implementation=self.implementation) for map_ in maps]
         return aligned[0].chunk(2, -1) if self.joint else aligned
 
-    def forward(self, tokens_BND: Tensor, mask_BN: Tensor | None, token_mask: Tensor | None = None) -> Tensor:
+    def fast(self, tokens_BND: Tensor, mask_BN: Tensor | None, token_mask: Tensor | None = None) -> Tensor:
         options = {"key_mask": mask_BN, "token_mask": token_mask, "block_length": self.block_length}
         options["implementation"] = self.implementation
         return directional_attention(*self.align(tokens_BND), tokens_BND, **self.order, **options)

@@ -17,7 +17,7 @@ from .equations import (
     weighted_sum,
     zero_padding,
 )
-from .layers import DirectionalSelfAttention, FeatureAttention, FusionGate, FusionLayer, Layer, mix
+from .layers import DirectionalSelfAttention, FeatureAttention, FusionGate, FusionLayer, Part, mix
 
 
 def blocks_of(x: Tensor, block_length: int) -> Tensor:
@@ -92,7 +92,7 @@ class BlockSelfAttention(FusionLayer):
         return (yield self.gate, attended_BMD, blocks_BMD)
 
 
-class BlockFusion(Layer):
+class BlockFusion(Part):
     """F act(a) + (1 - F) h with [a; b] = W [h; local; global], F = sigmoid(b) (Bi-BloSAN Eq. 16-18); its map is F.
 
     The tokens h and what they attended to in their block are (B, N, D), the vectors of the blocks (B, M, D); the last
@@ -105,12 +105,8 @@ class BlockFusion(Layer):
         super().__init__(**options)
         self.block_length = block_length
 
-    def forward(self, map_: nn.Module, mapped, local: Tensor | None, blocks: Tensor | None) -> Tensor:
-        fused_BND = block_fusion(self, map_, mapped, local, blocks)
-        if fused_BND is None:
-            gate_BND, fuse = self.explained(map_, mapped, local, blocks)
-            fused_BND = fuse(gate_BND)
-        return fused_BND
+    def fast(self, map_: nn.Module, mapped, local: Tensor | None, blocks: Tensor | None) -> Tensor | None:
+        return block_fusion(self, map_, mapped, local, blocks)
 
     def explained(self, map_, mapped, local, blocks):
         mapped_BND = in_rows(mapped)

@@ -36,20 +36,18 @@ def order_mask(
     check_window(window)
     positions = torch.arange(length, device=device)
     query, key = positions[queries, None], positions[None, keys]
-    if direction == "forward":
-        visible = key < query
-    elif direction == "backward":
-        visible = key > query
-    elif direction == "diagonal":
-        visible = key != query
-    else:
-        visible = torch.ones_like(key == query)
-    visible = visible | (key == query) if include_self else visible
+    visible = key == query if include_self or direction == "full" else torch.zeros_like(key == query)
+    if direction != "backward":
+        visible = visible | (key < query)
+    if direction != "forward":
+        visible = visible | (key > query)
     return visible if window is None else visible & ((key - query).abs() <= window)
 
 
 def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
     """A caller's mask of token pairs as booleans (B, N, N); an (N, N) mask is expanded to every row without a copy.
+
+    One of no tokens becomes one of a padded position, as rows without tokens do.
 
     Raises:
         ValueError: the mask has another shape or is floating-point.
@@ -57,6 +55,8 @@ def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
     meaning = "true where the query (row) may see the key (column)"
     if token_mask.is_floating_point():
         raise ValueError(f"token_mask holds {token_mask.dtype}; give booleans, {meaning}")
+    if length == 1 and not token_mask.numel():
+        return token_mask.new_zeros(batch, 1, 1, dtype=torch.bool)
     if token_mask.shape not in ((length, length), (batch, length, length)):
         raise ValueError(
             f"token_mask has shape {tuple(token_mask.shape)}; give ({length}, {length}) or "

@@ -12,9 +12,8 @@ from .encoder import (
     SentenceEncoderPreTrainedModel,
     StackableLayer,
     fuse_directions,
-    stack_layers,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import SequenceClassificationMixin
 from .layers_blocks import MaskedBlockSelfAttention
 
 
@@ -59,21 +58,18 @@ class BiBloSANModel(BiBloSANPreTrainedModel, SentenceEncoderModel):
     for each layer. Without ``config.fuse_global`` there are only the first of the weights and the last of the gates.
     """
 
+    layer_class = BiBloSANLayer
     takes_words = True
 
-    @staticmethod
-    def make_context(config: BiBloSANConfig) -> ContextFusion:
+    @classmethod
+    def make_context(cls, config: BiBloSANConfig) -> ContextFusion:
         if config.block_length == "auto":
             raise ValueError(
                 'block_length="auto" is resolved by the training command from its data; to build a model directly, '
                 "set block_length=hf_blosan.functional.optimal_block_length(mean, length_std=..., batch_size=...)"
             )
-        return stack_layers(BiBloSANLayer, config)
+        return super().make_context(config)
 
 
 class BiBloSANForSequenceClassification(SequenceClassificationMixin, BiBloSANPreTrainedModel):
-    encoder_class = BiBloSANModel
-
-
-class BiBloSANForPairRegression(PairRegressionMixin, BiBloSANPreTrainedModel):
     encoder_class = BiBloSANModel

@@ -7,12 +7,8 @@ from transformers import initialization as init
 from .alignment import reorder
 from .configuration_birnn import BiRNNConfig
 from .embeddings import real_tokens_first
-from .encoder import (
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer
+from .heads import SequenceClassificationMixin
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
@@ -84,8 +80,4 @@ class BiRNNModel(BiRNNPreTrainedModel, SentenceEncoderModel):
 
 
 class BiRNNForSequenceClassification(SequenceClassificationMixin, BiRNNPreTrainedModel):
-    encoder_class = BiRNNModel
-
-
-class BiRNNForPairRegression(PairRegressionMixin, BiRNNPreTrainedModel):
     encoder_class = BiRNNModel

@@ -3,13 +3,8 @@
 from torch import nn
 
 from .configuration_disan import DiSANConfig
-from .encoder import (
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-    fuse_directions,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer, fuse_directions
+from .heads import SequenceClassificationMixin
 from .layers import DirectionalSelfAttention
 
 
@@ -53,8 +48,4 @@ class DiSANModel(DiSANPreTrainedModel, SentenceEncoderModel):
 
 
 class DiSANForSequenceClassification(SequenceClassificationMixin, DiSANPreTrainedModel):
-    encoder_class = DiSANModel
-
-
-class DiSANForPairRegression(PairRegressionMixin, DiSANPreTrainedModel):
     encoder_class = DiSANModel

@@ -4,12 +4,8 @@ import torch
 from transformers import initialization as init
 
 from .configuration_mtsa import MTSAConfig
-from .encoder import (
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer
+from .heads import SequenceClassificationMixin
 from .layers_mtsa import TensorizedSelfAttention
 
 
@@ -69,8 +65,4 @@ class MTSAModel(MTSAPreTrainedModel, SentenceEncoderModel):
 
 
 class MTSAForSequenceClassification(SequenceClassificationMixin, MTSAPreTrainedModel):
-    encoder_class = MTSAModel
-
-
-class MTSAForPairRegression(PairRegressionMixin, MTSAPreTrainedModel):
     encoder_class = MTSAModel

@@ -9,14 +9,8 @@ from transformers import initialization as init
 
 from .attention import dense
 from .configuration_multihead import MultiHeadConfig
-from .encoder import (
-    ContextFusion,
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-    stack_layers,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer
+from .heads import SequenceClassificationMixin
 from .layers import AttentionMaps
 from .layers_heads import HeadLinear
 
@@ -107,17 +101,15 @@ class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
 class MultiHeadModel(MultiHeadPreTrainedModel, SentenceEncoderModel):
     """Multi-head attention as an encoder: ``attentions`` holds (B, H, N, N) for each layer; there are no ``gates``."""
 
-    @staticmethod
-    def make_context(config: MultiHeadConfig) -> ContextFusion:
-        context = stack_layers(MultiHeadLayer, config)
+    layer_class = MultiHeadLayer
+
+    @classmethod
+    def make_context(cls, config: MultiHeadConfig) -> ContextFusion:
+        context = super().make_context(config)
         for layer in context.layers[1:]:
             layer.adds_positions = False
         return context
 
 
 class MultiHeadForSequenceClassification(SequenceClassificationMixin, MultiHeadPreTrainedModel):
-    encoder_class = MultiHeadModel
-
-
-class MultiHeadForPairRegression(PairRegressionMixin, MultiHeadPreTrainedModel):
     encoder_class = MultiHeadModel

@@ -10,7 +10,7 @@ from .alignment import with_left_aligned_tokens
 from .attention import ACTIVATIONS, dropout
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import SequenceClassificationMixin
 from .layers import AttentionMaps
 
 
@@ -151,8 +151,4 @@ class TextCNNModel(TextCNNPreTrainedModel, SentenceEncoderModel):
 
 
 class TextCNNForSequenceClassification(SequenceClassificationMixin, TextCNNPreTrainedModel):
-    encoder_class = TextCNNModel
-
-
-class TextCNNForPairRegression(PairRegressionMixin, TextCNNPreTrainedModel):
     encoder_class = TextCNNModel

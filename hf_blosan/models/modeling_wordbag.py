@@ -5,7 +5,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_wordbag import WordBagConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
-from .heads import PairRegressionMixin, SequenceClassificationMixin
+from .heads import SequenceClassificationMixin
 from .layers import Layer
 
 
@@ -34,8 +34,4 @@ class WordBagModel(WordBagPreTrainedModel, SentenceEncoderModel):
 
 
 class WordBagForSequenceClassification(SequenceClassificationMixin, WordBagPreTrainedModel):
-    encoder_class = WordBagModel
-
-
-class WordBagForPairRegression(PairRegressionMixin, WordBagPreTrainedModel):
     encoder_class = WordBagModel

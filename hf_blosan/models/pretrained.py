@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.dynamic_module_utils import get_relative_import_files
 
+from .attention import check_implementation
 from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
 from .embeddings import PredicateEmbeddings, WordEmbeddings
-from .equations import IMPLEMENTATIONS
 from .layers import FeatureAttention, FusionGate
 
 # What the Auto classes load: DiSANModel, DiSANForSequenceClassification, ...
@@ -55,12 +55,12 @@ def code_of(model_class: type) -> tuple[dict[str, str], dict[str, str]]:
         if name == f"modeling_{model_type}":
             module, config = sys.modules[cls.__module__], cls.config_class.__name__
             classes = {auto: config.removesuffix("Config") + suffix for auto, suffix in AUTO_CLASSES.items()}
-            if cls.__name__ == classes["AutoModelForPairRegression"]:
-                classes["AutoModelForSequenceClassification"] = cls.__name__  # as pipelines load it
             auto_map = {auto: f"{name}.{found}" for auto, found in classes.items() if hasattr(module, found)}
             auto_map["AutoConfig"], files, texts = f"configuration_{model_type}.{config}", {module.__file__}, {}
             if hasattr(model_class, "suffix"):  # a head that modeling files do without
                 class_name, entry, text, head = model_class.code()
+                if class_name == classes["AutoModelForPairRegression"]:
+                    classes["AutoModelForSequenceClassification"] = class_name  # as pipelines load it
                 auto_map |= {auto: f"{entry}.{class_name}" for auto in classes if classes[auto] == class_name}
                 files, texts = files | {head}, {f"{entry}.py": text}
             files = files.union(*map(get_relative_import_files, files))
@@ -69,10 +69,7 @@ def code_of(model_class: type) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def sentence_embedding_pipeline() -> type:
-    """The class of ``pipeline("sentence-embedding")``, imported on first use because pipelines take long to import.
-
-    The statement also makes transformers take the file along with the others.
-    """
+    """The class of ``pipeline("sentence-embedding")``. Pipelines take long to import, so it is imported late."""
     from .pipeline import SentenceEmbeddingPipeline
 
     return SentenceEmbeddingPipeline
@@ -136,9 +133,8 @@ class CarriesCode:
 
 def check_inside(folder: str | Path, files: Iterable[str]) -> None:
     """Refuse files of weights outside a model's folder, which an index of several can name."""
-    folder = os.path.abspath(folder)
     for file in files:
-        if os.path.commonpath([folder, os.path.abspath(os.path.join(folder, file))]) != folder:
+        if not Path(os.path.abspath(Path(folder, file))).is_relative_to(os.path.abspath(folder)):
             raise ValueError(f"the weights {file!r} are not in the folder of the model")
 
 
@@ -164,17 +160,15 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module):
-        if isinstance(module, nn.Linear):
+        if isinstance(module, (nn.Linear, PredicateEmbeddings)):
             init.xavier_uniform_(module.weight)
-            if module.bias is not None:
+            if getattr(module, "bias", None) is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, (FeatureAttention, FusionGate)):
             init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-        elif isinstance(module, PredicateEmbeddings):
-            init.xavier_uniform_(module.weight)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
             if getattr(module, "is_int8", False):
@@ -223,15 +217,11 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
             with torch.device(model.get_input_embeddings().weight.device):
                 model.set_input_embeddings(WordEmbeddings(config))
-        return PreTrainedModel._load_pretrained_model(
-            model, state_dict, checkpoint_files, load_config, *args, **kwargs
-        )
+        given = model, state_dict, checkpoint_files, load_config
+        return PreTrainedModel._load_pretrained_model(*given, *args, **kwargs)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"attn_implementation is {requested_attention!r}; choose one of {', '.join(IMPLEMENTATIONS)}"
-            )
+        check_implementation(requested_attention or "auto", "attn_implementation")
         return requested_attention or "auto"
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
@@ -266,9 +256,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     def own_word_table(self) -> WordEmbeddings:
         if self.config.backbone_config is not None:
-            raise ValueError(
-                "the model has no word table of its own, but a backbone; choose a dtype for the whole model"
-            )
+            raise ValueError("the model has a backbone, and no word table of its own; choose a dtype for all of it")
         return self.get_input_embeddings()
 
     @property
