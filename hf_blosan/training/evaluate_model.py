@@ -87,6 +87,12 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     return figures
 
 
+def run_command(arguments: EvaluateArguments) -> int:
+    """Evaluate as a command, and return the exit status."""
+    evaluate(arguments)
+    return 0
+
+
 def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """A task of the table, by default that of the model, and its rows except the training rows."""
     name = arguments.task_name or getattr(config, "finetuning_task", None)
