@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..data.columns import ColumnNames
 from ..errors import InputError
 from ..registry import FAMILIES, load
 from .recipes import Recipe, RecipeName, find_recipe
@@ -124,36 +125,6 @@ class Task:
 def config_class(encoder: str) -> type[PreTrainedConfig]:
     """The class of an encoder's configuration."""
     return load(f"{FAMILIES[encoder]}Config")
-
-
-@dataclass(frozen=True)
-class ColumnNames:
-    """Columns that a user names; ``None``: those of training, or found.
-
-    Attributes:
-        text, text_pair: of the (first) text, or of the words to tag; of the second text of pairs.
-        label: of the labels, scores, tags or translations.
-    """
-
-    text: str | None = None
-    text_pair: str | None = None
-    label: str | None = None
-
-    @classmethod
-    def of(cls, options: Any) -> ColumnNames:
-        """As named by the options of a command."""
-        return cls(*(getattr(options, f"{name}_column_name", None) for name in ("text", "text_pair", "label")))
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self.text, self.text_pair)))
-
-    def refuse_pair(self, what: str) -> None:
-        """Raise InputError if a second text is named for a kind of task that takes one."""
-        if self.text_pair:
-            raise InputError(
-                f"--text_pair_column_name is {self.text_pair!r}, but {what} takes one text a row; leave it out"
-            )
 
 
 class TaskKind(ABC):

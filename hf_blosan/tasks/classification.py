@@ -14,10 +14,10 @@ from datasets import ClassLabel, Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import cut, encode_dataset, sentence_lengths
-from ..data.columns import as_text, check_columns, check_distinct, is_integer, label_column, text_columns
+from ..data.columns import ColumnNames, as_text, check_columns, check_distinct, is_integer, label_column, text_columns
 from ..data.tables import row_numbers
 from ..errors import InputError
-from .base import ColumnNames, Source, TaskKind
+from .base import Source, TaskKind
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import token_limit
-from ..data.columns import check_columns
+from ..data.columns import ColumnNames, check_columns
 from ..data.tables import row_numbers
 from ..errors import InputError, listed
-from .base import ColumnNames, TaskKind
+from .base import TaskKind
 from .passages import COLUMNS, SQUAD_COLUMNS, as_passage, listed_rows, squad_rows, tokens_of_passages
 from .regression import SCORE_FIELDS
 

@@ -10,13 +10,14 @@ from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
+from ..data.columns import ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError, listed
 from ..files import check_writable, write_json
 from ..hub.finite import refuse_not_finite
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Task, get_task, load_task
-from ..tasks.base import ColumnNames, TaskKind
+from ..tasks.base import TaskKind
 from ..tasks.kinds import find_kind, kind_of, remembered_rows
 from ..tasks.loading import sample
 from ..text.tokenization import check_max_length

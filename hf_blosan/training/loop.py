@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..errors import InputError
-from ..tasks.tagging import GOLD
+from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
