@@ -32,6 +32,7 @@ class Selection(TaskKind):
     auto_class = "AutoModelForMultipleChoice"
     pipeline = "multiple-choice"
     column = "sentence"
+    has_graph = False
     use = "choosing the sentence that answers a question"
     unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias")
     other_uses = (
