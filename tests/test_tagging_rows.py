@@ -19,7 +19,7 @@ from transformers import (
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS, custom_task, load_task
 from hf_blosan.tasks.kinds import find_kind
-from hf_blosan.tasks.tagging import TaggingCollator, encode_tags
+from hf_blosan.tasks.words import TaggingCollator, encode_tags
 from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training.loop import fingerprint
 

@@ -5,23 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InputError
-from ..training.arguments import EvaluateArguments, RunArguments
-from .arguments import CardArguments, ExportArguments, PushArguments
-
-
-def train(options: RunArguments) -> int:
-    """As `run_glue_style.py`."""
-    from ..training import main
-
-    return main(options.to_argv())
-
-
-def evaluate(options: EvaluateArguments) -> int:
-    """Figures of a saved model."""
-    from ..training import evaluate as function
-
-    function(options)
-    return 0
+from .arguments import ExportArguments, PushArguments
 
 
 def export(options: ExportArguments) -> int:
@@ -30,13 +14,6 @@ def export(options: ExportArguments) -> int:
 
     print(function(options.model, options.output))
     return 0
-
-
-def card(options: CardArguments) -> int:
-    """As `python -m hf_blosan.hub.model_card`."""
-    from ..hub.model_card import main
-
-    return main([*options.results, "--output_dir", options.output_dir])
 
 
 def push(options: PushArguments) -> int:

@@ -44,10 +44,10 @@ COMMANDS = {
     "train": Command(
         "train an encoder on a task or your own data",
         RunArguments,
-        "hf_blosan.cli.adapters:train",
+        "hf_blosan.training.run:run_command",
         f"tasks:\n{task_list()}\n\nencoders:\n{encoder_list()}",
     ),
-    "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.cli.adapters:evaluate"),
+    "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.training.evaluate_model:run_command"),
     "predict": Command(
         "predictions for a file of any size: labels, scores, tags, ...",
         PredictArguments,
@@ -65,7 +65,7 @@ COMMANDS = {
         "hf_blosan.serving.command:serve",
     ),
     "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.cli.adapters:export"),
-    "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.cli.adapters:card"),
+    "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.hub.model_card:write_cards"),
     "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.cli.adapters:push"),
     "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.lists:tasks"),
     "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.lists:encoders"),

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,36 @@ from ..errors import InputError, half_of_a_character, listed
 
 LABEL_COLUMNS = ("label", "labels", "score")
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Columns that a user names; ``None``: those of training, or found.
+
+    Attributes:
+        text, text_pair: of the (first) text, or of the words to tag; of the second text of pairs.
+        label: of the labels, scores, tags or translations.
+    """
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+
+    @classmethod
+    def of(cls, options: Any) -> ColumnNames:
+        """As named by the options of a command."""
+        return cls(*(getattr(options, f"{name}_column_name", None) for name in ("text", "text_pair", "label")))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.text, self.text_pair)))
+
+    def refuse_pair(self, what: str) -> None:
+        """Raise InputError if a second text is named for a kind of task that takes one."""
+        if self.text_pair:
+            raise InputError(
+                f"--text_pair_column_name is {self.text_pair!r}, but {what} takes one text a row; leave it out"
+            )
 
 
 def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column: str | None = None) -> tuple[str, ...]:

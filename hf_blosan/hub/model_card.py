@@ -1,25 +1,23 @@
-"""Model cards, made from the record of a run: for its output folder, and for the recorded runs in results/.
-
-`python -m hf_blosan.hub.model_card results/*.json --output_dir model_cards` renders the cards of recorded runs.
-"""
+"""Model cards, made from the record of a run: for its output folder, and for the recorded runs in results/."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError
 from ..files import check_writable
 from ..tasks.kinds import kind_class
+
+if TYPE_CHECKING:
+    from ..cli.arguments import CardArguments
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 ENCODER_NAMES = {
@@ -218,27 +216,21 @@ def data_sentence(run: dict[str, Any]) -> str:
     return f"{', '.join(sources)}; rows: {rows}{parts}."
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Render the cards of recorded runs; return 2 for a file that is not a record."""
-    parser = argparse.ArgumentParser(prog="python -m hf_blosan.hub.model_card", description=__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+", type=Path, help="JSON files written by --results_file")
-    parser.add_argument("--output_dir", type=Path, required=True, help="folder for the cards, one <name>.md per file")
-    arguments = parser.parse_args(argv)
-    for path in arguments.results:
+def write_cards(options: CardArguments) -> int:
+    """Write the cards of recorded runs, one NAME.md for each NAME.json; return the exit status.
+
+    Raises:
+        InputError: a file is not a record, or a card cannot be written.
+    """
+    for path in map(Path, options.results):
+        check_writable("--output_dir", options.output_dir, folder=True)
         try:
-            check_writable("--output_dir", arguments.output_dir, folder=True)
             card = make_model_card(json.loads(path.read_text(encoding="utf-8")), location=path.stem)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            print(f"error: {path}: not JSON ({error}); give a file written by --results_file", file=sys.stderr)
-            return 2
+            raise InputError(f"{path}: not JSON ({error}); give a file written by --results_file") from error
         except (OSError, ValueError) as error:
-            print(f"error: {path}: {error}", file=sys.stderr)
-            return 2
-        target = arguments.output_dir / f"{path.stem}.md"
+            raise InputError(f"{path}: {error}") from error
+        target = Path(options.output_dir, f"{path.stem}.md")
         card.save(target)
         print(target)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

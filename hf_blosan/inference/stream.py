@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from ..data.columns import ColumnNames
 from ..data.rows import Rows
 from ..errors import InputError
 from ..hub.configs import read_config
 from ..hub.finite import NotFinite
 from ..hub.saved import file_state, identity, load
-from ..tasks.base import ColumnNames, TaskKind
+from ..tasks.base import TaskKind
 from ..tasks.kinds import kind_of
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .batches import Batches, SentenceVectors

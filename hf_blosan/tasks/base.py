@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..data.columns import ColumnNames
 from ..errors import InputError
 from ..registry import FAMILIES, load
 from .recipes import Recipe, RecipeName, find_recipe
@@ -126,36 +127,6 @@ def config_class(encoder: str) -> type[PreTrainedConfig]:
     return load(f"{FAMILIES[encoder]}Config")
 
 
-@dataclass(frozen=True)
-class ColumnNames:
-    """Columns that a user names; ``None``: those of training, or found.
-
-    Attributes:
-        text, text_pair: of the (first) text, or of the words to tag; of the second text of pairs.
-        label: of the labels, scores, tags or translations.
-    """
-
-    text: str | None = None
-    text_pair: str | None = None
-    label: str | None = None
-
-    @classmethod
-    def of(cls, options: Any) -> ColumnNames:
-        """As named by the options of a command."""
-        return cls(*(getattr(options, f"{name}_column_name", None) for name in ("text", "text_pair", "label")))
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self.text, self.text_pair)))
-
-    def refuse_pair(self, what: str) -> None:
-        """Raise InputError if a second text is named for a kind of task that takes one."""
-        if self.text_pair:
-            raise InputError(
-                f"--text_pair_column_name is {self.text_pair!r}, but {what} takes one text a row; leave it out"
-            )
-
-
 class TaskKind(ABC):
     """What is particular to a kind of task: a subclass for each, bound to a task.
 
@@ -182,6 +153,8 @@ class TaskKind(ABC):
         unused_fields: fields of the configuration that a model does not use.
         other_uses: for other commands: what such a model does, and what to do; ``None``: they take it.
         gives_vectors: whether the model without its head gives sentence vectors.
+        has_graph: whether the model's inputs, (B, N), are those of an ONNX graph.
+        row_figure: the figure that every row has by itself, ``"accuracy"`` or ``"mse"``; ``None``: there is none.
     """
 
     head = "ForSequenceClassification"
@@ -197,6 +170,8 @@ class TaskKind(ABC):
     unused_fields: tuple[str, ...] = ()
     other_uses: str | None = None
     gives_vectors = True
+    has_graph = True
+    row_figure: str | None = None
 
     def __init__(self, task: Task, config: PreTrainedConfig | None = None):
         self.task, self.config = task, config
@@ -401,6 +376,10 @@ class TaskKind(ABC):
     def lines(self, predictions: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
         """Predictions as text, one per row."""
         return (self.task.labels[prediction] for prediction in predictions)
+
+    def row_values(self, lines: Sequence[str], labels: Sequence[Any]) -> list[float]:
+        """The `row_figure` of each row, from predictions as :meth:`lines` has them and labels of loaded rows."""
+        raise TypeError(f"a row of {self.task.name} has no figure by itself")
 
     # Rows that are only to be predicted
 

@@ -14,10 +14,10 @@ from datasets import ClassLabel, Dataset, Features, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import cut, encode_dataset, sentence_lengths
-from ..data.columns import as_text, check_columns, check_distinct, is_integer, label_column, text_columns
+from ..data.columns import ColumnNames, as_text, check_columns, check_distinct, is_integer, label_column, text_columns
 from ..data.tables import row_numbers
 from ..errors import InputError
-from .base import ColumnNames, Source, TaskKind
+from .base import Source, TaskKind
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ PAIR = [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes musi
 class Classification(TaskKind):
     """One label per row."""
 
+    row_figure: str | None = "accuracy"
     unused_fields = ("score_min", "score_max", "num_score_classes", "passage_block_length")
 
     @classmethod
@@ -136,6 +137,9 @@ class Classification(TaskKind):
         names = dict(enumerate(self.task.labels))
         labels = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
         return super().config_fields() | labels | {"problem_type": "single_label_classification"}
+
+    def row_values(self, lines, labels):
+        return [float(line == self.task.labels[label]) for line, label in zip(lines, labels, strict=True)]
 
     def choose_texts(self, head, where, names):
         return choose_texts(head, where, names, self.task.local.text_columns, self.task.num_sentences)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from ..data.columns import ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError
-from .base import ColumnNames, Source, Task
+from .base import Source, Task
 from .kinds import KINDS, kind_class
 from .table import TASKS
 

@@ -15,10 +15,10 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import token_limit
-from ..data.columns import check_columns
+from ..data.columns import ColumnNames, check_columns
 from ..data.tables import row_numbers
 from ..errors import InputError, listed
-from .base import ColumnNames, TaskKind
+from .base import TaskKind
 from .passages import COLUMNS, SQUAD_COLUMNS, as_passage, listed_rows, squad_rows, tokens_of_passages
 from .regression import SCORE_FIELDS
 
@@ -32,6 +32,7 @@ class Selection(TaskKind):
     auto_class = "AutoModelForMultipleChoice"
     pipeline = "multiple-choice"
     column = "sentence"
+    has_graph = False
     use = "choosing the sentence that answers a question"
     unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias")
     other_uses = (

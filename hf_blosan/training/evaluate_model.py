@@ -10,13 +10,14 @@ from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
+from ..data.columns import ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError, listed
 from ..files import check_writable, write_json
 from ..hub.finite import refuse_not_finite
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Task, get_task, load_task
-from ..tasks.base import ColumnNames, TaskKind
+from ..tasks.base import TaskKind
 from ..tasks.kinds import find_kind, kind_of, remembered_rows
 from ..tasks.loading import sample
 from ..text.tokenization import check_max_length
@@ -85,6 +86,12 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
             lines = zip(preparation.row_numbers["test"], kind.lines(predictions, tokenizer), strict=True)
             write_predictions(arguments.predictions_file, lines)
     return figures
+
+
+def run_command(arguments: EvaluateArguments) -> int:
+    """Evaluate as a command, and return the exit status."""
+    evaluate(arguments)
+    return 0
 
 
 def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..errors import InputError
-from ..tasks.tagging import GOLD
+from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
@@ -49,7 +49,6 @@ class TrainingLoop:
         best_metric: name of the figure that selects the best model.
         greater_is_better: whether a larger figure is better.
         log: called with the entries of each event.
-        after_epoch: called with the number of completed epochs.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class TrainingLoop:
         best_metric: str,
         greater_is_better: bool = True,
         log: Callable[..., None],
-        after_epoch: Callable[[int], None] = lambda epoch: None,
     ) -> None:
         self.arguments = arguments
         self.accelerator = accelerator
@@ -73,7 +71,6 @@ class TrainingLoop:
         self.test_metric = f"test_{preparation.task.best_metric}"
         self.greater_is_better = greater_is_better
         self.log = log
-        self.after_epoch = after_epoch
         self.progress = Progress()
 
         self.sampler = preparation.batch_sampler(arguments)
@@ -120,8 +117,11 @@ class TrainingLoop:
         stopped = patience > 0 and self.progress.evaluations_since_best >= patience
         return stopped or self.progress.step >= self.total_steps
 
-    def run(self) -> Progress:
+    def run(self) -> Iterator[int]:
         """Train to the end, resuming from `arguments.resume_from_checkpoint` if given.
+
+        Yields:
+            The number of completed epochs, after each.
 
         Raises:
             InputError: that is not a checkpoint, it is damaged, or its run had different settings; or the loss or a
@@ -148,7 +148,8 @@ class TrainingLoop:
         )
         with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
-                self._epoch(bar, begin, signals)
+                if self._epoch(bar, begin, signals):
+                    yield self.progress.epoch
         if not self.progress.best_step:  # resumed after the last update of a shorter run that was not evaluated yet
             self._validate()
         if self.progress.step < self.total_steps:
@@ -156,7 +157,6 @@ class TrainingLoop:
                 "early stopping: %s is no better than after update %d; training ends after update %d of %d",
                 *(self.best_metric, self.progress.best_step, self.progress.step, self.total_steps),
             )
-        return self.progress
 
     def _resume(self, checkpoint: str) -> None:
         """Restore the state of a run, and its best model into `output_dir`."""
@@ -173,8 +173,8 @@ class TrainingLoop:
             self.average.n_averaged.fill_(self.progress.step)
         self.log("resume", step=self.progress.step, checkpoint=Path(checkpoint).name)
 
-    def _epoch(self, bar: tqdm, begin: float, signals: list[int]) -> None:
-        """Train the rest of the current epoch, unless training finishes before."""
+    def _epoch(self, bar: tqdm, begin: float, signals: list[int]) -> bool:
+        """Train the rest of the current epoch, unless training finishes before; return whether it is complete."""
         progress, steps = self.progress, self.arguments.checkpointing_steps
         # With several processes accelerate's set_epoch does not reach a custom batch sampler.
         self.loader.set_epoch(progress.epoch)
@@ -197,11 +197,11 @@ class TrainingLoop:
                 raise Interrupted(self._save_checkpoint(f"step_{progress.step}"), *signals[:1])
         loader.end()
         if progress.batches < len(self.loader):
-            return
+            return False
         progress.epoch, progress.batches = progress.epoch + 1, 0
         if steps == "epoch":
             self._save_checkpoint(f"epoch_{progress.epoch - 1}")
-        self.after_epoch(progress.epoch)
+        return True
 
     def _save_checkpoint(self, name: str) -> Path:
         folder, average = self.arguments.output_dir, self.averaged_model
