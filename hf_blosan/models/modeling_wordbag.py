@@ -4,7 +4,7 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_wordbag import WordBagConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel
 from .heads import SequenceClassificationMixin
 from .layers import Layer
 
@@ -28,9 +28,7 @@ class WordBagPreTrainedModel(SentenceEncoderPreTrainedModel):
 class WordBagModel(WordBagPreTrainedModel, SentenceEncoderModel):
     """Word vectors as an encoder; there are no ``attentions`` or ``gates``, only the pooler's weights."""
 
-    @staticmethod
-    def make_context(config: WordBagConfig) -> ContextFusion:
-        return ContextFusion([WordBagLayer(config)])
+    layer_class = WordBagLayer
 
 
 class WordBagForSequenceClassification(SequenceClassificationMixin, WordBagPreTrainedModel):
