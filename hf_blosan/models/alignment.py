@@ -1,5 +1,7 @@
 """Tokens of a row in another order, for layers that count positions. Shape suffixes: see equations.py."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from .equations import can_branch_on
 def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
     """Tokens of each row, (B, N, D), in another order."""
     if isinstance(tokens, Tokens):
-        return tokens._replace(places_BN=tokens.places_BN.gather(1, order_BN))
+        return replace(tokens, places_BN=tokens.places_BN.gather(1, order_BN))
     B, N, _ = tokens.shape
     places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
     # index_select copies whole vectors; gather copies element by element, which takes ten times as long.

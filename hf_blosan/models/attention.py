@@ -12,8 +12,8 @@ checkpoint), the equations are computed for a slice of queries at a time, so tha
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +86,8 @@ def is_plain(map_: nn.Module) -> bool:
     return all(map(is_plain, own["_modules"].values()))
 
 
-class Tokens(NamedTuple):
+@dataclass(eq=False)
+class Tokens:
     """Tokens of a batch that do not lie in padded rows: in inference, layers take them in place of a tensor (B, N, D).
 
     A map of single tokens is computed once for each distinct word, or for real tokens alone, and gives ``Tokens``
@@ -112,22 +113,24 @@ class Tokens(NamedTuple):
         return self.vectors.device
 
     def chunk(self, *sizes) -> "list[Tokens]":
-        return [self._replace(vectors=x) for x in self.vectors.chunk(*sizes)]
+        return [replace(self, vectors=x) for x in self.vectors.chunk(*sizes)]
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The vectors in the rows that operators take, (B, N, D) or (B, H, N, D)."""
+        if self.places_BN is None:
+            return self.vectors
+        tokens = self.vectors[0].index_select(-2, self.places_BN.flatten()).unflatten(-2, self.places_BN.shape)
+        return tokens if tokens.dim() == 3 else tokens.transpose(0, 1)
 
 
 def for_each_token(function: Callable[[Tensor], Tensor], x: Tensor | Tokens) -> Tensor | Tokens:
     """A function that leaves tokens where they are, of tokens in any layout."""
-    return x._replace(vectors=function(x.vectors)) if isinstance(x, Tokens) else function(x)
+    return replace(x, vectors=function(x.vectors)) if isinstance(x, Tokens) else function(x)
 
 
 def in_rows(x: Tensor | Tokens) -> Tensor:
-    """Tokens in the rows that operators take, (B, N, D) or (B, H, N, D)."""
-    if not isinstance(x, Tokens):
-        return x
-    if x.places_BN is None:
-        return x.vectors
-    tokens = x.vectors[0].index_select(-2, x.places_BN.flatten()).unflatten(-2, x.places_BN.shape)
-    return tokens if tokens.dim() == 3 else tokens.transpose(0, 1)
+    return x.rows if isinstance(x, Tokens) else x
 
 
 ACTIVATIONS = {

@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 
@@ -18,9 +19,9 @@ class FamilyHead:
     def of_family(cls, name: str) -> Any:
         """The class of that name, of which the family is the part before the suffix; as a module's ``__getattr__``."""
         stem, module = name.removesuffix(cls.suffix), sys.modules[cls.__module__]
-        if stem == name:
+        if stem == name or not find_spec(entry := f"{module.__package__}.modeling_{stem.lower()}"):
             raise AttributeError(f"module {cls.__module__!r} has no attribute {name!r}")
-        modeling = import_module(f".modeling_{stem.lower()}", module.__package__)
+        modeling = import_module(entry)
         fields = {"encoder_class": getattr(modeling, f"{stem}Model"), "__module__": cls.__module__}
         setattr(module, name, type(name, (cls, getattr(modeling, f"{stem}PreTrainedModel")), fields))
         return vars(module)[name]
