@@ -40,6 +40,17 @@ def test_imports_stay_in_the_bundle(path):
     assert not [word for word in NOT_IN_THE_BUNDLE if word in text], path.name
 
 
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.stem.startswith(("layers", "modeling"))], ids=lambda path: path.stem
+)
+def test_layers_know_neither_layouts_nor_kernels(path):
+    """How a batch lies in memory, and what runs as a kernel, is decided behind attention.py."""
+    names = {
+        getattr(node, name, None) for node in ast.walk(ast.parse(path.read_text())) for name in ("id", "attr", "arg")
+    }
+    assert not names & {"kernels", "places_BN", "cu_seqlens", "can_use_kernel", "Tokens"}
+
+
 LOAD = """
 import json, sys
 if sys.argv[1] == "without":

@@ -89,7 +89,7 @@ class ContextFusion(Layer):
         cu_seqlens = None
         if not isinstance(hidden_BNE, Tokens):
             hidden_BNE = zero_padding(hidden_BNE, mask_BN)
-        elif (cu_seqlens := hidden_BNE.cu_seqlens) is not None and (output_attentions or not self.takes_cu_seqlens):
+        elif (cu_seqlens := hidden_BNE.cu_seqlens) is not None and (output_attentions or not self.can_be_packed):
             raise ValueError("cu_seqlens: only a DiSAN without windows or maps takes them; give each sentence a row")
         options = [mask_BN, output_attentions]
         if token_mask is not None:
@@ -111,9 +111,9 @@ class ContextFusion(Layer):
         return in_rows(hidden_BNE), AttentionMaps(attentions, gates) if output_attentions else None
 
     @property
-    def takes_cu_seqlens(self) -> bool:
+    def can_be_packed(self) -> bool:
         """Whether all layers can work on sentences that lie one after the other in a single row, without padding."""
-        return all(getattr(layer, "takes_cu_seqlens", False) for layer in self.layers)
+        return all(getattr(layer, "can_be_packed", False) for layer in self.layers)
 
 
 class StackableLayer(GradientCheckpointingLayer, Layer):
@@ -291,12 +291,12 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         parts = [context, *context.layers, *([] if pooler is None else [pooler])]
         if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
             return False  # a hook expects rows
-        lengths_B, takes = mask_BN.sum(1), context.takes_cu_seqlens or isinstance(pooler, Pooler)
+        lengths_B, takes = mask_BN.sum(1), context.can_be_packed or isinstance(pooler, Pooler)
         return takes and bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
 
     def encode_packed(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""
-        takes = self.context.takes_cu_seqlens
+        takes = self.context.can_be_packed
         tokens_BNH = hidden_BNE if takes else self.context(hidden_BNE, mask_BN)[0]
         packed = pack(tokens_BNH, mask_BN)
         mask_1T = mask_BN.new_ones(packed.shape[:2])

@@ -15,7 +15,7 @@ class DiSANLayer(StackableLayer):
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
-        self.takes_cu_seqlens = not config.windows  # which count padding between tokens, too
+        self.can_be_packed = not config.windows  # which count padding between tokens, too
         size = config.hidden_size // len(config.directions)
         windows = config.windows or [None] * len(config.directions)
         self.directions = nn.ModuleList(
