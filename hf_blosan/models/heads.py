@@ -136,7 +136,7 @@ class SentenceHeadMixin:
         inputs |= {"inputs_embeds": inputs_embeds, "token_mask": token_mask, "backbone_hidden_states": states}
         encoded = self.model(**inputs, pairs=pairs, **options)
         vectors = encoded.pooler_output
-        return list(vectors.unflatten(0, (2, len(vectors) // 2))) if pairs else [vectors], encoded
+        return list(vectors.unflatten(0, (2, -1))) if pairs else [vectors], encoded
 
 
 def states_of(encoded: ModelOutput) -> dict[str, tuple[Tensor, ...] | Tensor | None]:
