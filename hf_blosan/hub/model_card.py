@@ -88,7 +88,7 @@ def make_model_card(
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
-        "spread": spread_of(repeated),
+        "over_seeds": over_seeds(repeated),
         "use": kind.use.format("pairs of sentences" if pair else "sentences"),
         "kind": kind,
         "snippet": kind.snippet(run, location or run["name"], (examples(run) or [None])[0]),
@@ -102,7 +102,7 @@ def make_model_card(
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
 
 
-def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Seeds, mean and standard deviation of the test figure by which models are selected; None for fewer than two."""
     values = {run["seed"]: run["figures"].get(f"test_{run['task']['best_metric']}") for run in runs}
     if len(values) < 2 or None in values.values():
