@@ -5,7 +5,7 @@ import re
 
 import pytest
 from pages import ROOT, blocks
-from small_data import TINY, read_lines, write_rows
+from small_data import read_lines, write_rows
 
 import hf_blosan.tasks
 from hf_blosan.cli.commands import main
@@ -35,7 +35,14 @@ def test_a_sixth_kind(ordinal, tmp_path, capsys):
     rows = [{"text": f"a {word} film {i % 3}", "level": level} for i in range(12) for level, word in enumerate(WORDS)]
     path, out = str(write_rows(tmp_path / "rows.jsonl", rows)), str(tmp_path / "out")
     words = ["--train_file", path, "--validation_file", path, "--encoder", "wordbag", "--cpu", "--output_dir", out]
-    words += ["--config_overrides", "hidden_size=16,embedding_size=16,classifier_size=16,dropout=0.0", "--learning_rate", "0.03", "--num_train_epochs", "40"]
+    words += [
+        "--config_overrides",
+        "hidden_size=16,embedding_size=16,classifier_size=16,dropout=0.0",
+        "--learning_rate",
+        "0.03",
+        "--num_train_epochs",
+        "40",
+    ]
     assert main(["train", *words, "--per_device_train_batch_size", "8"]) == 0
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["ordinal"] and config["id2label"] == {str(i): str(i) for i in range(5)}
