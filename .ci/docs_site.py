@@ -72,7 +72,7 @@ def equation(code: str) -> str:
 
 def command_help() -> str:
     """The help of every command."""
-    from hf_blosan.cli import COMMANDS, make_parser
+    from hf_blosan.cli.commands import COMMANDS, make_parser
 
     os.environ["COLUMNS"] = "100"
     (commands,) = make_parser()._subparsers._group_actions
