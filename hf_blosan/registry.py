@@ -8,28 +8,36 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.abc import MetaPathFinder
+from typing import NamedTuple
 
-# Model type and the stem of the class names: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
-FAMILIES = {
-    "disan": "DiSAN",
-    "biblosan": "BiBloSAN",
-    "mtsa": "MTSA",
-    "birnn": "BiRNN",
-    "textcnn": "TextCNN",
-    "wordbag": "WordBag",
-    "multihead": "MultiHead",
+
+class Encoder(NamedTuple):
+    """What is said of an encoder.
+
+    Attributes:
+        stem: of the names of its classes: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
+        name: in texts.
+        description: on the command line.
+    """
+
+    stem: str
+    name: str
+    description: str
+
+
+ENCODERS = {
+    "disan": Encoder("DiSAN", "DiSAN", "a weight for every feature of every pair of words, for each direction"),
+    "biblosan": Encoder("BiBloSAN", "Bi-BloSAN", "the same within short blocks, then between blocks: for long texts"),
+    "mtsa": Encoder("MTSA", "MTSA", "pairwise scores times feature scores, in several heads"),
+    "birnn": Encoder("BiRNN", "Bi-RNN", "bidirectional LSTM, GRU or SRU"),
+    "textcnn": Encoder("TextCNN", "CNN", "convolutions of several widths, or in a hierarchy"),
+    "wordbag": Encoder("WordBag", "Bag of word vectors", "word vectors without context"),
+    "multihead": Encoder("MultiHead", "Multi-head attention", "multi-head attention with sinusoidal positions"),
 }
-DESCRIPTIONS = {
-    "disan": "a weight for every feature of every pair of words, apart for the words before and after",
-    "biblosan": "the same inside short blocks, then between blocks: for long texts",
-    "mtsa": "pairwise scores times feature scores, in several heads",
-    "birnn": "bidirectional LSTM, GRU or SRU",
-    "textcnn": "convolutions of several widths, or in a hierarchy",
-    "wordbag": "word vectors without context",
-    "multihead": "multi-head attention with sinusoidal positions",
-}
-"""What a command line says of an encoder."""
+"""The encoders by model type."""
+
+FAMILIES = {model_type: encoder.stem for model_type, encoder in ENCODERS.items()}
+"""The stem of the class names, by model type."""
 
 MODULES = {
     stem + suffix: f".models.{kind}_{model_type}"
@@ -44,6 +52,11 @@ MODULES = {
     )
 }
 """Where each class is defined."""
+
+
+def encoder_name(model_type: str) -> str:
+    """What a text calls an encoder; one of another package by its model type."""
+    return ENCODERS[model_type].name if model_type in ENCODERS else model_type
 
 
 def load(name: str) -> type:
@@ -153,7 +166,7 @@ def register() -> None:
     after_import("transformers.pipelines", register_pipeline)
 
 
-class AfterImport(MetaPathFinder):
+class AfterImport:
     """Finds one module as the other finders do, and calls ``function`` when it has been executed."""
 
     def __init__(self, name: str, function: Callable[[], object]):

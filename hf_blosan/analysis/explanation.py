@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import InputError
 from ..files import write_bytes, write_json
 from ..hub.saved import probabilities_of
-from ..registry import DESCRIPTIONS
+from ..registry import ENCODERS
 from .arguments import MAX_TOKENS
 from .maps import Map, read_maps, word_of
 
@@ -96,7 +96,8 @@ class Explanation:
         if not missing:
             return ""
         shown = [name for name in KINDS.values() if name not in missing]
-        encoder = f"{self.model_type} ({DESCRIPTIONS.get(self.model_type, 'an encoder of your own')})"
+        known = ENCODERS.get(self.model_type)
+        encoder = f"{self.model_type} ({known.description if known else 'an encoder of your own'})"
         return f"{encoder} has no {' and no '.join(missing)}; it has {' and '.join(shown)}."
 
     def figures(self, *, columns: int = 2) -> dict[str, Figure]:
@@ -236,9 +237,7 @@ def num_sentences(model: PreTrainedModel) -> int:
 def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str]:
     """The texts, as many as the model takes; raises InputError otherwise."""
     if not hasattr(model.config, "embedding_trainable"):
-        raise InputError(
-            f"{type(model).__name__} is not a model of this package; give one of {', '.join(DESCRIPTIONS)}"
-        )
+        raise InputError(f"{type(model).__name__} is not a model of this package; give one of {', '.join(ENCODERS)}")
     if getattr(model.base_model, "pooler", model) is None:
         raise InputError(
             f"{type(model).__name__} has no sentence vectors to explain; give a model of sentences or pairs"

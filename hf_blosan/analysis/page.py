@@ -14,8 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError, install
 from ..hub import model_card
-from ..hub.model_card import ENCODER_NAMES
 from ..hub.saved import load
+from ..registry import encoder_name
 from .arguments import DemoArguments
 from .explanation import Explanation, draw, explain, num_sentences
 
@@ -76,8 +76,7 @@ class Shown:
     @property
     def title(self) -> str:
         """Name and encoder."""
-        encoder = self.model.config.model_type
-        return f"{self.name} ({ENCODER_NAMES.get(encoder, encoder)})"
+        return f"{self.name} ({encoder_name(self.model.config.model_type)})"
 
     @property
     def has_head(self) -> bool:
