@@ -35,8 +35,8 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 
 # What type checkers read in place of the package's lazy imports.
-hf_blosan/__init__.pyi: hf_blosan/registry.py .ci/write_stub.py
-	$(BIN)/python .ci/write_stub.py
+hf_blosan/__init__.pyi: hf_blosan/registry.py .ci/encoders.py | $(VENV)/.package
+	$(BIN)/python .ci/encoders.py
 
 # The signatures that users see, in the way they use them.
 types: $(VENV)/.installed hf_blosan/__init__.pyi

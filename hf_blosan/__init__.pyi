@@ -1,4 +1,4 @@
-# Written by .ci/write_stub.py; __init__.py imports these on first use.
+# Written by .ci/encoders.py; __init__.py imports these on first use.
 from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 from .models.configuration_biblosan import BiBloSANConfig as BiBloSANConfig

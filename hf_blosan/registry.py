@@ -39,17 +39,16 @@ ENCODERS = {
 FAMILIES = {model_type: encoder.stem for model_type, encoder in ENCODERS.items()}
 """The stem of the class names, by model type."""
 
+SUFFIXES = (
+    *("Config", "Model", "ForSequenceClassification", "ForPairRegression", "ForTokenClassification"),
+    "ForSentenceSelection",
+)
+"""What follows the stem in the names of an encoder's classes."""
+
 MODULES = {
-    stem + suffix: f".models.{kind}_{model_type}"
+    stem + suffix: f".models.{'configuration' if suffix == 'Config' else 'modeling'}_{model_type}"
     for model_type, stem in FAMILIES.items()
-    for suffix, kind in (
-        ("Config", "configuration"),
-        ("Model", "modeling"),
-        ("ForSequenceClassification", "modeling"),
-        ("ForPairRegression", "modeling"),
-        ("ForTokenClassification", "modeling"),
-        ("ForSentenceSelection", "modeling"),
-    )
+    for suffix in SUFFIXES
 }
 """Where each class is defined."""
 

@@ -16,8 +16,8 @@ LAZY = ("hf_blosan.analysis", "hf_blosan.data", "hf_blosan.hub", "hf_blosan.task
 
 
 def test_the_stub_has_every_encoder():
-    """Where it fails, `make test` or `python .ci/write_stub.py` writes the file."""
-    stub = run_path(str(ROOT / ".ci" / "write_stub.py"))["stub"]()
+    """Where it fails, `make test` or `python .ci/encoders.py` writes the file."""
+    stub = run_path(str(ROOT / ".ci" / "encoders.py"))["stub"]()
     assert (ROOT / "hf_blosan" / "__init__.pyi").read_text(encoding="utf-8") == stub
     assert {*re.findall(r" as (\w+)$", stub, re.MULTILINE), "AutoModelForPairRegression"} == set(hf_blosan.__all__)
 
