@@ -15,12 +15,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import InputError, loading
-from .word_vectors import CoverageReport as CoverageReport
-from .word_vectors import WordVectors as WordVectors
-from .word_vectors import embedding_matrix as embedding_matrix
-from .word_vectors import num_fixed_words as num_fixed_words
-from .word_vectors import num_training_words as num_training_words
-from .word_vectors import read_word_vectors as read_word_vectors
 
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
@@ -177,6 +171,16 @@ def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Cou
     normalize = backend.normalizer.normalize_str if backend.normalizer else str
     split = backend.pre_tokenizer.pre_tokenize_str
     return Counter(word for text in texts for word, _ in split(normalize(text)))
+
+
+def num_training_words(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Number of words from a tokenizer's training texts, without [PAD] and [UNK]; stored with the tokenizer."""
+    return tokenizer.init_kwargs.get("num_training_words", len(tokenizer) - 2)
+
+
+def num_fixed_words(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Number of words from ``extra_words``, the last ids; the value of ``config.num_fixed_embeddings``."""
+    return len(tokenizer) - 2 - num_training_words(tokenizer)
 
 
 def load_tokenizer(
