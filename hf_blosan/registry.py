@@ -72,14 +72,11 @@ def register_configs() -> None:
 
 
 class LazyClasses(Sequence, tuple):
-    """A tuple of classes whose modules are imported when one of its items is taken.
+    """The names of classes as a tuple of these, whose modules are imported when one of its items is taken.
 
     The mappings of the Auto classes hold a class or a tuple of classes for each config and resolve a tuple by
     iterating over it. So models can be registered by the public ``register`` without importing them.
     """
-
-    def __new__(cls, *names: str) -> "LazyClasses":
-        return tuple.__new__(cls, names)
 
     def __len__(self) -> int:
         return tuple.__len__(self)
@@ -92,12 +89,6 @@ class LazyClasses(Sequence, tuple):
 
     def __hash__(self) -> int:
         return hash(self[:])
-
-    def __repr__(self) -> str:
-        return f"LazyClasses{tuple.__repr__(self)}"
-
-    def __reduce__(self):
-        return tuple, (self[:],)
 
 
 @cache
@@ -143,7 +134,7 @@ def register_models() -> None:
             (AutoModelForTokenClassification, "ForTokenClassification"),
             (AutoModelForMultipleChoice, "ForSentenceSelection"),
         ):
-            classes = LazyClasses(*(stem + suffix for suffix in suffixes))
+            classes = LazyClasses(stem + suffix for suffix in suffixes)
             auto_class.register(load(f"{stem}Config"), classes, exist_ok=True)
 
 

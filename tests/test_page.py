@@ -86,10 +86,10 @@ class TestFunctions:
             assert all(isinstance(row, str) == (TASKS[task].num_sentences == 1) for row in rows)
 
     def test_it_says_what_one_sees(self, shown):
-        assert what_it_shows([shown("questions")]).startswith("Type a sentence, and see what the model predicts")
+        assert what_it_shows([shown("questions")]).startswith("Type a sentence, and see the prediction, which")
         pairs = what_it_shows([shown("scores"), shown("scores")])
-        assert pairs.startswith("Type two sentences, and see what the models predict") and "*Neutral*" not in pairs
-        assert "predict" not in what_it_shows([shown("recurrent encoder")])
+        assert pairs.startswith("Type two sentences, and see the prediction, which") and "*Neutral*" not in pairs
+        assert "prediction" not in what_it_shows([shown("recurrent encoder")])
         inference = shown("scores")
         inference.model.config.id2label = dict(enumerate(("entailment", "neutral", "contradiction")))
         assert "*Neutral*: it may be either" in what_it_shows([inference])

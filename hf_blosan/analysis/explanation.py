@@ -1,4 +1,4 @@
-"""``explain``: what a model predicts for a sentence or a pair, and what it looks at."""
+"""``explain``: what a model predicts for a sentence or a pair, and its attention, gates and pooling weights."""
 
 from __future__ import annotations
 
@@ -92,10 +92,11 @@ class Explanation:
     @property
     def note(self) -> str:
         """One sentence on the kinds of maps that the encoder lacks; empty if it has all."""
-        missing = [name for kind, name in KINDS.items() if not self.sentences[0].of_kind(kind)]
+        kinds = {map_.kind for map_ in self.sentences[0].maps.values()}
+        missing = [name for kind, name in KINDS.items() if kind not in kinds]
         if not missing:
             return ""
-        shown = [name for name in KINDS.values() if name not in missing]
+        shown = [name for kind, name in KINDS.items() if kind in kinds]
         known = ENCODERS.get(self.model_type)
         encoder = f"{self.model_type} ({known.description if known else 'an encoder of your own'})"
         return f"{encoder} has no {' and no '.join(missing)}; it has {' and '.join(shown)}."
@@ -111,9 +112,8 @@ class Explanation:
         """
         from .figures import DRAW
 
-        options = {"attention": {"columns": columns}}
         return {
-            f"sentence{number}_{kind}": DRAW[kind](maps, **options.get(kind, {}))
+            f"sentence{number}_{kind}": DRAW[kind](maps, **({"columns": columns} if kind == "attention" else {}))
             for number, sentence in enumerate(self.sentences, 1)
             for kind in KINDS
             if (maps := sentence.of_kind(kind))
@@ -131,13 +131,8 @@ class Explanation:
                     "text": sentence.text,
                     "tokens": sentence.tokens,
                     "maps": {
-                        name: {
-                            "kind": map_.kind,
-                            "title": map_.title,
-                            "meaning": map_.meaning,
-                            "labels": map_.labels,
-                            "mean": map_.mean.tolist(),
-                        }
+                        name: {entry: getattr(map_, entry) for entry in ("kind", "title", "meaning", "labels")}
+                        | {"mean": map_.mean.tolist()}
                         for name, map_ in sentence.maps.items()
                     },
                 }
@@ -217,16 +212,20 @@ def explain(
             output = model.eval()(**encoding.to(model.device), **options)
     finally:
         model.train(was_training)
-    predicted = predict(model.config, output.logits.float().cpu().numpy()) if "logits" in output else {}
-    return Explanation(
-        model_type=model.config.model_type,
-        probabilities=predicted.get("probabilities"),
-        score=predicted.get("score"),
-        sentences=tuple(
-            Sentence(text, tokens, {map_.name: map_ for map_ in read_maps(model.config, output, row, tokens)})
-            for row, (text, tokens) in enumerate(zip(texts, sentences, strict=True))
-        ),
+    probabilities = score = None
+    if "logits" in output:
+        logits = output.logits.float().cpu().numpy()
+        values = probabilities_of(model.config, logits)
+        if values is None:
+            score = float(logits[0, 0])
+        else:
+            labels = model.config.id2label
+            probabilities = {labels[int(i)]: float(values[0, i]) for i in values[0].argsort()[::-1]}
+    explained = (
+        Sentence(text, tokens, {map_.name: map_ for map_ in read_maps(model.config, output, row, tokens)})
+        for row, (text, tokens) in enumerate(zip(texts, sentences, strict=True))
     )
+    return Explanation(model.config.model_type, probabilities, score, tuple(explained))
 
 
 def num_sentences(model: PreTrainedModel) -> int:
@@ -269,12 +268,3 @@ def tokens_of(tokenizer: PreTrainedTokenizerBase, encoding: Any, texts: list[str
         return [names]
     types = encoding["token_type_ids"][0].long().tolist()
     return [[name for name, type_ in zip(names, types, strict=True) if type_ == row] for row in (0, 1)]
-
-
-def predict(config: Any, logits: np.ndarray) -> dict[str, Any]:
-    """The entries ``probabilities`` or ``score`` of an explanation, from logits (1, labels)."""
-    values = probabilities_of(config, logits)
-    if values is None:
-        return {"score": float(logits[0, 0])}
-    order = values[0].argsort()[::-1]
-    return {"probabilities": {config.id2label[int(i)]: float(values[0, i]) for i in order}}

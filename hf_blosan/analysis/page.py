@@ -1,4 +1,4 @@
-"""``hf-blosan demo``: a web page that shows what models predict for a sentence or a pair, and what they look at."""
+"""``hf-blosan demo``: a web page that explains what models predict for a sentence or a pair."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ OTHER_EXAMPLES = {1: [QUESTIONS[0], *OPINIONS[:2]], 2: PAIRS}
 """Those for all other tasks, by the number of sentences."""
 
 HOW_TO_READ = """
-- **Attention**: a row is a token that looks, a column a token that is looked at; the weights of a row sum to 1. Grey
-  is hidden: *forward* looks at earlier tokens, *backward* at later ones.
-- **Gates** mix a token's own vector with what it gathered from its context.
+- **Attention**: a row is a query, a column a key; the weights of a row sum to 1. Grey is hidden: *forward* attends to
+  earlier tokens, *backward* to later ones.
+- **Gates** weigh a token's own vector against its context.
 - **Sentence vector**: how much each token contributes to it. The dashed line is an equal share.
 
 All values are means over the features, each of which has weights of its own in DiSAN, Bi-BloSAN and MTSA.
 """
 WHAT_IT_SHOWS = """
-{do}, and see {answer}how {reader} {it}: which words each word looks at, and how
-much each word counts in the vector that stands for the sentence. An example is filled in; others are below.{labels}
+{type}, and see {prediction}which tokens attend to which, and how much each token counts in the vector of its sentence.
+An example is filled in; others are below.{labels}
 """
 WHAT_LABELS_MEAN = """ *Entailment*: if the first sentence is true, so is the second. *Contradiction*: the second is
 then false. *Neutral*: it may be either.
@@ -89,20 +89,14 @@ class Shown:
             InputError: a text cannot be used.
         """
         explanation = explain(self.model, self.tokenizer, *texts)
-        if explanation.probabilities is not None:
-            label = explanation.probabilities
-        elif explanation.score is not None:
-            label = f"{explanation.score:.2f}"
-        else:
-            label = ""
-        return label, figures_html(explanation, columns)
+        score = "" if explanation.score is None else f"{explanation.score:.2f}"
+        return explanation.probabilities or score, figures_html(explanation, columns)
 
 
 def figures_html(explanation: Explanation, columns: int) -> str:
     """The figures as images, the two sentences of a pair side by side."""
-    sections = [""] * len(explanation.sentences)
-    if len(sections) > 1:
-        sections = [f"<h4>{html.escape(sentence.text)}</h4>" for sentence in explanation.sentences]
+    pair = len(explanation.sentences) > 1
+    sections = [f"<h4>{html.escape(sentence.text)}</h4>" if pair else "" for sentence in explanation.sentences]
     for name, figure in explanation.figures(columns=columns).items():
         number, _, kind = name.removeprefix("sentence").partition("_")
         content = base64.b64encode(draw(figure, "svg")).decode()
@@ -171,14 +165,10 @@ def make_page(models: Sequence[Shown]) -> Any:
 
 def what_it_shows(models: Sequence[Shown]) -> str:
     """A sentence or two on what one sees, in Markdown."""
-    one, several = num_sentences(models[0].model) == 1, len(models) > 1
     labels = {label.lower() for shown in models if shown.has_head for label in shown.model.config.id2label.values()}
-    predicts = "the models predict" if several else "the model predicts"
     return WHAT_IT_SHOWS.format(
-        do="Type a sentence" if one else "Type two sentences",
-        answer=f"what {predicts} and " if any(shown.has_head for shown in models) else "",
-        reader="they read" if several else "it reads",
-        it="it" if one else "each of them",
+        type="Type a sentence" if num_sentences(models[0].model) == 1 else "Type two sentences",
+        prediction="the prediction, " if any(shown.has_head for shown in models) else "",
         labels=WHAT_LABELS_MEAN if {"entailment", "contradiction"} <= labels else "",
     ).strip()
 
@@ -216,15 +206,9 @@ def demo(arguments: DemoArguments) -> int:
         primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
     )
     settings = {"share": False, "run_history": False, "ssr_mode": False, "footer_links": [], "quiet": True}
+    settings |= {"theme": theme, "css": CSS, "prevent_thread_lock": True}
     try:
-        _, url, _ = page.launch(
-            server_name=arguments.host,
-            server_port=arguments.port,
-            theme=theme,
-            css=CSS,
-            prevent_thread_lock=True,
-            **settings,
-        )
+        _, url, _ = page.launch(server_name=arguments.host, server_port=arguments.port, **settings)
     except OSError as error:
         place = arguments.host if arguments.port is None else f"{arguments.host}:{arguments.port}"
         raise InputError(f"{place} cannot be listened on ({error}); give another --host or --port") from error
