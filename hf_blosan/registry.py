@@ -1,6 +1,7 @@
-"""The table of encoders, where their classes are defined, and their registration with transformers' Auto classes.
+"""The table of encoders and their registration with transformers' Auto classes.
 
-Imports neither torch nor transformers: registration runs as soon as somebody imports the Auto classes.
+Importing it imports neither torch nor transformers: post-import hooks register the encoders when the Auto classes are
+imported.
 """
 
 import sys
@@ -50,11 +51,11 @@ MODULES = {
     for model_type, stem in FAMILIES.items()
     for suffix in SUFFIXES
 }
-"""Where each class is defined."""
+"""The module of each class."""
 
 
 def encoder_name(model_type: str) -> str:
-    """What a text calls an encoder; one of another package by its model type."""
+    """The name of an encoder in texts; of an unknown one its model type."""
     return ENCODERS[model_type].name if model_type in ENCODERS else model_type
 
 
@@ -104,7 +105,7 @@ def pair_regression_class() -> type:
         __module__, __qualname__ = __package__, "AutoModelForPairRegression"
         _model_mapping = _LazyAutoMapping(CONFIG_MAPPING_NAMES, OrderedDict())
 
-    # Where transformers looks for the Auto classes to which a checkpoint with code may refer.
+    # transformers looks here for the Auto classes in the auto_map of a checkpoint.
     auto_classes.AutoModelForPairRegression = AutoModelForPairRegression
     return AutoModelForPairRegression
 
@@ -149,15 +150,15 @@ def register_pipeline() -> None:
 
 
 def register() -> None:
-    """Register everything, each part when the module of transformers that it needs is imported."""
-    # In two steps, because the first of these modules is imported in the middle of modules that the second one needs.
+    """Register everything as soon as the modules of transformers that it needs are imported."""
+    # Models are registered later than configs, because modeling_auto is still being imported when these are available.
     after_import("transformers.models.auto.configuration_auto", register_configs)
     after_import("transformers.models.auto.modeling_auto", register_models)
     after_import("transformers.pipelines", register_pipeline)
 
 
 class AfterImport:
-    """Finds one module as the other finders do, and calls ``function`` when it has been executed."""
+    """A post-import hook: finds a module as the other finders do, and calls ``function`` once it is executed."""
 
     def __init__(self, name: str, function: Callable[[], object]):
         self.name, self.function = name, function
@@ -173,7 +174,7 @@ class AfterImport:
 
         def execute_and_call(module) -> None:
             execute(module)
-            if self in sys.meta_path:  # until here, so that an import that fails can be tried again
+            if self in sys.meta_path:  # kept until now, so that a failed import can be repeated
                 sys.meta_path.remove(self)
             self.function()
 
@@ -182,7 +183,7 @@ class AfterImport:
 
 
 def after_import(name: str, function: Callable[[], object]) -> None:
-    """Call ``function`` after the module ``name`` is imported; at once if it already is."""
+    """Call ``function`` once the module ``name`` is imported, or now if it already is."""
     if name in sys.modules:
         function()
     else:

@@ -302,7 +302,7 @@ class TestInABrowser:
             taken.listen()
             port = taken.getsockname()[1]
             assert main(["demo", str(folder / "recurrent"), "--port", str(port), "--cpu"]) == 2
-        assert f"127.0.0.1:{port} cannot be listened on" in capsys.readouterr().err
+        assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
     def test_a_space_without_a_model(self):
         environment = {name: value for name, value in os.environ.items() if name != "MODEL"}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = {"attention": "attention between tokens", "gate": "gates", "pooling": "weights in the sentence vector"}
-"""The kinds of maps, each of which becomes one figure, and what they are called."""
+"""The kinds of maps and their names; each kind is one figure."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What a model predicts for a sentence or a pair, and what it looks at.
+    """What a model predicts for a sentence or a pair, and its attention, gates and pooling weights.
 
     Attributes:
         model_type: the encoder, as in ``"disan"``.
@@ -91,7 +91,7 @@ class Explanation:
 
     @property
     def note(self) -> str:
-        """One sentence on the kinds of maps that the encoder lacks; empty if it has all."""
+        """A sentence on the kinds of maps that the encoder lacks; empty if it has all of them."""
         kinds = {map_.kind for map_ in self.sentences[0].maps.values()}
         missing = [name for kind, name in KINDS.items() if kind not in kinds]
         if not missing:
@@ -105,7 +105,7 @@ class Explanation:
         """matplotlib figures of the feature means, by names such as ``"sentence1_attention"``.
 
         Args:
-            columns: attention maps side by side.
+            columns: number of attention maps side by side.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -181,7 +181,7 @@ def explain(
     *,
     max_tokens: int = MAX_TOKENS,
 ) -> Explanation:
-    """What a model predicts for a sentence or a pair, and what it looks at, without dropout.
+    """What a model predicts for a sentence or a pair, and its attention, gates and pooling weights, without dropout.
 
     Args:
         model: any model of this package, with a head or without.
@@ -191,7 +191,7 @@ def explain(
         max_tokens: refuse longer sentences, because attention maps grow with the square of the length.
 
     Raises:
-        InputError: a text is empty or too long, there is one text too many or too few, or the model is of another
+        InputError: a text is empty or too long, there is one text too many or too few, or the model is not from this
             package.
     """
     texts = check_texts(model, text, pair)

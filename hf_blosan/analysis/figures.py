@@ -1,4 +1,4 @@
-"""The maps of a sentence as matplotlib figures, without pyplot, so that threads and servers may draw them."""
+"""The maps of a sentence as matplotlib figures; pyplot, which is not thread-safe, is not used."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from .explanation import Sentence
 
 HIDDEN = "0.88"
-"""The grey of keys that a query does not see."""
+"""Grey level of keys that are hidden from a query."""
 BAR, COLOURS = "#225ea8", "YlGnBu"
 CELL, SMALLEST_CELL = 0.34, 0.1
-"""Inches of a token in the figures of short and of very long sentences."""
+"""Inches per token in figures of short and of very long sentences."""
 SMALLEST, LARGEST = 2.4, 6.0
-"""Inches of a heatmap between them."""
+"""Smallest and largest side in inches of a heatmap in between."""
 LETTER, LONGEST_LABEL = 0.08, 22
-"""Inches of a letter of a label, and the letters of the longest one."""
+"""Inches per letter of a label, and the most letters of one."""
 MOST_NUMBERS = 24
-"""Values of a gate are printed for at most this many tokens."""
+"""Number of tokens up to which the values of a gate are printed."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -99,7 +99,7 @@ def draw_gates(maps: Sequence[Map]) -> Figure:
 
 
 def draw_pooling(maps: Sequence[Map]) -> Figure:
-    """Bars for each map: the weights of the tokens; the line is the weight if all were the same."""
+    """Bars of the tokens' weights for each map; the line is an equal share."""
     width = max(strip_width(map_) for map_ in maps)
     figure = new_figure(width + 1.0, 2.4 * len(maps))
     for axes, map_ in zip(figure.subplots(len(maps), squeeze=False)[:, 0], maps, strict=True):
@@ -114,7 +114,7 @@ def draw_pooling(maps: Sequence[Map]) -> Figure:
 
 
 DRAW = {"attention": draw_attention, "gate": draw_gates, "pooling": draw_pooling}
-"""What draws the maps of a kind."""
+"""The function that draws each kind of map."""
 
 
 def compare_word(word: str, first: Sentence, second: Sentence) -> Figure:

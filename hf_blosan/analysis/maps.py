@@ -1,4 +1,4 @@
-"""The attention weights and gates of one sentence, read from the output of each encoder and freed from padding."""
+"""The attention weights and gates of one sentence, without padding, from the output of each encoder."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ READERS = {
     "multihead": read_multihead,
     "textcnn": read_textcnn,
 }
-"""What reads the attention and gates of a layer, by model type; the other encoders have none."""
+"""Functions that read the attention and gates of a layer, by model type; other encoders have none."""
 
 
 def in_numpy(x: Any) -> np.ndarray:

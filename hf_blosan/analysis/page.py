@@ -38,9 +38,9 @@ EXAMPLES = {
     "demo_relatedness": DEMO_PAIRS,
     **dict.fromkeys(("sst2", "sst5", "glue_sst2", "mr", "cr"), OPINIONS),
 }
-"""Examples to click, by the task of the model."""
+"""Example inputs by the task of the model."""
 OTHER_EXAMPLES = {1: [QUESTIONS[0], *OPINIONS[:2]], 2: PAIRS}
-"""Those for all other tasks, by the number of sentences."""
+"""Example inputs for all other tasks, by number of sentences."""
 
 HOW_TO_READ = """
 - **Attention**: a row is a query, a column a key; the weights of a row sum to 1. Grey is hidden: *forward* attends to
@@ -129,7 +129,7 @@ def make_page(models: Sequence[Shown]) -> Any:
 
     examples = examples_for(models[0].model)
     names = ["Sentence"] if count == 1 else ["First sentence", "Second sentence"]
-    # Two boxes of this width do not fit side by side on a phone, so that they stack there.
+    # On a phone two boxes of this width do not fit side by side and are stacked.
     boxes = [
         gradio.Textbox(label=name, value=text, min_width=320, elem_id=f"text{number}", render=False)
         for number, (name, text) in enumerate(zip(names, examples[0], strict=True), 1)
@@ -164,7 +164,7 @@ def make_page(models: Sequence[Shown]) -> Any:
 
 
 def what_it_shows(models: Sequence[Shown]) -> str:
-    """A sentence or two on what one sees, in Markdown."""
+    """An introduction in Markdown."""
     labels = {label.lower() for shown in models if shown.has_head for label in shown.model.config.id2label.values()}
     return WHAT_IT_SHOWS.format(
         type="Type a sentence" if num_sentences(models[0].model) == 1 else "Type two sentences",
@@ -174,14 +174,14 @@ def what_it_shows(models: Sequence[Shown]) -> str:
 
 
 def examples_for(model: PreTrainedModel) -> list[list[str]]:
-    """Examples to click, one row of texts each."""
+    """Rows of example texts."""
     count = num_sentences(model)
     rows = EXAMPLES.get(getattr(model.config, "finetuning_task", None) or "", OTHER_EXAMPLES[count])
     return [([row] if isinstance(row, str) else row)[:count] for row in rows]
 
 
 def import_gradio() -> Any:
-    """Gradio, which is not to report anything to anybody; raises InputError if it is not installed."""
+    """Gradio with its telemetry off; raises InputError if it is not installed."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     try:
         import gradio
@@ -201,7 +201,7 @@ def demo(arguments: DemoArguments) -> int:
     models = [Shown(Path(name).name, *load(name, None, **options)) for name in names]
     page = make_page(models)
     gradio = import_gradio()
-    # Fonts of the reader's system: the default theme's would be served, others come from Google.
+    # System fonts: the default theme serves its own, other themes load theirs from Google.
     theme = gradio.themes.Default(
         primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
     )
@@ -211,7 +211,7 @@ def demo(arguments: DemoArguments) -> int:
         _, url, _ = page.launch(server_name=arguments.host, server_port=arguments.port, **settings)
     except OSError as error:
         place = arguments.host if arguments.port is None else f"{arguments.host}:{arguments.port}"
-        raise InputError(f"{place} cannot be listened on ({error}); give another --host or --port") from error
-    print(f"{url} (Ctrl-C ends it)", flush=True)
+        raise InputError(f"cannot listen on {place} ({error}); give another --host or --port") from error
+    print(f"{url} (Ctrl-C to stop)", flush=True)
     page.block_thread()
     return 0

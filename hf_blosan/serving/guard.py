@@ -1,4 +1,4 @@
-"""What stands before the application: the token, the size of requests, the time they take to arrive."""
+"""Checks in front of the application: token, size of the request, time it takes to arrive."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ OPEN = ("/health",)
 """Paths that need no token."""
 
 CLIENT_GONE = 499
-"""Status of a request whose client did not wait; nobody reads it but the metrics."""
+"""Status of a request whose client disconnected; only the metrics have it."""
 
 NOT_COUNTED = ("/health", "/metrics")
-"""Paths whose requests are no requests for predictions."""
+"""Paths whose requests are not counted in the metrics."""
 
 TOO_MANY = "too_many_connections"
-"""Name in the state of a scope whose connection is beyond the limit."""
+"""Entry in the state of a scope whose connection exceeds the limit."""
 
 
 def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The answer to a request that cannot be answered."""
+    """The response to a refused request."""
     return JSONResponse({"error": sentence}, status, headers)
 
 
 class Guard:
-    """Reads the whole request before the application sees it, answers those it refuses, and counts all of them.
+    """ASGI middleware: reads the whole request before the application sees it, refuses bad ones, counts all of them.
 
     Args:
         app: the application.
-        token: what a request must have as ``Authorization: Bearer TOKEN``; ``None`` if it needs none.
-        max_bytes: of a request; more is read and dropped, so that the client can read the refusal.
-        seconds: for sending a request.
-        metrics: where requests are counted.
+        token: required as ``Authorization: Bearer TOKEN``; ``None`` requires none.
+        max_bytes: largest request; a larger one is read to its end, so that the client can read the refusal.
+        seconds: time limit for sending a request.
+        metrics: counts the requests.
     """
 
     def __init__(self, app: ASGIApp, *, token: str | None, max_bytes: int, seconds: float, metrics: Metrics):
@@ -65,7 +65,7 @@ class Guard:
             self.metrics.seconds.observe(time.monotonic() - began)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have the application answer it."""
+        """Refuse a request, or pass it on to the application."""
         refused = body = None
         if scope.get("state", {}).get(TOO_MANY):
             headers = {"Connection": "close", "Retry-After": "1"}
@@ -94,7 +94,7 @@ class Guard:
         await self.app(scope, read_again, send)
 
     async def read(self, receive: Receive) -> bytes | None:
-        """The whole request; of one that is too large, a byte more than is allowed; ``None`` if the client is gone."""
+        """The body, cut after ``max_bytes + 1``; ``None`` if the client disconnects."""
         body, more = bytearray(), True
         while more:
             message = await receive()

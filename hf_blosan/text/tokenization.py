@@ -19,7 +19,7 @@ from ..errors import InputError, loading
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 UNKNOWN_WORD = 9 * "\U0002a6a5"
-"""A word that no vocabulary has: a rare Chinese character, repeated."""
+"""A word that is in no vocabulary: a rare Chinese character, repeated."""
 
 _POSITIONS_AFTER_PADDING = (
     *("camembert", "data2vec-text", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
@@ -283,10 +283,10 @@ def prepare_pretrained_tokenizer(
 
 
 def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Make a byte-level tokenizer encode a word by itself as it does in a text, where a space is before it.
+    """Make a byte-level tokenizer encode a single word as it does in a text, with a space before it.
 
     Raises:
-        InputError: it divides texts before the byte-level step, which would put a space before every part of a word.
+        InputError: it splits texts before the byte-level step, which would put a space before every part of a word.
     """
     whole = tokenizer.backend_tokenizer.pre_tokenizer
     steps = list(whole) if isinstance(whole, pre_tokenizers.Sequence) else [whole]
@@ -318,7 +318,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: 
 
 
 def check_type_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, name: str) -> None:
-    """Raise InputError if a model of pairs has a tokenizer that does not tell their sentences apart."""
+    """Raise InputError if a model of pairs has a tokenizer without token type ids."""
     if getattr(config, "num_sentences", 1) == 2 and "token_type_ids" not in tokenizer.model_input_names:
         raise InputError(
             f"model_input_names in tokenizer_config.json of {name!r} lack token_type_ids, by which a model of pairs "
