@@ -7,6 +7,8 @@ import hmac
 import time
 
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import Metrics
@@ -66,7 +68,7 @@ class Guard:
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on to the application."""
-        refused = body = None
+        body = b""
         if scope.get("state", {}).get(TOO_MANY):
             headers = {"Connection": "close", "Retry-After": "1"}
             refused = refusal(503, "the server has too many connections; send this request again later", headers)
@@ -75,15 +77,13 @@ class Guard:
             refused = refusal(401, "the token is missing or wrong; send Authorization: Bearer TOKEN", challenge)
         else:
             try:
-                body = await asyncio.wait_for(self.read(receive), self.seconds)
+                body, refused = await asyncio.wait_for(self.read(Request(scope, receive)), self.seconds), None
             except asyncio.TimeoutError:
                 refused = refusal(408, f"the request did not arrive within {self.seconds:g} seconds; send it again")
-            else:
-                if body is None:
-                    return
-                if len(body) > self.max_bytes:
-                    sentence = f"the request has more than {self.max_bytes} bytes; send fewer texts at once"
-                    refused = refusal(413, sentence)
+            except ClientDisconnect:
+                return
+        if len(body) > self.max_bytes:
+            refused = refusal(413, f"the request has more than {self.max_bytes} bytes; send fewer texts at once")
         if refused:
             return await refused(scope, receive, send)
         messages = [{"type": "http.request", "body": body, "more_body": False}]
@@ -93,15 +93,11 @@ class Guard:
 
         await self.app(scope, read_again, send)
 
-    async def read(self, receive: Receive) -> bytes | None:
-        """The body, cut after ``max_bytes + 1``; ``None`` if the client disconnects."""
-        body, more = bytearray(), True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            more = message.get("more_body", False)
-            body += message.get("body", b"")
+    async def read(self, request: Request) -> bytes:
+        """The body, cut after ``max_bytes + 1``."""
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
             del body[self.max_bytes + 1 :]
         return bytes(body)
 
@@ -109,6 +105,5 @@ class Guard:
         """Whether the request has the token, or needs none."""
         if self.token is None or scope["path"] in OPEN:
             return True
-        sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = sent.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self.token)
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode("latin-1"), self.token)
