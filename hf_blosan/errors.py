@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -38,6 +39,12 @@ def unpaired_surrogate(text: str) -> str | None:
     """The first unpaired surrogate of a text, which JSON can escape and UTF-8 cannot encode."""
     found = None if text.isascii() else re.search("[\ud800-\udfff]", text)
     return found and found[0]
+
+
+def require(what: str, extra: str, *modules: str) -> None:
+    """Raise MissingExtra if a module is not installed; ``what`` begins the message, as in ``"export needs"``."""
+    if missing := [name for name in modules if find_spec(name) is None]:
+        raise MissingExtra(f"{what} {', '.join(missing)}; {install(extra)}")
 
 
 def install(extra: str) -> str:

@@ -14,7 +14,6 @@ import logging
 import os
 import tempfile
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -23,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils.logging import disable_progress_bar
 
-from .errors import InputError, install, loading
+from .errors import InputError, loading, require
 from .files import check_writable
 from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
@@ -34,13 +33,6 @@ OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
 """How far the graph may be from the model on random sentences, relative to the largest output."""
-
-
-def check_packages() -> None:
-    """Refuse to go on without the packages of the extra ``export``."""
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        raise InputError(f"export needs {', '.join(missing)}: {install('export')}")
 
 
 class Outputs(nn.Module):
@@ -109,7 +101,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         InputError: the packages of the extra ``export`` are missing, or an output of the model is not finite.
         RuntimeError: the graph does not compute what the model computes.
     """
-    check_packages()
+    require("export needs", "export", *PACKAGES)
     path = Path(path)
     model = copy.deepcopy(model).eval().cpu()
     names = input_names(model, tokenizer)
@@ -206,7 +198,7 @@ def export(name: str, output: str | Path) -> str:
     output = Path(output)
     to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "model.onnx" if to_folder else output
-    check_packages()
+    require("export needs", "export", *PACKAGES)
     disable_progress_bar()  # of loading, which takes a moment
     check_writable("output", output if to_folder else path, folder=to_folder)
     model, tokenizer = load_exportable(name), None

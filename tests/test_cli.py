@@ -380,12 +380,6 @@ class TestThin:
             saved = (Path(model) / "model.safetensors").stat().st_size / 1e6
             assert content["megabytes"] == pytest.approx(saved, abs=0.01)
 
-    def test_export(self, monkeypatch, capsys):
-        calls = []
-        monkeypatch.setattr("hf_blosan.export.export", lambda *words: calls.append(words) or "written")
-        assert main(["export", "out/m", "m.onnx"]) == 0 and calls == [("out/m", "m.onnx")]
-        assert capsys.readouterr().out == "written\n"
-
     def test_card(self, tmp_path, capsys):
         name = "demo_disan_with_order_masks"
         assert main(["card", str(ROOT / "results" / f"{name}.json"), "--output_dir", str(tmp_path)]) == 0

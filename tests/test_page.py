@@ -100,7 +100,7 @@ class TestFunctions:
 
     def test_gradio_is_an_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "gradio", None)
-        with pytest.raises(InputError, match=re.escape(f"the page needs Gradio; {install('demo')}")):
+        with pytest.raises(InputError, match=re.escape(f"the page needs gradio; {install('demo')}")):
             import_gradio()
 
     @pytest.mark.parametrize(

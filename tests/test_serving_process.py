@@ -310,4 +310,4 @@ def test_mistakes(words, message, capsys):
 def test_the_server_is_an_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", "none"]) == 2
-    assert "the server needs more packages" in capsys.readouterr().err
+    assert "the server needs uvicorn; pip install" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import InputError, install
+from ..errors import InputError, require
 from ..hub import model_card
 from ..hub.saved import load
 from ..registry import encoder_name
@@ -183,10 +183,9 @@ def examples_for(model: PreTrainedModel) -> list[list[str]]:
 def import_gradio() -> Any:
     """Gradio with its telemetry off; raises InputError if it is not installed."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
-        import gradio
-    except ImportError as error:
-        raise InputError(f"the page needs Gradio; {install('demo')}") from error
+    require("the page needs", "demo", "gradio")
+    import gradio
+
     return gradio
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import InputError, install
+from ..errors import InputError, require
 from ..hub.saved import load
 from .arguments import TOKEN_VARIABLE, ServeArguments
 
@@ -42,13 +42,12 @@ def serve(arguments: ServeArguments) -> int:
 
 def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]) -> int:
     """Serve the model and the tokenizer that a function returns, as :func:`serve`."""
-    try:
-        import uvicorn
+    require("the server needs", "serve", "fastapi", "orjson", "prometheus_client", "uvicorn")
+    import uvicorn
 
-        from .app import make_app
-        from .connections import allow_files
-    except ImportError as error:
-        raise InputError(f"the server needs more packages ({error}); {install('serve')}") from error
+    from .app import make_app
+    from .connections import allow_files
+
     token = read_token(arguments.token_file)
     allow_files(arguments.max_connections)
     if token is None and not is_loopback(arguments.host):
