@@ -63,7 +63,7 @@ def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map
         row: which row of the maps.
         tokens: the N tokens of the sentence.
     """
-    attentions, gates = ([in_numpy(x[row]) for x in maps or ()] for maps in (output.attentions, output.gates))
+    attentions, gates = ([to_numpy(x[row]) for x in maps or ()] for maps in (output.attentions, output.gates))
     found = []
     if (read := READERS.get(config.model_type)) and (attentions or gates):
         layers = config.num_hidden_layers
@@ -71,7 +71,7 @@ def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map
             parts = (maps[len(maps) * layer // layers :][: len(maps) // layers] for maps in (attentions, gates))
             suffix = f", layer {layer + 1}" if layers > 1 else ""
             found += [replace(map_, title=map_.title + suffix) for map_ in read(config, *parts, tokens)]
-    pooled = in_numpy(output.pooler_attentions[row, : len(tokens)])
+    pooled = to_numpy(output.pooler_attentions[row, : len(tokens)])
     title = config.pooling if config.pooling == "source2token" else f"{config.pooling} pooling"
     return [*found, Map("pooling", title, MAX_POOLED if config.pooling == "max" else IN_SENTENCE, pooled, tokens)]
 
@@ -100,7 +100,7 @@ def read_biblosan(config: Any, attentions: list, gates: list, tokens: list[str])
     fused = make_maps("gate", "gate", CONTEXT, names, gates[-1][:, :N], tokens)
     if not config.fuse_global:
         return local + fused
-    blocks = [in_short(tokens[start:end]) for start, end in pairwise(edges)]
+    blocks = [block_label(tokens[start:end]) for start, end in pairwise(edges)]
     of_block = BLOCK_ITSELF if config.formulation == "released" else BLOCK_CONTEXT
     vectors = attentions[1].reshape(len(names), -1, attentions[1].shape[-1])[:, :N]
     return [
@@ -145,7 +145,7 @@ READERS = {
 """Functions that read the attention and gates of a layer, by model type; other encoders have none."""
 
 
-def in_numpy(x: Any) -> np.ndarray:
+def to_numpy(x: Any) -> np.ndarray:
     return x.detach().float().cpu().numpy()
 
 
@@ -176,7 +176,7 @@ def word_of(token: str) -> str:
     return token.partition(" ")[0]
 
 
-def in_short(tokens: list[str]) -> str:
+def block_label(tokens: list[str]) -> str:
     """A block of tokens by its first and last one."""
     words = list(map(word_of, tokens))
     return " ".join(words) if len(words) < 3 else f"{words[0]} … {words[-1]}"
