@@ -14,21 +14,13 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError
 from ..files import check_writable
+from ..registry import encoder_name
 from ..tasks.kinds import kind_class
 
 if TYPE_CHECKING:
     from ..cli.arguments import CardArguments
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
-ENCODER_NAMES = {
-    "disan": "DiSAN",
-    "biblosan": "Bi-BloSAN",
-    "mtsa": "MTSA",
-    "birnn": "Bi-RNN",
-    "textcnn": "CNN",
-    "multihead": "Multi-head attention",
-    "wordbag": "Bag of word vectors",
-}
 PAPERS = {
     "disan": "[DiSAN: Directional Self-Attention Network for RNN/CNN-Free Language Understanding]"
     "(https://arxiv.org/abs/1709.04696) (Shen et al., AAAI 2018)",
@@ -84,7 +76,7 @@ def make_model_card(
     unused = {*kind.unused_fields, "backbone_config"}
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
-        "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
+        "encoder": encoder_name(run["encoder"]),
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
