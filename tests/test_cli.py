@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.cli.commands import COMMANDS, main
-from hf_blosan.registry import DESCRIPTIONS, FAMILIES
+from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task
 from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.training.optim import l2_penalty
@@ -73,7 +73,6 @@ for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "
         assert "--num_train_epochs EPOCHS" in shown and "Default: 256." in shown and "(default: None)" not in shown
 
     def test_tasks_and_encoders(self, capsys):
-        assert DESCRIPTIONS.keys() == FAMILIES.keys()
         for words, names in ((["tasks"], TASKS), (["encoders"], FAMILIES)):
             assert main(words) == 0
             lines = capsys.readouterr().out.splitlines()
@@ -382,12 +381,6 @@ class TestThin:
                 assert cell["sentences_per_second"] == pytest.approx(cell["batch_size"] * num_sentences / seconds)
             saved = (Path(model) / "model.safetensors").stat().st_size / 1e6
             assert content["megabytes"] == pytest.approx(saved, abs=0.01)
-
-    def test_export(self, monkeypatch, capsys):
-        calls = []
-        monkeypatch.setattr("hf_blosan.export.export", lambda *words: calls.append(words) or "written")
-        assert main(["export", "out/m", "m.onnx"]) == 0 and calls == [("out/m", "m.onnx")]
-        assert capsys.readouterr().out == "written\n"
 
     def test_card(self, tmp_path, capsys):
         name = "demo_disan_with_order_masks"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from pages import ROOT, blocks
-from small_data import TINY, read_lines, write_rows
+from small_data import read_lines, write_rows
 
 import hf_blosan.tasks
 from hf_blosan.cli.commands import main

@@ -12,7 +12,7 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
-from hf_blosan.export import load_model
+from hf_blosan.export import load_exportable
 from hf_blosan.hub.saved import load
 from hf_blosan.tasks import TASKS, get_task, load_task
 from hf_blosan.tasks.kinds import find_kind
@@ -332,7 +332,7 @@ def test_training_evaluation_and_predictions(tmp_path, capsys):
         with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
             load(str(tmp_path / "out"), auto_class)
     with pytest.raises(InputError, match="is of class DiSANForSentenceSelection, whose inputs have three dimensions"):
-        load_model(str(tmp_path / "out"))
+        load_exportable(str(tmp_path / "out"))
 
 
 def test_table_5_has_time_and_memory():

@@ -9,7 +9,7 @@ from .arguments import ExportArguments, PushArguments
 
 
 def export(options: ExportArguments) -> int:
-    """As `python -m hf_blosan.export`."""
+    """Write a model as an ONNX graph."""
     from ..export import export as function
 
     print(function(options.model, options.output))

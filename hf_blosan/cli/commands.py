@@ -1,6 +1,6 @@
-"""The command ``hf-blosan``: one table of commands, each a thin layer over a function of the package.
+"""The command ``hf-blosan``: a table of commands, each a thin layer over a function of the package.
 
-Nothing heavy is imported before the arguments are parsed, so that ``--help`` and mistakes are answered at once.
+Nothing heavy is imported before the arguments are parsed, so that ``--help`` and mistakes are answered immediately.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Command:
 
     Attributes:
         summary: one line for ``hf-blosan --help``.
-        options: dataclass of its options, in a module that imports nothing heavy.
+        options: dataclass of its options, in a module that is fast to import.
         function: ``"module:function"``, which takes the options and returns the exit status.
-        epilog: the end of its help.
+        epilog: text at the end of its help.
     """
 
     summary: str
@@ -70,7 +70,7 @@ COMMANDS = {
     "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.lists:tasks"),
     "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.lists:encoders"),
 }
-"""Every command. A new one is one entry."""
+"""All commands."""
 
 
 def make_parser() -> Parser:
@@ -92,7 +92,7 @@ def make_parser() -> Parser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit status: 2 after an error in the input, 130 after an interruption."""
+    """Run a command and return its exit status: 2 after bad input, 130 after an interruption."""
     try:
         parser = make_parser()
         namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
         prepare_imports()
         try:
-            status = load(command.function)(options)
+            status = find(command.function)(options)
             if sys.stdout:
                 sys.stdout.flush()
             return status
@@ -130,16 +130,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def output_fails() -> bool:
-    """Whether standard output cannot be written; what waits to be written there is then given up."""
+    """Whether standard output cannot be written; if so, its buffer is discarded."""
     try:
-        print(flush=True)  # without a buffer nothing waits that a flush alone could try
+        print(flush=True)  # a flush alone writes nothing if the buffer is empty
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
     return False
 
 
-def load(function: str):
-    """The function of a command."""
+def find(function: str):
+    """The function that ``"module:function"`` names."""
     module, _, name = function.partition(":")
     return getattr(import_module(module), name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..registry import DESCRIPTIONS, FAMILIES
+from ..registry import ENCODERS
 from ..tasks import TASKS
 from ..tasks.kinds import describe_rows
 from .arguments import NoArguments
@@ -15,7 +15,7 @@ def task_list() -> str:
 
 def encoder_list() -> str:
     """Model type and description."""
-    return "\n".join(f"  {name:<18}{DESCRIPTIONS.get(name, FAMILIES[name])}" for name in FAMILIES)
+    return "\n".join(f"  {name:<18}{encoder.description}" for name, encoder in ENCODERS.items())
 
 
 def tasks(options: NoArguments) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..errors import InputError, half_of_a_character, listed
+from ..errors import InputError, unpaired_surrogate, listed
 
 LABEL_COLUMNS = ("label", "labels", "score")
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
@@ -112,7 +112,7 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     if isinstance(value, list | dict | bytes):
         raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text")
     text = str(value)
-    if half := half_of_a_character(text):
+    if half := unpaired_surrogate(text):
         raise InputError(f"{where}, row {row}: {column} has half of a character, {half!r}; correct the text")
     return text
 

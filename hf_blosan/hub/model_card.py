@@ -14,21 +14,13 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError
 from ..files import check_writable
+from ..registry import encoder_name
 from ..tasks.kinds import kind_class
 
 if TYPE_CHECKING:
     from ..cli.arguments import CardArguments
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
-ENCODER_NAMES = {
-    "disan": "DiSAN",
-    "biblosan": "Bi-BloSAN",
-    "mtsa": "MTSA",
-    "birnn": "Bi-RNN",
-    "textcnn": "CNN",
-    "multihead": "Multi-head attention",
-    "wordbag": "Bag of word vectors",
-}
 PAPERS = {
     "disan": "[DiSAN: Directional Self-Attention Network for RNN/CNN-Free Language Understanding]"
     "(https://arxiv.org/abs/1709.04696) (Shen et al., AAAI 2018)",
@@ -84,11 +76,11 @@ def make_model_card(
     unused = {*kind.unused_fields, "backbone_config"}
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
-        "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
+        "encoder": encoder_name(run["encoder"]),
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
-        "spread": spread_of(repeated),
+        "over_seeds": over_seeds(repeated),
         "use": kind.use.format("pairs of sentences" if pair else "sentences"),
         "kind": kind,
         "snippet": kind.snippet(run, location or run["name"], (examples(run) or [None])[0]),
@@ -102,7 +94,7 @@ def make_model_card(
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
 
 
-def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Seeds, mean and standard deviation of the test figure by which models are selected; None for fewer than two."""
     values = {run["seed"]: run["figures"].get(f"test_{run['task']['best_metric']}") for run in runs}
     if len(values) < 2 or None in values.values():

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # the command line reads the table of tasks before anything h
     from torch import Tensor, nn
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
     from transformers.utils import ModelOutput
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,12 @@ def config_class(encoder: str) -> type[PreTrainedConfig]:
     return load(f"{FAMILIES[encoder]}Config")
 
 
+def log_columns(where: str, columns: Mapping[str, Any]) -> None:
+    """Tell which columns are read."""
+    texts = " and ".join(columns["text_columns"])
+    logger.info("%s: texts from %s, labels from %s", where, texts, columns["label_column"])
+
+
 class TaskKind(ABC):
     """What is particular to a kind of task: a subclass for each, bound to a task.
 
@@ -214,7 +223,9 @@ class TaskKind(ABC):
 
     def for_rows(self, table: Dataset, where: str, names: ColumnNames) -> Task:
         """The task of a saved model on rows of a user's own; raises InputError if they do not fit."""
-        source = Source(location="", splits={}, **self.choose_columns(table, where, self.trained(names, table)))
+        columns = self.choose_columns(table, where, self.trained(names, table))
+        source = Source(location="", splits={}, **columns)
+        log_columns(where, columns)
         return replace(self.task, local=source, num_sentences=len(source.text_columns))
 
     def trained(self, names: ColumnNames, table: Dataset) -> ColumnNames:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..data.columns import ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError
-from .base import Source, Task
+from .base import Source, Task, log_columns
 from .kinds import KINDS, kind_class
 from .table import TASKS
 
@@ -75,8 +75,7 @@ def custom_task(
     name = next(name for name in KINDS if kind_class(name).recognises(tables["train"], where["train"], names))
     kind = kind_class(name)
     columns = kind.choose_columns(tables["train"], where["train"], names)
-    texts = " and ".join(columns["text_columns"])
-    logger.info("%s: texts from %s, labels from %s", where["train"], texts, columns["label_column"])
+    log_columns(where["train"], columns)
     for split in [split for split in found if split != "train" and not kind.has_gold(tables[split], columns)]:
         logger.info("%s has no gold labels and is not used", where[split])
         del tables[split], found[split]
