@@ -22,10 +22,12 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils.logging import disable_progress_bar
 
+from .cli.arguments import ExportArguments
 from .errors import InputError, loading, require
 from .files import check_writable
 from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
+from .models.heads_selection import SentenceSelectionMixin
 from .registry import FAMILIES, MODULES, load
 from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 
@@ -172,7 +174,7 @@ def load_exportable(name: str) -> nn.Module:
     architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]
     if architecture not in MODULES:
         raise InputError(f"the model at {name!r} is of class {architecture}; choose one of {', '.join(MODULES)}")
-    if architecture.endswith("ForSentenceSelection"):
+    if issubclass(load(architecture), SentenceSelectionMixin):
         raise InputError(
             f"the model at {name!r} is of class {architecture}, whose inputs have three dimensions; export an "
             "encoder, a classification or a pair regression"
@@ -212,3 +214,9 @@ def export(name: str, output: str | Path) -> str:
         if tokenizer is not None:
             tokenizer.save_pretrained(output)
     return f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
+
+
+def run_command(options: ExportArguments) -> int:
+    """``hf-blosan export``; returns the exit status."""
+    print(export(options.model, options.output))
+    return 0

@@ -20,7 +20,7 @@ from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.cli.commands import COMMANDS, main
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task
-from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.training.optim import l2_penalty
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -330,15 +330,17 @@ class TestThin:
         outlier = 3000**2 / len(rows)
         assert json.loads(figures.read_text())["test_mse"] < 0.1 * variance + outlier
         # The L2 term is on the scale of the loss, not on that of the scores.
-        problem = find_problem(custom_task(path))
+        kind = find_kind(custom_task(path))
         model = DiSANForSequenceClassification(DiSANConfig(vocab_size=9, num_labels=1, problem_type="regression"))
-        before = problem.l2_penalty(model, 1.0)
+        before = kind.l2_penalty(l2_penalty(model, 1.0), model, 1.0)
         scaled = copy.deepcopy(model)
-        problem.start_head(scaled)
-        torch.testing.assert_close(problem.l2_penalty(scaled, 1.0), l2_penalty(model, 1.0), rtol=1e-3, atol=0)
+        kind.start_head(scaled)
+        torch.testing.assert_close(
+            kind.l2_penalty(l2_penalty(scaled, 1.0), scaled, 1.0), l2_penalty(model, 1.0), rtol=1e-3, atol=0
+        )
         assert before < l2_penalty(model, 1.0) < l2_penalty(scaled, 1.0)
         message = refused(capsys, "predict", out, path, tmp_path / "o.csv", "--probabilities")
-        assert "predicts scores, which have none; leave it out" in message
+        assert "'score', which has none; leave it out" in message
         assert "For scoring sentences like those" in (tmp_path / "out" / "README.md").read_text()
 
     def test_evaluate_scores(self, scorer, tmp_path, capsys):

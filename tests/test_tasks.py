@@ -29,22 +29,22 @@ def test_tasks_are_consistent(task):
         assert "train" in source.splits
         assert source.label_order is None or set(source.label_order) == set(task.labels)
         assert set(task.evaluation_splits) - {"validation"} <= set(source.splits)
-    assert (task.hub is None) == (task.generated or bool(task.local.phrases) or task.problem == "tagging")
-    if task.problem == "regression":
+    assert (task.hub is None) == (task.generated or bool(task.local.phrases) or task.kind == "tagging")
+    if task.kind == "regression":
         assert task.labels == ()
         assert task.score_min < task.score_max and task.num_score_classes >= 2
         values = [task.score_min, task.score_max, task.score_max]
-    elif task.problem == "translation":
+    elif task.kind == "translation":
         assert task.labels == ()
         values = ["Ein Hund rennt auf der Wiese."] * 3
-    elif task.problem == "selection":
+    elif task.kind == "selection":
         assert task.labels == ()
         values = [0, 1, 7]
     else:
         assert len(task.labels) >= 2
         assert task.score_min is task.score_max is task.num_score_classes is None
         values = [0, 1, 1]
-    if task.problem == "tagging":
+    if task.kind == "tagging":
         values = [["O", "B-V"], list(task.labels), ["O"]]
     results = task_metrics(task).compute(predictions=values, references=values)
     assert task.best_metric in results
@@ -54,7 +54,7 @@ def test_tasks_are_consistent(task):
         for recipe in (paper, modern):
             assert 0 <= recipe.dropout < 1 and 0 <= recipe.attention_dropout < 1
         layers = ("hidden_size", "classifier_highway", "classifier_bias", "activation", "classifier_size")
-        changed = ["elu", 300] if task.problem == "selection" else [paper.activation, paper.classifier_size]
+        changed = ["elu", 300] if task.kind == "selection" else [paper.activation, paper.classifier_size]
         released = [getattr(paper, name) for name in layers[:3]]
         assert [getattr(modern, name) for name in layers] == released + changed
 

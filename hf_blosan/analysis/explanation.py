@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError
 from ..files import write_bytes, write_json
-from ..hub.saved import probabilities_of
 from ..registry import ENCODERS
+from ..tasks.classification import probabilities_of
 from .arguments import MAX_TOKENS
 from .maps import Map, read_maps, word_of
 

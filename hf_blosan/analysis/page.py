@@ -30,7 +30,7 @@ PAIRS = [
     ["A dog is chasing a man .", "A man is chasing a dog ."],
     ["Two children play in the park .", "Some kids are outside ."],
 ]
-DEMO_PAIRS = [[row["text"], row["text_pair"]] for row in model_card.EXAMPLES["generated"]]
+DEMO_PAIRS = [[row["text"], row["text_pair"]] for row in model_card.GENERATED_EXAMPLES]
 EXAMPLES = {
     "trec": QUESTIONS,
     "trec_fine": QUESTIONS,

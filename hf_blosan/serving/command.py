@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError, require
 from ..hub.saved import load
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 logger = logging.getLogger(__name__)
-
-AUTO_CLASSES = {"text-classification": AutoModelForSequenceClassification, "feature-extraction": AutoModel, None: None}
 
 
 def serve(arguments: ServeArguments) -> int:
@@ -37,7 +35,7 @@ def serve(arguments: ServeArguments) -> int:
         InputError: the model, the token or the address cannot be used, or a package is missing.
     """
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
-    return run(arguments, lambda: load(arguments.model, AUTO_CLASSES[arguments.task], **options))
+    return run(arguments, lambda: load(arguments.model, arguments.task, **options))
 
 
 def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]) -> int:
