@@ -45,7 +45,7 @@ assert trained.config.auto_map["AutoModel"] == "modeling_toy.ToyModel"
 again = AutoModelForSequenceClassification.from_pretrained(folder / "again").eval()
 assert torch.equal(trained(ids).logits, again(ids).logits)
 """
-ADDITIONS = ("docs/add_an_encoder.md", "docs/add_a_task.md")
+ADDITIONS = ("docs/add_an_encoder.md", "docs/add_a_task.md", "docs/add_a_kind.md")
 """Pages that say how something is added."""
 
 LANGUAGES = ("bash", "python", "diff", "csv", "json", "text", "math", "bibtex")
