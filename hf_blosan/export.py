@@ -27,8 +27,8 @@ from .errors import InputError, loading, require
 from .files import check_writable
 from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
-from .models.heads_selection import SentenceSelectionMixin
 from .registry import FAMILIES, MODULES, load
+from .tasks.kinds import kind_of
 from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 
 OPSET = 18
@@ -174,7 +174,7 @@ def load_exportable(name: str) -> nn.Module:
     architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]
     if architecture not in MODULES:
         raise InputError(f"the model at {name!r} is of class {architecture}; choose one of {', '.join(MODULES)}")
-    if issubclass(load(architecture), SentenceSelectionMixin):
+    if not kind_of(config).has_graph:
         raise InputError(
             f"the model at {name!r} is of class {architecture}, whose inputs have three dimensions; export an "
             "encoder, a classification or a pair regression"

@@ -40,16 +40,20 @@ ENCODERS = {
 FAMILIES = {model_type: encoder.stem for model_type, encoder in ENCODERS.items()}
 """The stem of the class names, by model type."""
 
-SUFFIXES = (
-    *("Config", "Model", "ForSequenceClassification", "ForPairRegression", "ForTokenClassification"),
-    "ForSentenceSelection",
-)
-"""What follows the stem in the names of an encoder's classes."""
+SUFFIXES = {
+    "Config": "configuration_{}",
+    "Model": "modeling_{}",
+    "ForSequenceClassification": "modeling_{}",
+    "ForPairRegression": "heads_regression",
+    "ForTokenClassification": "heads_tagging",
+    "ForSentenceSelection": "heads_selection",
+}
+"""What follows the stem in the names of an encoder's classes, and the modules of these."""
 
 MODULES = {
-    stem + suffix: f".models.{'configuration' if suffix == 'Config' else 'modeling'}_{model_type}"
+    stem + suffix: f".models.{module.format(model_type)}"
     for model_type, stem in FAMILIES.items()
-    for suffix in SUFFIXES
+    for suffix, module in SUFFIXES.items()
 }
 """The module of each class."""
 

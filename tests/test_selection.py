@@ -118,7 +118,9 @@ def test_save_and_load(tmp_path):
     assert torch.equal(loaded(**packed()).logits, model(**packed()).logits)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["BiBloSANForSentenceSelection"] and config["passage_block_length"] == 2
-    assert config["auto_map"]["AutoModelForMultipleChoice"] == "modeling_biblosan.BiBloSANForSentenceSelection"
+    assert (
+        config["auto_map"]["AutoModelForMultipleChoice"] == "modeling_biblosan_selection.BiBloSANForSentenceSelection"
+    )
 
 
 @pytest.mark.slow
