@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils.logging import disable_progress_bar
 
+from .cli.arguments import ExportArguments
 from .errors import InputError, loading, require
 from .files import check_writable
 from .hub.configs import read_config
@@ -213,3 +214,9 @@ def export(name: str, output: str | Path) -> str:
         if tokenizer is not None:
             tokenizer.save_pretrained(output)
     return f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
+
+
+def run_command(options: ExportArguments) -> int:
+    """``hf-blosan export``; returns the exit status."""
+    print(export(options.model, options.output))
+    return 0

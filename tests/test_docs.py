@@ -45,7 +45,7 @@ assert trained.config.auto_map["AutoModel"] == "modeling_toy.ToyModel"
 again = AutoModelForSequenceClassification.from_pretrained(folder / "again").eval()
 assert torch.equal(trained(ids).logits, again(ids).logits)
 """
-ADDITIONS = ("docs/add_an_encoder.md", "docs/add_a_task.md")
+ADDITIONS = ("docs/add_an_encoder.md", "docs/add_a_task.md", "docs/add_a_kind.md")
 """Pages that say how something is added."""
 
 LANGUAGES = ("bash", "python", "diff", "csv", "json", "text", "math", "bibtex")
@@ -137,7 +137,7 @@ def test_places_in_tables_exist(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_files_and_links(page):
     """Paths from the root in backticks are there, and so are the files and headings that links lead to."""
-    made_by_the_reader = {path for path, _ in named_blocks("docs/add_an_encoder.md", "python")}
+    made_by_the_reader = {path for page in ADDITIONS for path, _ in named_blocks(page, "python")}
     named = set(re.findall(r"`((?:hf_blosan|tests|benchmarks|docs|examples|results)/[\w./]*\w\.\w+)`", text_of(page)))
     missing = {path for path in named - made_by_the_reader if "NAME" not in path and not (ROOT / path).exists()}
     for link in links(page):

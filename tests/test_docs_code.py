@@ -52,6 +52,7 @@ SLOW = (
 
 NOT_RUN = {
     "docs/add_an_encoder.md": "its blocks are files; tests/test_docs.py writes them and trains the encoder",
+    "docs/add_a_kind.md": "its block is a file; tests/test_kinds.py uses it",
     "docs/compare_runs.md": "reads the runs of the page's commands; tests/test_paper_analyses.py has some",
     "docs/serve.md": "asks a server; tests/test_serving_process.py asks one in the same way",
 }

@@ -25,10 +25,12 @@ def ordinal(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / f"{line[0]}.py").write_text(file.code)
     monkeypatch.setattr(hf_blosan.tasks, "__path__", [*hf_blosan.tasks.__path__, str(folder)])
-    for name, value in {line[0]: eval(line[1]), **KINDS}.items():
-        monkeypatch.delitem(KINDS, name, raising=False)
-        monkeypatch.setitem(KINDS, name, value)
-    return line[0]
+    others = dict(KINDS)
+    KINDS.clear()
+    KINDS.update({line[0]: eval(line[1]), **others})
+    yield line[0]
+    KINDS.clear()  # restored in their order, which decides
+    KINDS.update(others)
 
 
 def test_a_sixth_kind(ordinal, tmp_path, capsys):

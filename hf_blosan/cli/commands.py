@@ -16,6 +16,7 @@ from ..analysis.arguments import DemoArguments, ExplainArguments
 from ..errors import InputError, install
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..serving.arguments import ServeArguments
+from ..training import check_extra
 from ..training.arguments import EvaluateArguments, RunArguments
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
 from .lists import encoder_list, task_list
@@ -32,12 +33,14 @@ class Command:
         options: dataclass of its options, in a module that is fast to import.
         function: ``"module:function"``, which takes the options and returns the exit status.
         epilog: text at the end of its help.
+        needs_training: whether it needs the extra ``train``, some packages of which are imported only after hours.
     """
 
     summary: str
     options: type
     function: str
     epilog: str = ""
+    needs_training: bool = False
 
 
 COMMANDS = {
@@ -46,8 +49,14 @@ COMMANDS = {
         RunArguments,
         "hf_blosan.training.run:run_command",
         f"tasks:\n{task_list()}\n\nencoders:\n{encoder_list()}",
+        needs_training=True,
     ),
-    "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.training.evaluate_model:run_command"),
+    "evaluate": Command(
+        "measure a saved model",
+        EvaluateArguments,
+        "hf_blosan.training.evaluate_model:run_command",
+        needs_training=True,
+    ),
     "predict": Command(
         "predictions for a file of any size: labels, scores, tags, ...",
         PredictArguments,
@@ -56,7 +65,9 @@ COMMANDS = {
     "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
     "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),
     "explain": Command(
-        "what a model looks at in a sentence or a pair", ExplainArguments, "hf_blosan.analysis.command:explain_text"
+        "prediction and attention for a sentence or a pair",
+        ExplainArguments,
+        "hf_blosan.analysis.command:explain_text",
     ),
     "demo": Command("a web page to try one model or two", DemoArguments, "hf_blosan.analysis.page:demo"),
     "serve": Command(
@@ -64,9 +75,9 @@ COMMANDS = {
         ServeArguments,
         "hf_blosan.serving.command:serve",
     ),
-    "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.cli.adapters:export"),
+    "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.export:run_command"),
     "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.hub.model_card:write_cards"),
-    "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.cli.adapters:push"),
+    "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.hub.upload:push"),
     "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.lists:tasks"),
     "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.lists:encoders"),
 }
@@ -107,6 +118,8 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
         prepare_imports()
         try:
+            if command.needs_training:
+                check_extra()
             status = find(command.function)(options)
             if sys.stdout:
                 sys.stdout.flush()

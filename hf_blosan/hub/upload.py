@@ -9,6 +9,7 @@ from pathlib import Path
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HFValidationError
 
+from ..cli.arguments import PushArguments
 from ..errors import InputError, first_line
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,21 @@ class Uploads:
                     ) from error
                 logger.warning("upload to %s failed (%s); trying again", self.repo_id, reason(error))
                 time.sleep(SECONDS_BETWEEN * attempt)
+
+
+def push(options: PushArguments) -> int:
+    """``hf-blosan push``: upload a folder, creating the repository if needed; returns the exit status.
+
+    Raises:
+        InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.
+    """
+    folder = Path(options.folder)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"no saved model in {options.folder}; give the folder of one, with its config.json")
+    uploads = Uploads(folder, options.hub_model_id, options.hub_token, private=options.hub_private_repo)
+    uploads.finish(options.commit_message)
+    print(f"{uploads.api.endpoint}/{uploads.repo_id}")
+    return 0
 
 
 def reason(error: BaseException) -> str:

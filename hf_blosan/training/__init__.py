@@ -9,7 +9,12 @@ from ..lazy import attach
 _get, __dir__, __all__ = attach(__name__, __file__)
 
 
+def check_extra() -> None:
+    """Raise InputError if a package of the extra `train` is not installed."""
+    require("training needs", "train", "accelerate", "datasets", "evaluate", "jinja2", "scipy", "sklearn", "tqdm")
+
+
 def __getattr__(name: str):
     if name in ("evaluate", "main", "train"):
-        require("training needs", "train", "accelerate", "datasets", "evaluate", "jinja2", "scipy", "sklearn", "tqdm")
+        check_extra()
     return _get(name)
