@@ -1,18 +1,16 @@
-"""The library of operators: their namespace in torch, and the compiled C++ that implements them for the CPU.
-
-Operators are declared in each folder's ``operator.py``; ``csrc/`` implements them for CPU tensors. Without the
-compiled C++ they run in plain torch.
-"""
+"""The library of operators: their namespace in torch, and the compiled C++ that implements them for the CPU."""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 
 from .sources import mark
 
@@ -20,6 +18,7 @@ NAMESPACE = "hf_blosan_kernels"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 LIBRARY.define("instruction_set() -> str")
 LIBRARY.define("uses_onednn() -> bool")
+LIBRARY.define("expansion(Tensor like, float scale) -> (Tensor, Tensor)")
 
 OPERATORS = torch.ops.hf_blosan_kernels
 
@@ -99,6 +98,83 @@ def distinct(*tensors: Tensor | None) -> list[Tensor | None]:
     for x in tensors:
         seen.append(x.view_as(x) if x is not None and any(x is other for other in seen) else x)
     return seen
+
+
+class Operator:
+    """An operator that is differentiable once, and its gradient, an operator too: single nodes for torch.compile.
+
+    ``name(tensors, options, save) -> (result, what the gradient needs of it)``, without ``save`` where that is the
+    result alone; ``name_backward(grad, tensors, results, options) -> gradients of the first tensors``. C++ implements
+    them for the CPU; ``forward`` and ``backward`` are for other devices, and for all where it is missing.
+
+    Args:
+        tensors, options: as in a schema of torch.
+        saved: how many results there are besides the first.
+        gradients: how many there are.
+        fakes: shapes of the results of both, see ``torch.library.register_fake``.
+        dropped: the position of a tensor that the gradient does without.
+        more: from the gradients and ``needs_input_grad`` those of further tensors.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tensors: str,
+        options: tuple[str, ...] = (),
+        *,
+        saved: int = 0,
+        gradients: int,
+        fakes: tuple[Callable, Callable],
+        forward: Callable | None = None,
+        backward: Callable | None = None,
+        dropped: int | None = None,
+        more: Callable = lambda gradients, needed: (),
+    ):
+        names = tensors.split(", ")
+        kept = [i for i in range(len(names)) if i != dropped]
+        results = ["Tensor"] * (1 + saved)
+        save = ["bool save"] if saved else []
+        needed = ["Tensor grad", *(names[i] for i in kept), *(f"Tensor result{i}" for i in range(1 + saved)), *options]
+        LIBRARY.define(f"{name}({', '.join([*names, *options, *save])}) -> ({', '.join(results)})")
+        LIBRARY.define(f"{name}_backward({', '.join(needed)}) -> ({', '.join(['Tensor'] * gradients)})")
+        for suffix, function, fake in zip(("", "_backward"), (forward, backward), fakes, strict=True):
+            torch.library.register_fake(f"{NAMESPACE}::{name}{suffix}", fake, lib=LIBRARY)
+            if function is not None:
+                LIBRARY.impl(name + suffix, function, "CompositeExplicitAutograd")
+        compute, differentiate = (getattr(OPERATORS, name + suffix).default for suffix in ("", "_backward"))
+
+        class Recorded(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*arguments):
+                return compute(*arguments, *(True for _ in save))
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                output = output if saved else (output,)
+                ctx.options = inputs[len(names) :]
+                ctx.mark_non_differentiable(*output[1:])
+                ctx.save_for_backward(*(inputs[i] for i in kept), *output)
+
+            @staticmethod
+            @once_differentiable
+            def backward(ctx, grad, *_):
+                found = differentiate(grad, *ctx.saved_tensors, *ctx.options)
+                found = (*found, *more(found, ctx.needs_input_grad))
+                return *found, *(None,) * (len(ctx.needs_input_grad) - len(found))
+
+        self._compute, self._recorded, self._num_tensors, self._saves = compute, Recorded, len(names), bool(saved)
+
+    def __call__(self, *arguments):
+        """The first result."""
+        tensors = distinct(*arguments[: self._num_tensors])
+        arguments = (*tensors, *arguments[self._num_tensors :])
+        if is_recorded(*tensors):
+            results = self._recorded.apply(*arguments)
+        else:
+            results = self._compute(*arguments, False) if self._saves else self._compute(*arguments)
+        return results[0] if self._saves else results
 
 
 def instruction_set() -> str | None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hf_blosan import kernels
-from hf_blosan.kernels.directional import chunks, expansion, operator
+from hf_blosan.kernels.directional import chunks
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.models import attention as F  # which computes padding as well
 from hf_blosan.models import equations
@@ -25,9 +25,9 @@ FAST = ("fused", "linear")
 
 
 @pytest.fixture(params=["kernel", "torch", "equations"])
-def form(request, monkeypatch, remove_kernels):
+def form(request, monkeypatch, remove_kernels, without_cpp):
     if request.param == "torch":
-        monkeypatch.setattr(operator, "has_cpu_kernels", lambda: False)
+        without_cpp()
         monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 500)
     elif request.param == "equations":
         remove_kernels()
@@ -178,14 +178,15 @@ def test_token_masks_of_another_form_are_refused(implementation):
 
 
 @pytest.mark.parametrize("implementation", FAST)
-@pytest.mark.parametrize("scale", [1.0, 5.0, 10.0, 25.0, 60.0])
+@pytest.mark.parametrize("scale", [1.0, 5.0, 10.0, 25.0, 60.0, 80.0])
 def test_other_scales(scale, implementation):
     for spread in (1.0, 6.0):
         assert_as_exact_as_eager(implementation, random_inputs(3, 50, 40, spread), direction="backward", scale=scale)
 
 
+@pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
 @pytest.mark.parametrize("scale", [0.0, -5.0, math.nan, math.inf, -math.inf, 80.1])
-def test_a_scale_that_bounds_no_scores_is_refused(scale):
+def test_a_scale_that_bounds_no_scores_is_refused(scale, form):
     """By every implementation, and by the operators themselves, whoever calls them."""
     keys, queries, values, _ = random_inputs(1, 4, 2)
     for implementation in F.IMPLEMENTATIONS:
@@ -195,12 +196,10 @@ def test_a_scale_that_bounds_no_scores_is_refused(scale):
             )
     with pytest.raises(ValueError, match="scale is .*; give"):
         equations.directional_attention_weights(keys, queries, direction="full", scale=scale)
-    for name in ("directional_attention", "directional_attention_in_torch"):
-        if name.endswith("torch") or has_cpu_kernels():
-            with pytest.raises(RuntimeError, match="scale is .*; give"):
-                getattr(OPERATORS, name)(
-                    *(keys, queries, values, *[None] * 4), "full", scale, None, "auto", None, False
-                )
+    with pytest.raises(RuntimeError, match="scale is .*; give a bound of the scores above 0 and up to 80"):
+        OPERATORS.directional_attention(
+            *(keys, queries, values, *[None] * 4), "full", scale, None, "auto", None, False
+        )
 
 
 @pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
@@ -219,11 +218,6 @@ def test_the_operators_know_their_options_too(form, wrong, message):
         kernels.directional_attention(keys, queries, values, **{"direction": "full"} | wrong)
 
 
-def test_tiers_up_to_the_largest_scale():
-    assert len(expansion.tiers(expansion.MAX_SCALE)) == len(expansion.HALF_RANGES)
-    assert expansion.tiers(1.01 * expansion.MAX_SCALE) == ()
-
-
 @pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_window_of_padding_alone_gives_zero(direction, form):
@@ -235,19 +229,6 @@ def test_a_window_of_padding_alone_gives_zero(direction, form):
         assert_as_exact_as_eager(implementation, (keys, queries, values, mask), **options)
         out = results(implementation, torch.float32, (keys, queries, values, mask), **options)[0]
         assert (out[1, 118:121] == 0).all()
-
-
-def test_expansion_reproduces_the_kernel():
-    """Each tier on its whole range, weights and slopes, relative to the weight."""
-    for tier in expansion.tiers(5.0):
-        a = torch.linspace(-tier.half_range, tier.half_range, 41, dtype=torch.float64)
-        basis = torch.stack(expansion._chebyshev(a / tier.half_range, len(tier.weight)))
-        u = a[:, None] + a
-        weight = (5 * torch.tanh(u / 5)).exp()
-        slope = weight * (1 - torch.tanh(u / 5) ** 2)
-        for coefficients, expected in ((tier.weight, weight), (tier.slope, slope)):
-            got = basis.T @ torch.from_numpy(coefficients) @ basis * (tier.tilt * u).exp()
-            assert ((got - expected).abs() / weight).max() <= 6e-8
 
 
 def test_gradients():
@@ -262,14 +243,11 @@ def test_gradients():
             assert torch.autograd.gradcheck(functools.partial(F.directional_attention, **options), leaves)
 
 
-@pytest.mark.parametrize("suffix", ["", "_in_torch"])
-def test_registration(suffix):
-    if not suffix and not has_cpu_kernels():
-        pytest.skip("the C++ kernels are not compiled")
+@pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
+def test_registration(form):
     *inputs, mask = (x.float() if x.is_floating_point() else x for x in random_inputs(2, 4, 2))
     token_mask = torch.rand(2, 4, 4, generator=torch.Generator().manual_seed(3)) > 0.4
-    forward = getattr(OPERATORS, f"directional_attention{suffix}").default
-    backward = getattr(OPERATORS, f"directional_attention{suffix}_backward").default
+    forward, backward = OPERATORS.directional_attention.default, OPERATORS.directional_attention_backward.default
     for pairs, implementation in ((None, "linear"), (token_mask, "fused")):
         options = ("diagonal", 5.0, 2, implementation, None)
         tensors = (*inputs, inputs[0][0, 0].clone(), mask, pairs, None)
@@ -471,7 +449,7 @@ def test_wrong_tensors_are_refused_before_memory_is_touched():
         ({"key_mask": mask.int()}, "key_mask: its dtype"),
         ({"token_mask": mask}, "token_mask: its shape"),
         ({"direction": "sideways"}, "direction is 'sideways'; choose one of"),
-        ({"scale": 50.0}, "scale is 50; give"),
+        ({"scale": 81.0}, "scale is 81; give"),
         ({"implementation": "x"}, "implementation is 'x'; choose one of auto, fused, linear"),
         ({"window": -1}, "window is -1; give"),
         ({"block_length": 0}, "block_length is 0; give"),

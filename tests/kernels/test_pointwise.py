@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from hf_blosan.kernels import pointwise
 from hf_blosan.kernels.library import OPERATORS
-from hf_blosan.kernels.pointwise import operator
+from hf_blosan.kernels import pointwise
 
 pytestmark = pytest.mark.skipif(not pointwise.available(), reason="the C++ kernels are not compiled")
 
@@ -27,20 +27,20 @@ def weights(*shape, seed=0, inputs=None):
 
 # What layers compute without the kernels, products over all rows at once.
 def linear(x, weight, bias=None, elu=False):
-    return operator._linear(x, weight, bias, elu)
+    return pointwise._linear(x, weight, bias, elu)
 
 
 def fusion_gate(first, second, first_weight, second_weight, *biases, mask=None):
-    return operator._gated(first, second, None, None, first_weight, second_weight, *biases, mask)
+    return pointwise._gated(first, second, None, None, first_weight, second_weight, *biases, mask)
 
 
 def fusion_gate_with_dropout(first, second, first_input, second_input, *weights_and_bias):
     *gate_weights, bias = weights_and_bias
-    return operator._gated(first, second, first_input, second_input, *gate_weights, bias, None)
+    return pointwise._gated(first, second, first_input, second_input, *gate_weights, bias, None)
 
 
 def block_fusion(mapped, local, blocks, weight, bias, block_length=None):
-    return operator._fused(mapped, local, blocks, weight, bias, block_length)
+    return pointwise._fused(mapped, local, blocks, weight, bias, block_length)
 
 
 def heads_linear(x, weight, bias=None, elu=False):

@@ -1,5 +1,9 @@
 // Steps of layers on rows of features, each with its matrix products; schemas and gradients in pointwise/operator.py.
 
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
 #include "products.h"
 
 namespace hf_blosan {
@@ -22,8 +26,7 @@ struct LinearSizes {
 };
 
 Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bool elu) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const LinearSizes sizes(x, weight);
     const RowsOf x_("x", x, type_of<T>, sizes.x);
     check_tensor("weight", weight, type_of<T>, {sizes.out, sizes.in});
@@ -41,8 +44,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bo
 }
 
 Tensor elu(const Tensor& x) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const Sizes sizes = sizes_of(x);
     check(!sizes.empty(), "x: give (..., D)");
     const RowsOf rows("x", x, type_of<T>, sizes);
@@ -59,8 +61,7 @@ Tensor elu(const Tensor& x) {
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    const MaybeTensor& y, bool need_x, bool need_weight,
                                                    bool need_bias) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const LinearSizes sizes(x, weight);
     const int64_t in = sizes.in, out = sizes.out, rows = sizes.rows;
     const RowsOf x_("x", x, type_of<T>, sizes.x), grad_("grad", grad, type_of<T>, sizes.y);
@@ -162,8 +163,7 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
                                                const Tensor& first_weight, const Tensor& second_weight,
                                                const Tensor& bias, const MaybeTensor& first_bias,
                                                const MaybeTensor& second_bias, const MaybeTensor& mask, bool save) {
-  return by_type("first", first, [&](auto type) {
-    using T = decltype(type);
+  return by_type("first", first, [&]<class T>(T) {
     const std::vector<MaybeTensor> biases{bias, first_bias, second_bias};
     GateInputs<T> inputs(first, second, first_input, second_input, first_weight, second_weight, mask);
     if (!save) {
@@ -181,8 +181,7 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
 // overwrites.
 void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor scores, const MaybeTensor& second_weight,
                            const Tensor& bias, const MaybeTensor& second_bias, const MaybeTensor& mask) {
-  by_type("first", first, [&](auto type) {
-    using T = decltype(type);
+  by_type("first", first, [&]<class T>(T) {
     GateInputs<T> inputs(first, second, {}, {}, second_weight, second_weight, mask);
     check_tensor("scores", scores, type_of<T>, inputs.sizes);
     check(scores.is_contiguous(), "scores: give a contiguous tensor");
@@ -202,8 +201,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fusion_gate_b
     const Tensor& grad, const Tensor& first, const Tensor& second, const MaybeTensor& first_input,
     const MaybeTensor& second_input, const Tensor& first_weight, const Tensor& second_weight, const MaybeTensor& mask,
     const Tensor& scores, const Tensor& bias) {
-  return by_type("first", first, [&](auto type) {
-    using T = decltype(type);
+  return by_type("first", first, [&]<class T>(T) {
     GateInputs<T> inputs(first, second, first_input, second_input, first_weight, second_weight, mask);
     const int64_t rows = inputs.rows, size = inputs.size;
     auto& arguments = inputs.arguments;
@@ -316,8 +314,7 @@ std::tuple<Tensor, Tensor> write_block_fusion(FusionInputs<T>& inputs, const Ten
 std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const MaybeTensor& local,
                                                 const MaybeTensor& blocks, const Tensor& weight, const Tensor& bias,
                                                 const std::optional<int64_t>& block_length, bool save) {
-  return by_type("mapped", mapped, [&](auto type) {
-    using T = decltype(type);
+  return by_type("mapped", mapped, [&]<class T>(T) {
     FusionInputs<T> inputs(mapped, local, blocks, weight, block_length);
     Tensor out = allocate(mapped, inputs.sizes);
     const auto [scores, added] = write_block_fusion<T>(inputs, bias, {write<T>(out), 0, inputs.size});
@@ -330,8 +327,7 @@ std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const Mayb
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(
     const Tensor& grad, const Tensor& mapped, const MaybeTensor& local, const MaybeTensor& blocks,
     const Tensor& weight, const Tensor& scores, const Tensor& added, const std::optional<int64_t>& block_length) {
-  return by_type("mapped", mapped, [&](auto type) {
-    using T = decltype(type);
+  return by_type("mapped", mapped, [&]<class T>(T) {
     FusionInputs<T> inputs(mapped, local, blocks, weight, block_length);
     const int64_t rows = inputs.rows, size = inputs.size, wide = 2 * size;
     auto& arguments = inputs.arguments;

@@ -221,7 +221,7 @@ INLINE Vector<double> to_feature(Vector<double> v) { return v; }
 // An item is lanes<T> features of a head. Rows are sums already, so that float32 would lose digits here.
 template <class T>
 void sums(const Sums<T>& a, int64_t start, int64_t stop, void*) {
-  const int64_t slices = (a.size + lanes<T> - 1) / lanes<T>;
+  const int64_t slices = num_slices<T>(a.size);
   for (int64_t item = start; item < stop; item++) {
     const int64_t head = item / slices, i = item % slices * lanes<T>;
     Vector<T, double> total{};

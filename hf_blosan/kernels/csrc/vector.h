@@ -6,6 +6,10 @@
 template <class T>
 constexpr int lanes = VECTOR_BYTES / int(sizeof(T));
 
+// How many vectors hold so many features.
+template <class T>
+INLINE int64_t num_slices(int64_t size) { return (size + lanes<T> - 1) / lanes<T>; }
+
 // Two vectors that are used as one: what a register of this instruction set is too narrow for.
 template <class V>
 struct Pair {
@@ -118,11 +122,10 @@ INLINE void store_part(float* to, Vector<float> v, int64_t count) {
 }
 // a / b from the processor's first guess of 1 / b and one Newton step, exact but for the last bit.
 INLINE Vector<float> quotient(Vector<float> a, Vector<float> b) {
-  const Vector<float> guess = (Vector<float>)_mm512_rcp14_ps((__m512)b);
+  const Vector<float> guess = (Vector<float>)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)b);
   const Vector<float> t = a * guess;
   return t + t * (1 - guess * b);
 }
-INLINE float largest_lane(Vector<float> v) { return _mm512_reduce_max_ps((__m512)v); }
 #elif defined(__AVX2__)
 INLINE __m256i first_lanes(int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -150,16 +153,22 @@ INLINE V at_least(V v, N limit) { return v < fill<V>(limit) ? fill<V>(limit) : v
 template <class V>
 INLINE V divide_or_zero(V a, V b) { return b == V{} ? V{} : a / b; }
 
-template <class V>
-INLINE auto largest_lane(V v) {
-  auto top = v[0];
-  for (unsigned i = 1; i < sizeof(V) / sizeof(top); i++) top = v[i] > top ? v[i] : top;
+template <class T>
+INLINE T largest_lane(Vector<T> v) {
+  typedef T Part __attribute__((vector_size(16)));
+  constexpr int width = 16 / sizeof(T);
+  alignas(VECTOR_BYTES) T all[lanes<T>];
+  store(all, v);
+  Part tops = load<Part>(all);
+  for (int i = width; i < lanes<T>; i += width) tops = maximum(load<Part>(all + i), tops);
+  T top = tops[0];
+  for (int i = 1; i < width; i++) top = tops[i] > top ? tops[i] : top;
   return top;
 }
 // The largest of all lanes, infinity where one is NaN.
 template <class T>
 INLINE T largest(Vector<T> v) {
-  return largest_lane(v == v ? v : fill<Vector<T>>(std::numeric_limits<T>::infinity()));
+  return largest_lane<T>(v == v ? v : fill<Vector<T>>(std::numeric_limits<T>::infinity()));
 }
 
 // Constants of the exponential: 2^f on [-1/2, 1/2] as a polynomial, and ln 2 in two parts.

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn import functional as F
 
-from ..library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded, refuse_forward_mode
+from .library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded, refuse_forward_mode
 
 SCHEMAS = (
     "linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
