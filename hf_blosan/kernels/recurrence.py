@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .library import Operator
+from .library import define
 
 
 def linear_recurrence(forget: Tensor, values: Tensor) -> Tensor:
@@ -46,12 +46,11 @@ def backward(grad: Tensor, forget: Tensor, values: Tensor, states: Tensor) -> tu
     return total * (before - values), (1 - forget) * total
 
 
-_OPERATOR = Operator(
+_OPERATOR = define(
     "linear_recurrence",
     "Tensor forget, Tensor values",
     gradients=2,
-    forward=forward,
-    backward=backward,
+    forms=(forward, backward),
     fakes=(
         lambda _, values: values.new_empty(values.shape),
         lambda _, __, values, ___: (values.new_empty(values.shape), values.new_empty(values.shape)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .library import Operator, has_cpu_kernels
+from .library import define, has_cpu_kernels
 
 
 def source2token_attention(
@@ -39,7 +39,7 @@ def source2token_attention(
     known = known and scores.shape == values.shape and values.shape[1] > 0
     if values.device.type != "cpu" or not known or not has_cpu_kernels():
         return None
-    pooled = _OPERATOR(scores, values, mask, cu_seqlens, block_length)
+    pooled = _OPERATOR(block_length, scores, values, mask, cu_seqlens)
     if cu_seqlens is not None:
         return pooled[0]
     return pooled[:, 0] if block_length is None else pooled
@@ -53,7 +53,7 @@ def _fake_forward(scores, values, mask, cu_seqlens, block_length, save):
     return tuple(values.new_empty(rows, parts, D) for rows in (B, saved, saved))
 
 
-_OPERATOR = Operator(
+_OPERATOR = define(
     "source2token_attention",
     "Tensor scores, Tensor values, Tensor mask, Tensor? cu_seqlens",
     ("int? block_length",),

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from hf_blosan.kernels import pointwise
 from hf_blosan.kernels.library import OPERATORS
-from hf_blosan.kernels import pointwise
 
 pytestmark = pytest.mark.skipif(not pointwise.available(), reason="the C++ kernels are not compiled")
 
@@ -21,13 +20,13 @@ def random(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def weights(*shape, seed=0, inputs=None):
-    return random(*shape, seed=seed) / (inputs or shape[-1]) ** 0.5
+def weights(*shape, seed=0):
+    return random(*shape, seed=seed) / shape[-1] ** 0.5
 
 
 # What layers compute without the kernels, products over all rows at once.
 def linear(x, weight, bias=None, elu=False):
-    return pointwise._linear(x, weight, bias, elu)
+    return pointwise._linear(elu, x, weight, bias)
 
 
 def fusion_gate(first, second, first_weight, second_weight, *biases, mask=None):
@@ -40,7 +39,7 @@ def fusion_gate_with_dropout(first, second, first_input, second_input, *weights_
 
 
 def block_fusion(mapped, local, blocks, weight, bias, block_length=None):
-    return pointwise._fused(mapped, local, blocks, weight, bias, block_length)
+    return pointwise._fused(block_length, mapped, local, blocks, weight, bias)
 
 
 def heads_linear(x, weight, bias=None, elu=False):
@@ -70,8 +69,8 @@ def cases(B, N, D, draw=0):
     def random(*shape, seed=0):
         return torch.randn(shape, generator=torch.Generator().manual_seed(100 * draw + seed))
 
-    def weights(*shape, seed=0, inputs=None):
-        return random(*shape, seed=seed) / (inputs or shape[-1]) ** 0.5
+    def weights(*shape, seed=0):
+        return random(*shape, seed=seed) / shape[-1] ** 0.5
 
     x, mask = random(B, N, D), random(B, N, seed=9) > -0.5
     second, biases = random(B, N, D, seed=1), [random(D, seed=seed) for seed in (2, 3, 4)]
@@ -249,11 +248,13 @@ def test_vmap_without_gradients():
 
 
 def test_functional_transforms():
-    x, weight, bias = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
+    inputs = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
     for elu in (False, True):
-        found = torch.func.grad(lambda *inputs, elu=elu: pointwise.linear(*inputs, elu).square().sum())
-        expected = torch.func.grad(lambda *inputs, elu=elu: linear(*inputs, elu).square().sum())
-        torch.testing.assert_close(found(x, weight, bias), expected(x, weight, bias))
+        found, expected = (
+            torch.func.grad(lambda *inputs, step=step, elu=elu: step(*inputs, elu).square().sum())(*inputs)
+            for step in (pointwise.linear, linear)
+        )
+        torch.testing.assert_close(found, expected)
 
 
 def test_other_memory():
@@ -322,15 +323,11 @@ def test_no_rows():
 
 
 def test_several_threads_give_the_same():
-    threads = torch.get_num_threads()
-    alone, several = [], []
-    try:
-        for collected, count in ((alone, 1), (several, 3)):
-            torch.set_num_threads(count)
-            collected.extend(results(step, inputs, torch.float64) for step, _, inputs in cases(4, 100, 301))
-    finally:
+    found = []
+    for threads in (1, 3):  # one again after the test
         torch.set_num_threads(threads)
-    for one, other in zip(alone, several, strict=True):
+        found.append([results(step, inputs, torch.float64) for step, _, inputs in cases(4, 100, 301)])
+    for one, other in zip(*found, strict=True):
         for x, y in zip(one, other, strict=True):
             torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-11)
 
@@ -409,5 +406,5 @@ def test_registration():
     }
     for name, several in calls.items():
         for arguments in several:
-            # There are no fake forms: can_use_kernel leaves other tensors than real ones to torch.
+            # There are no fake forms: `available` leaves other tensors than real ones to torch.
             torch.library.opcheck(getattr(OPERATORS, name).default, arguments, test_utils=("test_schema",))

@@ -3,10 +3,9 @@
 "fused"   A program loops over the keys that its queries see; sums stay in registers. The backward pass recomputes all
           pairs twice, in programs for queries and in programs for keys, so that no two programs write to the same
           address.
-"linear"  The same kernels, but distant keys go through the expansion of ``csrc/expansion.cpp``, where that is compiled:
-          ``_range_kernel`` picks the
-          tier of each row and feature block on the device, ``_gather_kernel`` expands the chunks, ``_scan_kernel``
-          sums them along the sentence. Beyond the last tier all keys are near.
+"linear"  The same kernels, but distant keys go through the expansion of ``csrc/expansion.cpp``, where that is
+          compiled: ``_range_kernel`` picks the tier of each row and feature block on the device, ``_gather_kernel``
+          expands the chunks, ``_scan_kernel`` sums them along the sentence. Beyond the last tier all keys are near.
 
 ``BLOCK`` is the width of a warp: a lane holds one feature of its tokens, so sums over tokens need no other lane.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..library import Operator, has_cpu_kernels
+from ..library import define, has_cpu_kernels
 from ..sources import MAX_SCALE
 from . import chunks, cuda
 from .chunks import DIRECTIONS, Options
@@ -63,7 +63,7 @@ def directional_attention(
             the implementation is unknown.
     """
     tensors = (keys, queries, values, bias, key_mask, token_mask, cu_seqlens)
-    return _OPERATOR(*tensors, direction, float(scale), window, implementation, block_length)
+    return _OPERATOR(direction, float(scale), window, implementation, block_length, *tensors)
 
 
 def takes_parts(values: Tensor, scale: float = 5.0) -> bool:
@@ -116,16 +116,15 @@ def _checked(options: Options, block_length: int | None, cu_seqlens: Tensor | No
     return options
 
 
-_OPERATOR = Operator(
+_OPERATOR = define(
     "directional_attention",
     "Tensor keys, Tensor queries, Tensor values, Tensor? bias, Tensor? key_mask, Tensor? token_mask, "
     "Tensor? cu_seqlens",
     ("str direction", "float scale", "int? window", "str implementation", "int? block_length"),
     saved=1,
     gradients=3,
-    more=lambda gradients, needed: (gradients[1].sum((0, 1)) if needed[3] else None,),
-    forward=forward,
-    backward=backward,
+    more=lambda needed, gradients: (gradients[1].sum((0, 1)) if needed[3] else None,),  # of the bias
+    forms=(forward, backward),
     fakes=(
         lambda _, __, values, *others: (
             values.new_empty(values.shape),

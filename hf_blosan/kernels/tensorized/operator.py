@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..library import Operator, has_cpu_kernels
+from ..library import define, has_cpu_kernels
 from . import flex, tiles
 
 # The window of a head without one: larger than any distance.
@@ -54,10 +54,11 @@ def tensorized_attention(
         RuntimeError: shapes, dtypes or devices do not match.
     """
     windows = [NO_WINDOW if window is None else window for window in windows]
-    options = (key_mask, ",".join(directions), windows, score_function, include_self)
+    tensors = (q, k, v, source_scores, key_mask)
+    options = (",".join(directions), windows, score_function, include_self)
     if flex.available(v):
-        return flex.tensorized_attention(q, k, v, source_scores, *options)
-    return _OPERATOR(q, k, v, source_scores, *options)
+        return flex.tensorized_attention(*tensors, *options)
+    return _OPERATOR(*options, *tensors)
 
 
 def short_for_tensorized_attention(v: Tensor) -> bool:
@@ -72,15 +73,14 @@ def short_for_tensorized_attention(v: Tensor) -> bool:
     return not has_cpu_kernels() and B * N * (D + N) < 1 << 15
 
 
-_OPERATOR = Operator(
+_OPERATOR = define(
     "tensorized_attention",
     "Tensor q, Tensor k, Tensor v, Tensor source_scores, Tensor? key_mask",
     ("str directions", "int[] windows", "str score_function", "bool include_self"),
     saved=2,
     gradients=4,
     dropped=3,
-    forward=tiles.forward,
-    backward=tiles.backward,
+    forms=(tiles.forward, tiles.backward),
     fakes=(
         lambda q, k, v, *others: tiles.results(v, others[-1]),
         lambda grad, q, k, v, *others: tuple(tiles.empty_by_head(v) for _ in range(4)),
