@@ -29,28 +29,29 @@ TOKENS, SIZE, SCALE = 1024, 300, 5.0
 NO_MASKS = (None,) * 4
 
 
-def seconds(call, repeats: int) -> float:
-    """The shortest processor time of a call."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
+def seconds(calls, repeats: int) -> list[float]:
+    """The shortest processor time of each call; they take turns."""
+    times = [[] for _ in calls]
+    for _ in range(repeats + 1):  # the first warms up
+        for call, known in zip(calls, times, strict=True):
+            start = time.process_time()
+            call()
+            known.append(time.process_time() - start)
+    return [min(known[1:]) for known in times]
 
 
 def ratios(half_range: float, length: int, repeats: int) -> dict[str, float]:
     """Time of the linear form / time of the fused form, for each pass."""
     keys, queries, values, grad = (torch.rand(max(1, TOKENS // length), length, SIZE) * 2 - 1 for _ in range(4))
     tensors = (0.99 * half_range * keys, 0.99 * half_range * queries, values, *NO_MASKS)
-    times = {}
+    forwards, backwards = [], []
     for implementation in ("linear", "fused"):
         options = ("forward", SCALE, None, implementation, None)
-        forward = partial(OPERATORS.directional_attention.default, *tensors, *options, True)
-        backward = partial(OPERATORS.directional_attention_backward.default, grad, *tensors, *forward(), *options)
-        times[implementation] = (seconds(forward, repeats), seconds(backward, repeats))
-    return {pass_: linear / fused for pass_, linear, fused in zip(PASSES, *times.values(), strict=True)}
+        forwards.append(partial(OPERATORS.directional_attention.default, *tensors, *options, True))
+        saved = forwards[-1]()
+        backwards.append(partial(OPERATORS.directional_attention_backward.default, grad, *tensors, *saved, *options))
+    times = [seconds(calls, repeats) for calls in (forwards, backwards)]
+    return {pass_: linear / fused for pass_, (linear, fused) in zip(PASSES, times, strict=True)}
 
 
 def run(argv: list[str] | None = None) -> None:

@@ -172,8 +172,9 @@ def define(
     *,
     saved: int = 0,
     gradients: int,
-    fakes: tuple[Callable, Callable],
-    forms: tuple[Callable, Callable] | None = None,
+    fake: Callable,
+    fake_backward: Callable | None = None,
+    forms: tuple[Callable, ...] = (),
     dropped: int | None = None,
     more: Callable = lambda needed, gradients: (),
 ) -> Differentiable:
@@ -187,7 +188,7 @@ def define(
         tensors, options: as in a schema of torch.
         saved: how many results there are besides the first.
         gradients: how many there are.
-        fakes: shapes of the results of both, see ``torch.library.register_fake``.
+        fake, fake_backward: the shapes of results and of gradients; by default these are like their tensors.
         forms: both for other devices, and for all where the C++ is missing.
         dropped: the position of a tensor that the gradient does without.
         more: from what is needed and the gradients those of further tensors.
@@ -201,10 +202,14 @@ def define(
     LIBRARY.define(
         f"{name}_backward({', '.join(('Tensor grad', *kept, *options))}) -> ({', '.join(['Tensor'] * gradients)})"
     )
-    for suffix, fake, form in zip(("", "_backward"), fakes, forms or (None, None), strict=True):
-        torch.library.register_fake(f"{NAMESPACE}::{name}{suffix}", fake, lib=LIBRARY)
-        if form is not None:
-            LIBRARY.impl(name + suffix, form, "CompositeExplicitAutograd")
+
+    def like_tensors(_, *inputs):
+        return tuple(x.new_empty(x.shape) for x in inputs[:gradients])
+
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+    torch.library.register_fake(f"{NAMESPACE}::{name}_backward", fake_backward or like_tensors, lib=LIBRARY)
+    for suffix, form in zip(("", "_backward"), forms, strict=False):
+        LIBRARY.impl(name + suffix, form, "CompositeExplicitAutograd")
     operator, differentiate = (getattr(OPERATORS, name + suffix).default for suffix in ("", "_backward"))
     n = len(options)
 

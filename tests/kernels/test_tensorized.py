@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
-from hf_blosan.kernels.tensorized import flex, operator, tensorized_attention, tiles
+from hf_blosan.kernels.tensorized import flex, operator, tiles
+from hf_blosan.kernels.tensorized.operator import tensorized_attention
 from hf_blosan.models import equations_mtsa as F
 from hf_blosan.models.masks import order_mask
 

@@ -122,7 +122,7 @@ struct Candidate {
   const T *scores, *bias;  // rows of 2 size; of the bias each group has one, or there is one for all
   int64_t bias_step;       // from group to group
   const T* mapped;
-  Place<T> out;
+  T* out;
   Place<const T> grad;
   T *grad_scores, *grad_mapped, *sums;
 };

@@ -181,13 +181,9 @@ struct Exponential<float> {
   static constexpr float round = 0x1.8p23f;  // adding it leaves the nearest integer in the lowest bits
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   // The polynomial through the Chebyshev points, to 4e-9.
-  static constexpr float coefficients[] = {1.0f,
-                                           0.6931471824645996f,
-                                           0.24022650718688965f,
-                                           0.05550327152013779f,
-                                           0.009618056938052177f,
-                                           0.0013400427997112274f,
-                                           0.00015461444854736328f};
+  static constexpr float coefficients[] = {
+      1.0f, 0.6931471824645996f, 0.24022650718688965f, 0.05550327152013779f,
+      0.009618056938052177f, 0.0013400427997112274f, 0.00015461444854736328f};
 };
 template <>
 struct Exponential<double> {
@@ -196,20 +192,11 @@ struct Exponential<double> {
   static constexpr double round = 0x1.8p52;
   static constexpr double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
   // The Taylor series (ln 2)^k / k!, whose next term is below 1e-17.
-  static constexpr double coefficients[] = {1.0,
-                                            0.6931471805599453,
-                                            0.2402265069591007,
-                                            0.055504108664821576,
-                                            0.009618129107628477,
-                                            0.0013333558146428441,
-                                            0.00015403530393381606,
-                                            1.5252733804059838e-05,
-                                            1.3215486790144305e-06,
-                                            1.0178086009239696e-07,
-                                            7.054911620801121e-09,
-                                            4.44553827187081e-10,
-                                            2.5678435993488196e-11,
-                                            1.3691488853904124e-12};
+  static constexpr double coefficients[] = {
+      1.0, 0.6931471805599453, 0.2402265069591007, 0.055504108664821576,
+      0.009618129107628477, 0.0013333558146428441, 0.00015403530393381606, 1.5252733804059838e-05,
+      1.3215486790144305e-06, 1.0178086009239696e-07, 7.054911620801121e-09, 4.44553827187081e-10,
+      2.5678435993488196e-11, 1.3691488853904124e-12};
 };
 template <class T>
 constexpr T log2_e = T(1.4426950408889634074);

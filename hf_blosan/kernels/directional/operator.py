@@ -49,10 +49,10 @@ def directional_attention(
         key_mask: (B, N) booleans, true at real tokens; all tokens are real by default.
         token_mask: (B, N, N) booleans, true where the query (row) may see the key (column).
         cu_seqlens: (S + 1,) int64: S sentences lie one after the other in a single row, without padding, each from
-            one of these places to the next; only where :func:`takes_parts`, and without a token mask.
+            one of these places to the next. Without a token mask, and only where :func:`takes_parts`.
         scale: c, the bound of the scores.
         window: see only keys at most that many tokens away.
-        block_length: see only keys of the same block of that many tokens; only where :func:`takes_parts`.
+        block_length: see only keys of the same block of that many tokens; as ``cu_seqlens``, and not with it.
         implementation: ``"auto"``, ``"fused"`` or ``"linear"``.
 
     Returns:
@@ -125,11 +125,8 @@ _OPERATOR = define(
     gradients=3,
     more=lambda needed, gradients: (gradients[1].sum((0, 1)) if needed[3] else None,),  # of the bias
     forms=(forward, backward),
-    fakes=(
-        lambda _, __, values, *others: (
-            values.new_empty(values.shape),
-            values.new_empty(values.shape if others[-1] else values[:0].shape),
-        ),
-        lambda _, __, ___, values, *others: tuple(values.new_empty(values.shape) for _ in range(3)),
+    fake=lambda _, __, values, *others: (
+        values.new_empty(values.shape),
+        values.new_empty(values.shape if others[-1] else values[:0].shape),
     ),
 )

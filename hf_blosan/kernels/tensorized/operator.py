@@ -81,8 +81,6 @@ _OPERATOR = define(
     gradients=4,
     dropped=3,
     forms=(tiles.forward, tiles.backward),
-    fakes=(
-        lambda q, k, v, *others: tiles.results(v, others[-1]),
-        lambda grad, q, k, v, *others: tuple(tiles.empty_by_head(v) for _ in range(4)),
-    ),
+    fake=lambda q, k, v, *others: tiles.results(v, others[-1]),
+    fake_backward=lambda grad, q, k, v, *others: tuple(tiles.empty_by_head(v) for _ in range(4)),
 )
