@@ -3,7 +3,7 @@
 // Pairs one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = (p - 1) / (p + 1) the score c tanh((k_i + q_j) / c)
 // is c t. A pair costs one quotient and one short exponential, and tanh' = 1 - t^2 comes for free. Of exponentials
 // exp - 1 is kept, which is exact for small scores. Distant keys go through the expansion (expansion.h). Long sums are
-// taken chunk by chunk. The gradient to agree with, in plain torch: backward_in_chunks in directional/chunks.py.
+// taken chunk by chunk. The gradient to agree with, in plain torch: backward in directional/chunks.py.
 
 // exp(2 u / c) is cut off at exp(80), where the tanh has long been 1.
 template <class T>

@@ -1,7 +1,7 @@
 // Distant keys of directional attention, through the expansion of expansion.cpp: the moments of each chunk
 // of keys are summed over the chunks that a query sees, turned into the terms of a polynomial of the query, and
 // evaluated. Sums are taken in N: float, or double in the wide tiers, whose terms cancel. The gradient to agree with:
-// backward_in_chunks in directional/chunks.py.
+// backward in directional/chunks.py.
 
 INLINE int64_t num_chunks(int64_t length) { return (length + CHUNK - 1) / CHUNK; }
 template <class N>

@@ -1,4 +1,4 @@
-// Dense layers and gates of their own for every head; schemas and gradients in pointwise/operator.py.
+// Dense layers and gates of their own for every head; schemas and gradients in pointwise.py.
 
 #include <algorithm>
 #include <cstring>

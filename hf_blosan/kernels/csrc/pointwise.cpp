@@ -1,4 +1,4 @@
-// Steps of layers on rows of features, each with its matrix products; schemas and gradients in pointwise/operator.py.
+// Steps of layers on rows of features, each with its matrix products; schemas and gradients in pointwise.py.
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-// What layers do number by number, each in one pass over memory; an item is a group of rows. See pointwise/operator.py.
+// What layers do number by number, each in one pass over memory; an item is a group of rows. See pointwise.py.
 
 // exp of it, and of minus it, are normal numbers.
 template <class T>

@@ -1,4 +1,4 @@
-// The recurrence of simple recurrent units; an item is lanes<T> features of one row. See recurrence/operator.py.
+// The recurrence of simple recurrent units; an item is lanes<T> features of one row. See recurrence.py.
 
 // states_t = f_t states_(t-1) + (1 - f_t) x_t.
 template <class T>

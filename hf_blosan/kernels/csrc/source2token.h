@@ -1,4 +1,4 @@
-// Source2token attention; an item is lanes<T> features of one part of a sentence. See source2token/operator.py.
+// Source2token attention; an item is lanes<T> features of one part of a sentence. See source2token.py.
 
 // exp of it is a small normal number next to weights of 1.
 template <class T>
