@@ -32,8 +32,8 @@ struct Range {
   int64_t forward, backward;
 };
 constexpr Range ranges[] = {
-    {0.3, true, 40, 56},    {0.4, true, 48, 64},    {0.6, false, 64, 96},   {0.8, false, 72, 112},
-    {1.2, false, 96, 144},  {1.6, false, 128, 176}, {2.4, false, 192, 320},
+    {0.3, true, 40, 56}, {0.4, true, 40, 64}, {0.6, false, 64, 96}, {0.8, false, 72, 112},
+    {1.2, false, 96, 144}, {1.6, false, 112, 192}, {2.4, false, 192, 320},
 };
 
 using Matrix = std::vector<double>;  // (nodes, nodes)

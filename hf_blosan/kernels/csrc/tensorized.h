@@ -62,26 +62,12 @@ void source_weights(const SourceWeights<T>& a, int64_t start, int64_t stop, void
   }
 }
 
-// Adds pairs low ... high - 1, with a weight for each of four sums, to the sums of their first and second vectors.
-constexpr int64_t together = 4;
-template <class T, class Weight>
-INLINE void add_weighted(const Vector<T>* pairs, int64_t low, int64_t high, const Weight& weight, Vector<T>* first,
-                         Vector<T>* second) {
-  for (int64_t j = low; j < high; j++) {
-    const Vector<T> one = pairs[2 * j], other = pairs[2 * j + 1];
-#pragma GCC unroll 4
-    for (int64_t k = 0; k < together; k++) {
-      first[k] = first[k] + weight(k, j) * one;
-      second[k] = second[k] + weight(k, j) * other;
-    }
-  }
-}
-
 // An item is lanes<T> features of a sentence; scratch is for two vectors of each token. Four queries at a time share
 // what is loaded. Weights of hidden keys are 0; most of them are passed over.
 template <class T>
 void attend(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
+  constexpr int64_t together = 4;
   const int64_t length = a.source.length, size = a.source.size, slices = num_slices<T>(size);
   V* values = static_cast<V*>(scratch);
   for (int64_t item = start; item < stop; item++) {
@@ -95,8 +81,14 @@ void attend(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
       V products[together] = {}, sums[together] = {};
       const T* rows[together];
       for (int64_t q = 0; q < together; q++) rows[q] = weights + smaller(i + q, length - 1) * length;
-      const auto weight = [&](int64_t q, int64_t j) INLINE_LAMBDA { return rows[q][j]; };
-      add_weighted<T>(values, low, high, weight, products, sums);
+      for (int64_t j = low; j < high; j++) {
+        const V value = values[2 * j], weight = values[2 * j + 1];
+#pragma GCC unroll 4
+        for (int64_t q = 0; q < together; q++) {
+          products[q] = products[q] + rows[q][j] * value;
+          sums[q] = sums[q] + rows[q][j] * weight;
+        }
+      }
 #pragma GCC unroll 4
       for (int64_t q = 0; q < together; q++) {
         if (q >= count) break;
@@ -158,6 +150,7 @@ void source_weights_backward(const SourceWeights<T>& a, int64_t start, int64_t s
 template <class T>
 void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
+  constexpr int64_t together = 4;
   const int64_t length = a.source.length, size = a.source.size, slices = num_slices<T>(size);
   V* share = static_cast<V*>(scratch);
   for (int64_t item = start; item < stop; item++) {
@@ -175,8 +168,15 @@ void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scra
       int64_t columns[together];
       for (int64_t k = 0; k < together; k++) columns[k] = smaller(j + k, length - 1);
       V to_values[together] = {}, to_weights[together] = {};
-      const auto weight = [&](int64_t k, int64_t i) INLINE_LAMBDA { return weights[i * length + columns[k]]; };
-      add_weighted<T>(share, low, high, weight, to_values, to_weights);
+      for (int64_t i = low; i < high; i++) {
+        const V numerator = share[2 * i], denominator = share[2 * i + 1];
+        const T* row = weights + i * length;
+#pragma GCC unroll 4
+        for (int64_t k = 0; k < together; k++) {
+          to_values[k] = to_values[k] + row[columns[k]] * numerator;
+          to_weights[k] = to_weights[k] + row[columns[k]] * denominator;
+        }
+      }
 #pragma GCC unroll 4
       for (int64_t k = 0; k < together; k++) {
         if (k >= count) break;

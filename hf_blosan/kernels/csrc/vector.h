@@ -153,17 +153,18 @@ INLINE V at_least(V v, N limit) { return v < fill<V>(limit) ? fill<V>(limit) : v
 template <class V>
 INLINE V divide_or_zero(V a, V b) { return b == V{} ? V{} : a / b; }
 
-template <class T>
-INLINE T largest_lane(Vector<T> v) {
-  typedef T Part __attribute__((vector_size(16)));
-  constexpr int width = 16 / sizeof(T);
-  alignas(VECTOR_BYTES) T all[lanes<T>];
-  store(all, v);
-  Part tops = load<Part>(all);
-  for (int i = width; i < lanes<T>; i += width) tops = maximum(load<Part>(all + i), tops);
-  T top = tops[0];
-  for (int i = 1; i < width; i++) top = tops[i] > top ? tops[i] : top;
-  return top;
+// The largest lane; halves are compared as long as they are registers.
+template <class T, class V>
+INLINE T largest_lane(V v) {
+  if constexpr (sizeof(V) > 16) {
+    typedef T Half __attribute__((vector_size(sizeof(V) / 2), may_alias));
+    const Half* halves = reinterpret_cast<const Half*>(&v);
+    return largest_lane<T>(maximum<Half>(halves[0], halves[1]));
+  } else {
+    T top = v[0];
+    for (unsigned i = 1; i < sizeof(V) / sizeof(T); i++) top = v[i] > top ? v[i] : top;
+    return top;
+  }
 }
 // The largest of all lanes, infinity where one is NaN.
 template <class T>
