@@ -63,13 +63,17 @@ def table_lines(table: Table, runs: list[Run], missing: Mapping[str, str], leade
             columns.append([BEST_SEEN, *(_cell(row, column, runs, missing, column.best_seen) for row in table.rows)])
         if table.published:
             columns.append(["paper", *(row.paper.get(column.name, NO_FIGURE) for row in table.rows)])
-    widths = [max(map(len, cells)) for cells in columns]
-    first, *others = columns
-    aligned = [[cell.ljust(widths[0]) for cell in first]]
-    aligned += [[cell.rjust(width) for cell in cells] for cells, width in zip(others, widths[1:], strict=True)]
-    heading, *rows = zip(*aligned, strict=True)
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return [f"| {' | '.join(line)} |" for line in (heading, rule, *rows)]
+    return aligned(columns)
+
+
+def aligned(columns: list[list[str]]) -> list[str]:
+    """Columns with their headings as a Markdown table; all but the first are aligned to the right."""
+    filled = []
+    for place, (heading, *cells) in enumerate(columns):
+        width = max(map(len, (heading, *cells)))
+        rule, adjust = ("-" * (width - 1) + ":", str.rjust) if place else ("-" * width, str.ljust)
+        filled.append([adjust(text, width) for text in (heading, rule, *cells)])
+    return [f"| {' | '.join(line)} |" for line in zip(*filled, strict=True)]
 
 
 def summary(run: Run) -> str:

@@ -88,11 +88,10 @@ class TestLength:
 
     def test_a_row_that_several_runs_tested_counts_once(self, copied):
         """A second seed that is wrong wherever the first is right makes every row half right."""
-        for path in [*copied.glob("disan0/predict_*.txt"), copied / "disan0.json"]:
-            text, opposite = path.read_text(), {"negative": "positive", "positive": "negative"}
-            copy = Path(str(path).replace("disan0", "disan1"))
-            copy.write_text("\n".join("\t".join(opposite.get(w, w) for w in s.split("\t")) for s in text.splitlines()))
-        accuracy = json.loads((copied / "disan0.json").read_text())["figures"]["test_accuracy"]
+        record = json.loads((copied / "disan0.json").read_text())
+        accuracy, opposite = record["figures"]["test_accuracy"], str.maketrans("01", "10")
+        record["test_predictions"] = record["test_predictions"].translate(opposite)
+        (copied / "disan1.json").write_text(json.dumps(record))
         change(copied / "disan1.json", figures={"test_accuracy": 1 - accuracy})
         numbers = length.measure(read_records([copied / "disan0", copied / "disan1"]), data_dir=str(copied / "data"))
         assert sum(group["rows"] for group in numbers["bins"]) == 30
@@ -187,6 +186,12 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
+def no_class(path: Path) -> None:
+    """Predictions of a class that no row has."""
+    found = re.sub(r'(?<="test_predictions": ")[01 ]+', lambda text: re.sub("[01]", "9", text[0]), path.read_text())
+    path.write_text(found)
+
+
 def remove(path: Path) -> None:
     path.unlink()
 
@@ -257,8 +262,8 @@ BAD = {
     "no predictions": (
         "length",
         BOTH,
-        lambda runs: remove(runs / "words0" / "predict_results_cr.txt"),
-        "there are no predictions .*predict_results_cr.txt; train with --output_dir .*words0 on a task with test rows",
+        lambda runs: replace(runs / "words0.json", '"test_predictions"', '"others"'),
+        "words0.json has no predictions; train the run again, on a task with test rows",
     ),
     "more rows": (
         "length",
@@ -269,8 +274,8 @@ BAD = {
     "other rows": (
         "length",
         BOTH,
-        lambda runs: replace(runs / "disan0" / "predict_results_cr.txt", "tive", "tion"),
-        "have a test_accuracy of 0.0000 on these rows, but .*disan0.json says .*; give the rows of the run",
+        lambda runs: no_class(runs / "disan0.json"),
+        "disan0.json have a test_accuracy of 0.0000 on these rows, but of 0.* in the run; give the rows of the run",
     ),
     "folds": ("length", ("disan0", "disan1", "words0"), None, "'DiSAN' was tested on 60 rows, 'WordBag' on 30 and"),
     "own rows": ("length", ("pairs",), None, "pairs.json is a run on rows of your own; give the test rows by"),

@@ -117,9 +117,8 @@ def test_rows(record: Record, data_dir: str | None, test_file: str | None) -> tu
         task, data = find_rows(arguments, config)
     elif record.task in TASKS:
         settings, task = record.content["settings"], get_task(record.task)
-        data = load_task(
-            task, data_dir=data_dir, **{name: settings[name] for name in DATA_OPTIONS if name in settings}
-        )
+        options = {name: settings[name] for name in DATA_OPTIONS if name in settings}
+        data = load_task(task, data_dir=data_dir, **options)
     else:
         raise InputError(f"{record.path} is a run on rows of your own; give the test rows by --test_file")
     if "test" not in data:
@@ -135,42 +134,26 @@ def values_of(record: Record, task: Task, rows: Dataset) -> Iterator[tuple[Row, 
     Raises:
         InputError: the predictions are not those of the rows.
     """
-    predictions, labels = read_predictions(record), rows["label"][:]
+    predictions, labels = record.content.get("test_predictions"), rows["label"][:]
+    if predictions is None:
+        raise InputError(f"{record.path} has no predictions; train the run again, on a task with test rows")
     if len(predictions) != len(labels):
         raise InputError(
-            f"{record.folder} has {len(predictions)} predictions, but {task.name} has {len(labels)} test rows; check "
+            f"{record.path} has {len(predictions)} predictions, but {task.name} has {len(labels)} test rows; check "
             "--data_dir or --test_file, and leave out runs with --max_eval_samples"
         )
-    pairs = list(zip(predictions, labels, strict=True))
-    try:
-        if task.labels:
-            values = [float(prediction == task.labels[label]) for prediction, label in pairs]
-        else:
-            values = [(float(prediction) - label) ** 2 for prediction, label in pairs]
-    except ValueError as error:
-        raise InputError(f"a prediction in {record.folder} is not a score ({error}); train the run again") from error
+    values = np.equal(predictions, labels) if task.labels else np.subtract(predictions, labels) ** 2
     name, tolerance = ("test_accuracy", 1e-6) if task.labels else ("test_mse", TOLERANCE)
-    if name in record.content["figures"]:
-        expected, mean = record.figure(name), sum(values) / len(values)
-        if not math.isclose(mean, expected, rel_tol=tolerance):
-            raise InputError(
-                f"the predictions in {record.folder} have a {name} of {mean:.4f} on these rows, but {record.path} "
-                f"says {expected:.4f}; give the rows of the run by --data_dir or --test_file"
-            )
+    if name in record.content["figures"] and not math.isclose(
+        mean := values.mean(), expected := record.figure(name), rel_tol=tolerance
+    ):
+        raise InputError(
+            f"the predictions in {record.path} have a {name} of {mean:.4f} on these rows, but of {expected:.4f} in "
+            "the run; give the rows of the run by --data_dir or --test_file"
+        )
     texts = zip(*(rows[column][:] for column in task.text_columns), strict=True)
     keys = [(*sentences, str(label)) for sentences, label in zip(texts, labels, strict=True)]
-    return zip(keys, values, strict=True)
-
-
-def read_predictions(record: Record) -> list[str]:
-    """The predictions of a run on its test rows; raises InputError if there are none."""
-    path = record.folder / f"predict_results_{record.task}.txt"
-    if not path.is_file():
-        raise InputError(
-            f"there are no predictions {path}; train with --output_dir {record.folder} on a task with test rows "
-            "(tables: with --keep_models)"
-        )
-    return [line.partition("\t")[2] for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    return zip(keys, values.astype(float).tolist(), strict=True)
 
 
 def lengths_of(rows: Sequence[Row]) -> dict[Row, int]:

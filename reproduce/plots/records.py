@@ -21,17 +21,11 @@ MAY_DIFFER = ("seed", "fold", "block_length", *DECIDED_BY_DATA)
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a finished run.
+    """The record of a finished run; those with the same label are averaged."""
 
-    Attributes:
-        path: its file, written by ``--results_file``.
-        content: what is in the file.
-        label: name of the system; runs of the same name are averaged.
-    """
-
-    path: Path
+    path: Path  # written by --results_file
     content: dict[str, Any]
-    label: str
+    label: str  # name of the system
 
     @property
     def folder(self) -> Path:
@@ -94,18 +88,19 @@ def read_records(paths: Sequence[str | Path], labels: Sequence[str] | None = Non
     if labels and len(labels) != len(paths):
         raise InputError(f"there are {len(paths)} runs and {len(labels)} labels; give one label for each run")
     records = [_read(path, label) for path, label in zip(paths, labels or [None] * len(paths), strict=True)]
-    seen: dict[Path, Record] = {}
+    first, seen = records[0], set()
     for record in records:
-        if seen.setdefault(record.path.resolve(), record) is not record:
+        if (path := record.path.resolve()) in seen:
             raise InputError(f"{record.path} is given twice; leave one out")
-        if record.rows != records[0].rows:
+        seen.add(path)
+        if record.rows != first.rows:
             raise InputError(
-                f"{records[0].path} is a run on {records[0].task} and {record.path} on {record.task}, or on other "
-                "files; give runs on one task"
+                f"{first.path} is a run on {first.task} and {record.path} on {record.task}, or on other files; give "
+                "runs on one task"
             )
     for first, *others in by_system(records).values():
         for other in others:
-            check_same_system(first, other)
+            _check_same_system(first, other)
     return records
 
 
@@ -118,7 +113,7 @@ def _read(path: str | Path, label: str | None) -> Record:
         content = read_record(file)
         known = content["experiment"]["row"] if "experiment" in content else FAMILIES[content["encoder"]]
         record = Record(file, content, label or known)
-        check_same_system(record, record), record.rows, record.metric, record.hardware
+        _check_same_system(record, record), record.rows, record.metric, record.hardware
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is not the record of a run; give a file written by --results_file") from error
     return record
@@ -126,11 +121,13 @@ def _read(path: str | Path, label: str | None) -> Record:
 
 def by_system(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Label -> its records, in the order in which they are given."""
-    labels = dict.fromkeys(record.label for record in records)
-    return {label: [record for record in records if record.label == label] for label in labels}
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.label, []).append(record)
+    return found
 
 
-def check_same_system(first: Record, other: Record) -> None:
+def _check_same_system(first: Record, other: Record) -> None:
     """Raise InputError if the runs are of different systems, whose mean would mean nothing."""
     wanted, given = first.system, other.system
     for name in wanted | given:
@@ -144,10 +141,10 @@ def check_same_system(first: Record, other: Record) -> None:
 def check_same_hardware(records: Sequence[Record]) -> None:
     """Raise InputError if the runs are of different machines, whose times and memory cannot be compared."""
     first = records[0]
-    for record in records:
-        if record.hardware != first.hardware:
+    for other in records:
+        if other.hardware != first.hardware:
             raise InputError(
-                f"{first.path} ran on {first.hardware}, {record.path} on {record.hardware}; give runs of one machine"
+                f"{first.path} ran on {first.hardware}, {other.path} on {other.hardware}; give runs of one machine"
             )
 
 
