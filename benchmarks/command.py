@@ -152,8 +152,8 @@ def resumed(path: Path, head: dict[str, Any], ignored: Collection[str] = ()) -> 
         before, rows = report["header"], report["rows"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not a report of this program; give another --output") from error
-    for name in head.keys() - {"date", "command", *ignored}:
-        if before.get(name) != head[name]:
+    for name in head:
+        if name not in ("date", "command", *ignored) and before.get(name) != head[name]:
             raise InputError(
                 f"{path} was made with {name} {before.get(name)}, now it is {head[name]}; give another --output"
             )

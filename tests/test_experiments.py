@@ -135,6 +135,7 @@ def test_table6(trec, tmp_path, capsys, monkeypatch):
     assert record["data"]["rows"]["train"] == 120 and record["config"]["cell"] == "lstm"
     assert record["command"].startswith("python run_glue_style.py --task_name trec --data_dir ")
     assert record["hardware"]["threads"] == 1
+    assert {"trec/train", "vectors"} < {name.partition(".")[0] for name in record["data"]["sha256"]}
     accuracy = f"{100 * record['figures']['test_accuracy']:.2f}"
     figures = ", ".join(f"{name} {record['figures'][name]:.4f}" for name in ("validation_accuracy", "test_accuracy"))
     assert f"/2] Bi-LSTM on trec, seed 42: {figures}, " in error

@@ -1,15 +1,22 @@
 """The figures shown to readers are those of recorded runs."""
 
+import hashlib
 import json
+import platform
 import re
 import shlex
 from pathlib import Path
 from statistics import mean, median
 
+import numpy as np
 import pytest
+from small_data import write_trec, write_vectors
 
 from benchmarks import peers_report
 from hf_blosan.hub.model_card import make_model_card
+from hf_blosan.tasks import get_task
+from hf_blosan.training import RunArguments
+from hf_blosan.training.reporting import digests, processor, read_record, write_record
 from reproduce import page
 from reproduce.page import recorded_table
 from reproduce.significance import LOWER_IS_BETTER, paired_p_value
@@ -262,3 +269,31 @@ def test_bold_figures_are_told_apart(folder):
             apart = low * high > 0 and (p is None or p < 0.05)
             assert low <= difference <= high and apart == alone, (column.name, name)
     assert not sentences and len(bold) <= len(table.columns)
+
+
+@pytest.mark.parametrize("path", [IN_TABLES[0], ROOT / "results" / "sst2" / "disan_sst2_phrases_seed1.json"])
+def test_a_record_is_written_as_it_was_read(path, tmp_path):
+    """In memory predictions are numbers, in the file one line of text, as in every record so far."""
+    record = read_record(path)
+    assert {type(number) for number in record["test_predictions"]} == {float}
+    write_record(tmp_path / "record.json", record)
+    assert (tmp_path / "record.json").read_bytes() == path.read_bytes()
+    write_record(tmp_path / "record.json", {"test_predictions": np.array([3.04172, 1.0])})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"test_predictions": "3.042 1"}
+
+
+def test_a_record_has_the_digest_of_every_file_that_was_read(tmp_path):
+    folder, own = write_trec(tmp_path / "data", train=12, test=6), tmp_path / "own.csv"
+    vectors = write_vectors(tmp_path / "vectors.txt", ["who"])
+    own.write_text("text,label\n")
+    (folder / "trec" / "notes.txt").write_text("not read")
+    options = {"task_name": "trec", "encoder": "disan", "output_dir": "out", "word_vectors": str(vectors)}
+    found = digests(RunArguments(data_dir=str(folder), test_file=str(own), **options), get_task("trec"))
+    (train,) = (folder / "trec").glob("train.*")
+    files = {f"trec/{train.name}": train, "own.csv": own, "vectors.txt": vectors}
+    assert found == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
+def test_the_processor_has_a_name():
+    named = "model name" in Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else False
+    assert processor() and (not named or processor() != platform.machine())
