@@ -85,7 +85,6 @@ docs: $(VENV)/.installed
 
 benchmark: $(VENV)/.installed $(VENV)/.compiled
 	$(BIN)/python -m benchmarks.run --shapes targets --output benchmarks/reports/cpu_targets.json
-	$(BIN)/python -m benchmarks.report benchmarks/reports/cpu_targets.json
 
 wheel: $(VENV)/.package
 	rm -rf build/lib* build/bdist* dist

@@ -1,4 +1,4 @@
-"""What the commands of this folder share: options, the exit code for bad input, the record of machine and versions."""
+"""The runner of all commands of this folder: options, threads, the record of machine and versions, the report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import platform
 import sys
 import time
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import MISSING, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,24 +16,85 @@ from typing import Any
 import torch
 
 import hf_blosan
+from hf_blosan.cli.options import Parser, add_options, option, read_options
 from hf_blosan.errors import InputError
-from hf_blosan.files import write_json, write_text
+from hf_blosan.files import write_json
 from hf_blosan.kernels import instruction_set
-from hf_blosan.training.reporting import command_line, git_commit
+from hf_blosan.training.reporting import command_line, git_commit, processor, sha256
 
+from .report import exit_code as exit_code
+from .report import write_markdown
 from .shapes import SELECTIONS
 
 PACKAGES = ("torch", "torchao", "triton", "transformers", "numpy", "onnx", "onnxscript", "onnxruntime")
+DATA_DIR = "Folder with DIR/<task>/<split>.jsonl.gz. Default: the data set on the Hub."
+FILES = ("word_vectors",)
+"""Options that name a file with what was measured; its SHA-256 is recorded."""
 
 
-def exit_code(run: Callable, argv: list[str] | None) -> int:
-    """Run a command; bad input is one sentence on standard error and exit code 2."""
-    try:
-        run(argv)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+@dataclass(kw_only=True)
+class Options:
+    """What every benchmark can be told. A number must be 1 or more, unless its default is 0."""
+
+    output: str = option("JSON file of the report; Markdown is written beside it.", MISSING)
+    threads: int = option("Threads of torch.", 2)
+    seed: int = option("Of all random numbers.", 42)
+    commit: str | None = option("To record where git cannot tell it.")
+
+    def __post_init__(self) -> None:
+        numbers = [entry.name for entry in fields(self) if type(entry.default) in (int, float) and entry.default]
+        check_positive(self, *(name for name in numbers if name != "seed"))
+
+
+def command(
+    program: str,
+    options: type[Options],
+    measure: Callable[[Any, dict[str, Any]], None],
+    *,
+    recorded: Iterable[str] = (),
+    packages: Iterable[str] = (),
+    header: Callable[[Any], dict[str, Any]] = lambda options: {},
+    resume: Callable[[Any], Collection[str] | None] = lambda options: None,
+) -> Callable[[list[str] | None], int]:
+    """The ``main`` of a benchmark.
+
+    Args:
+        program: its module, ``"benchmarks.NAME"``, whose ``markdown(report)``, if it has one, shows the report.
+        options: dataclass of its options.
+        measure: ``measure(options, report)`` adds what it measures to the report, which has a header and, as
+            ``"rows"``, what an interrupted run has measured.
+        recorded: options that the header has.
+        packages: whose versions the header has besides those of all benchmarks.
+        header: further entries of the header.
+        resume: None, or, if a report that exists is continued, the entries of its header that may differ.
+    """
+
+    def run(argv: list[str] | None) -> None:
+        module, words = sys.modules[measure.__module__], sys.argv[1:] if argv is None else argv
+        parser = Parser(prog=f"python -m {program}", description=module.__doc__)
+        add_options(parser, options)
+        namespace, unknown = parser.parse_known_args(words)
+        parser.refuse(unknown, options)
+        given = read_options(namespace, options)
+        torch.set_num_threads(given.threads)
+        files = {name: value for name in FILES if (value := getattr(given, name, None)) and Path(value).is_file()}
+        head = {
+            **surroundings(commit=given.commit, packages=packages),
+            **{"threads": given.threads, "device": "cpu", "dtype": "float32", "seed": given.seed},
+            **{name: getattr(given, name) for name in recorded},
+            **({"sha256": {name: sha256(value) for name, value in files.items()}} if files else {}),
+            **header(given),
+            "command": command_line(["-m", program, *words]),
+        }
+        ignored, report = resume(given), {"header": head, "rows": []}
+        if ignored is not None:
+            report = resumed(Path(given.output), head, ignored)
+        measure(given, report)
+        write_json(given.output, report)
+        if hasattr(module, "markdown"):
+            print(write_markdown(Path(given.output), module.markdown(report)))
+
+    return lambda argv=None: exit_code(run, argv)
 
 
 def choose(option: str, text: str, known: Any) -> list[str]:
@@ -66,39 +127,17 @@ def parse_shapes(text: str) -> tuple[tuple[int, int], ...]:
     return shapes
 
 
-def make_parser(program: str, description: str, *, repeats: int | None, seed: int | None = None) -> ArgumentParser:
-    """A parser with the options that all programs on the CPU have: output, threads, repeats, seed and commit.
-
-    Args:
-        program, description: for ``--help``.
-        repeats: default of ``--repeats``; None: there is no such option.
-        seed: the seed of a program whose users cannot choose it; otherwise there is an option, 42 by default.
-    """
-    parser = ArgumentParser(prog=f"python -m {program}", description=description)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file of the report")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    if repeats is not None:
-        parser.add_argument("--repeats", type=int, default=repeats, help=f"samples of each figure; default: {repeats}")
-    parser.add_argument("--commit", help="to record where git cannot tell it")
-    if seed is None:
-        parser.add_argument("--seed", type=int, default=42, help="of all random numbers; default: 42")
-    else:
-        parser.set_defaults(seed=seed)
-    return parser
-
-
-def check_positive(arguments: Namespace, *names: str) -> None:
+def check_positive(options: Any, *names: str) -> None:
     """Raises InputError if one of these options is below 1."""
     for name in names:
-        if getattr(arguments, name) < 1:
-            raise InputError(f"--{name} {getattr(arguments, name)}: give at least 1")
+        if getattr(options, name) < 1:
+            raise InputError(f"--{name} {getattr(options, name)}: give at least 1")
 
 
-def resumed(option: str, path: Path, head: dict[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
+def resumed(path: Path, head: dict[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
     """The report that a run continues, or an empty one. Its header stays: it describes how it was measured.
 
     Args:
-        option: the option that asked for it, for messages.
         path: the report.
         head: the header of this run.
         ignored: entries of the header that may differ, besides date and command.
@@ -112,12 +151,11 @@ def resumed(option: str, path: Path, head: dict[str, Any], ignored: Collection[s
         report = json.loads(path.read_text(encoding="utf-8"))
         before, rows = report["header"], report["rows"]
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{option}: {path} is not a report of this program; give another --output") from error
-    for name in head.keys() - {"date", "command", *ignored}:
-        if before.get(name) != head[name]:
+        raise InputError(f"{path} is not a report of this program; give another --output") from error
+    for name in head:
+        if name not in ("date", "command", *ignored) and before.get(name) != head[name]:
             raise InputError(
-                f"{option}: {path} was made with {name} {before.get(name)}, now it is {head[name]}; "
-                "give another --output"
+                f"{path} was made with {name} {before.get(name)}, now it is {head[name]}; give another --output"
             )
     commands = [line for line in before["command"].splitlines() if line != head["command"]]
     return {"header": before | {"command": "\n".join([*commands, head["command"]])}, "rows": rows}
@@ -133,7 +171,7 @@ def surroundings(gpu: bool = False, commit: str | None = None, packages: Iterabl
             versions[package] = None
     return {
         "hardware": {
-            "cpu": cpu_model(),
+            "cpu": processor(),
             "cores": os.cpu_count(),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
             "gpu": torch.cuda.get_device_name() if gpu else None,
@@ -143,47 +181,3 @@ def surroundings(gpu: bool = False, commit: str | None = None, packages: Iterabl
         "commit": commit or git_commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
-
-
-def cpu_header(
-    program: str, arguments: Namespace, argv: list[str], options: Iterable[str] = (), packages: Iterable[str] = ()
-) -> dict[str, Any]:
-    """What the figures of a program on the CPU depend on: threads, seed, these options, the machine; its command."""
-    return {
-        **surroundings(commit=arguments.commit, packages=packages),
-        **{"threads": arguments.threads, "device": "cpu", "dtype": "float32", "seed": arguments.seed},
-        **{name: getattr(arguments, name) for name in options},
-        "command": command_line(["-m", program, *argv]),
-    }
-
-
-def write_report(path: Path, report: dict[str, Any], markdown: str) -> None:
-    """Write a report as JSON, and beside it what it looks like, which is printed too."""
-    write_json(path, report)
-    write_text(path.with_suffix(".md"), markdown)
-    print(markdown)
-
-
-def cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def surroundings_lines(head: dict[str, Any]) -> list[str]:
-    """The header of a report as a Markdown list."""
-    hardware = head["hardware"]
-    gpu = f"{hardware['gpu']}; " if hardware["gpu"] else ""
-    precision = head["dtype"] if head["dtype"] == "float32" else f"autocast to {head['dtype']}"
-    return [
-        f"- Hardware: {gpu}{hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']} GiB",
-        f"- CPU kernels: {head['instruction_set'] or 'none, plain torch'}",
-        f"- Device {head['device']}, {precision}; threads: {head['threads']}; seed: {head['seed']}",
-        f"- Versions: {', '.join(f'{name} {number}' for name, number in head['versions'].items() if number)}",
-        f"- Commit: {head['commit'] or 'unknown'}",
-        *(f"- Command: `{line}`" for line in head["command"].splitlines()),
-        f"- Date: {head['date']}",
-    ]

@@ -7,7 +7,6 @@ shape) is the median of new time / old time over these pairs; beside it is the r
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import math
@@ -16,17 +15,18 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
-from hf_blosan.files import write_json, write_text
-from hf_blosan.training.reporting import command_line
+from hf_blosan.files import write_json
 
-from .command import check_positive, choose, exit_code, parse_shapes, surroundings, surroundings_lines
+from .command import Options, choose, command, parse_shapes
 from .measure import Setting
 from .operators import OPERATORS, PASSES
+from .report import page, table, write_markdown
 from .shapes import TARGETS
 from .targets import shown
 
@@ -37,24 +37,21 @@ MEAN_LIMIT, CELL_LIMIT = 1.0, 1.1
 """The targets: the largest geometric mean of all ratios, and the largest single ratio."""
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__.partition("\n")[0])
-    parser.add_argument("--old", type=Path, required=True, help="checkout of the version to compare with")
-    parser.add_argument("--output", type=Path, required=True, help="JSON file; the Markdown is written beside it")
-    parser.add_argument("--shapes", default="targets", help="targets, or batch x length: 64x16,8x384")
-    parser.add_argument("--passes", default=",".join(PASSES), help=f"default: {','.join(PASSES)}")
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of processes for each shape; default: 3")
-    parser.add_argument(
-        "--seconds", type=float, default=0, help="more rounds for shapes that have taken less time; default: none"
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="samples of each time in a process; default: 5")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--seed", type=int, default=42, help="of weights and inputs; default: 42")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "rounds", "repeats", "threads")
-    if not (arguments.old / "hf_blosan" / "__init__.py").exists():
-        raise InputError(f"--old {arguments.old}: there is no hf_blosan in this folder; give the root of a checkout")
-    return arguments
+@dataclass(kw_only=True)
+class CompareOptions(Options):
+    """Options of ``python -m benchmarks.compare``."""
+
+    old: str = option("Checkout of the version to compare with.", MISSING)
+    shapes: str = option("targets, or batch x length: 64x16,8x384.", "targets")
+    passes: str = option("What is measured.", ",".join(PASSES))
+    rounds: int = option("Pairs of processes for each shape.", 3)
+    seconds: float = option("More rounds for shapes that have taken less time. Default: none.", 0.0)
+    repeats: int = option("Samples of each time in a process.", 5)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not Path(self.old, "hf_blosan", "__init__.py").exists():
+            raise InputError(f"--old {self.old}: there is no hf_blosan in this folder; give the root of a checkout")
 
 
 class Side:
@@ -115,13 +112,6 @@ def cell(old_ms: list[float], new_ms: list[float]) -> dict[str, Any]:
     }
 
 
-def make_report(head: dict[str, Any], samples: dict[tuple, tuple[list[float], list[float]]]) -> dict[str, Any]:
-    """The report from the samples of both versions by operator, pass, batch and length."""
-    names = ("operator", "pass", "batch", "length")
-    rows = [dict(zip(names, key, strict=True)) | cell(*pairs) for key, pairs in samples.items()]
-    return {"header": head, "rows": rows, "targets": verdicts(rows)}
-
-
 def verdicts(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The targets, what was measured, and whether they are met."""
     mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows))
@@ -142,24 +132,22 @@ def markdown(report: dict[str, Any]) -> str:
     head, rows = report["header"], report["rows"]
     cells = {(row["operator"], row["pass"], row["batch"], row["length"]): row for row in rows}
     shapes = list(dict.fromkeys((row["batch"], row["length"]) for row in rows))
-    names = " | ".join(f"{B}x{N}" for B, N in shapes)
-    lines = [f"| layer | pass | {names} |", "| --- | --- |" + " ---: |" * len(shapes)]
     pairs = (len(next(x for x in rows if (x["batch"], x["length"]) == shape)["new_ms"]) for shape in shapes)
-    lines.append("| pairs of processes | | " + " | ".join(str(count // head["repeats"]) for count in pairs) + " |")
+    lines = [["pairs of processes", "", *(count // head["repeats"] for count in pairs)]]
     for name, pass_ in dict.fromkeys((row["operator"], row["pass"]) for row in rows):
         found = [cells[(name, pass_, *shape)] for shape in shapes]
         texts = (f"{shown(x['ratio'], CELL_LIMIT)} ({x['ratio_of_minima']:.3g})" for x in found)
-        lines.append(f"| {OPERATORS[name].title} | {pass_} | {' | '.join(texts)} |")
-    parts = [
-        "# Two versions of the context layers",
-        "\n".join([*surroundings_lines(head), f"- Commit of the old version: {head['old_commit'] or 'unknown'}"]),
+        lines.append([OPERATORS[name].title, pass_, *texts])
+    return page(
+        "Two versions of the context layers",
+        head,
+        [f"Commit of the old version: {head['old_commit'] or 'unknown'}"],
         f"New time / old time at batch x length: the median over several pairs of processes with {head['repeats']}"
         " pairs of samples each and, in brackets, the ratio of the shortest times; bold above"
         f" {CELL_LIMIT}. What is measured and how: benchmarks/README.md.",
-        "\n".join(lines),
+        table(["layer", "pass", *(f"{B}x{N}" for B, N in shapes)], lines, left=2),
         "## Targets\n\n" + "\n".join(verdict_lines(report)),
-    ]
-    return "\n\n".join(parts) + "\n"
+    )
 
 
 def commit_of(checkout: Path) -> str | None:
@@ -168,44 +156,38 @@ def commit_of(checkout: Path) -> str | None:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
 
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure, and write the report after every round.
-
-    Raises:
-        InputError: an option that cannot be used.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    passes = choose("--passes", arguments.passes, PASSES)
-    shapes = TARGETS if arguments.shapes == "targets" else parse_shapes(arguments.shapes)
-    setting = asdict(Setting(threads=arguments.threads, seed=arguments.seed))
-    head = {**surroundings(), **setting, "repeats": arguments.repeats}
-    head |= {"old_commit": commit_of(arguments.old), "command": command_line(["-m", "benchmarks.compare", *argv])}
+def measure(options: CompareOptions, report: dict[str, Any]) -> None:
+    """Measure, and write the report after every round."""
+    passes, old_checkout = choose("--passes", options.passes, PASSES), Path(options.old).resolve()
+    shapes = TARGETS if options.shapes == "targets" else parse_shapes(options.shapes)
+    setting = asdict(Setting(threads=options.threads, seed=options.seed))
     found: dict[tuple, tuple[list[float], list[float]]] = {}
     seconds = dict.fromkeys(shapes, 0.0)
     for turn in itertools.count(1):
-        left = [shape for shape in shapes if turn <= arguments.rounds or seconds[shape] < arguments.seconds]
+        left = [shape for shape in shapes if turn <= options.rounds or seconds[shape] < options.seconds]
         if not left:
             break
         for shape in left:
             begin = time.monotonic()
-            with Side(arguments.old.resolve(), shape, setting) as old, Side(NEW, shape, setting) as new:
+            with Side(old_checkout, shape, setting) as old, Side(NEW, shape, setting) as new:
                 for pass_, name in itertools.product(passes, COMPARED):
-                    pairs = sample_pairs(old, new, name, pass_, arguments.repeats)
+                    pairs = sample_pairs(old, new, name, pass_, options.repeats)
                     for known, samples in zip(found.setdefault((name, pass_, *shape), ([], [])), pairs, strict=True):
                         known.extend(samples)
             seconds[shape] += time.monotonic() - begin
-        report = make_report(head, found)
-        write_json(arguments.output, report)
-        write_text(arguments.output.with_suffix(".md"), markdown(report))
-        print(f"round {turn} of {len(left)} shapes is in {arguments.output}", file=sys.stderr)
-    print(*verdict_lines(report), sep="\n")
-    return report
+        names = ("operator", "pass", "batch", "length")
+        report["rows"] = [dict(zip(names, key, strict=True)) | cell(*pairs) for key, pairs in found.items()]
+        report["targets"] = verdicts(report["rows"])
+        write_json(options.output, report)
+        write_markdown(Path(options.output), markdown(report))
+        print(f"round {turn} of {len(left)} shapes is in {options.output}", file=sys.stderr)
 
 
-def main(argv: list[str] | None = None) -> int:
-    return exit_code(run, argv)
+def header(options: CompareOptions) -> dict[str, Any]:
+    return {"old_commit": commit_of(Path(options.old))}
 
+
+main = command("benchmarks.compare", CompareOptions, measure, recorded=("repeats",), header=header)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,11 +6,11 @@ in batches sorted by length. All systems take turns, so that their ratios hold o
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,18 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
-from hf_blosan.inference.arguments import StreamArguments
-from hf_blosan.inference.batches import Batches
+from hf_blosan.inference.batches import Batches, SentenceVectors
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import get_task, load_task
-from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.text.tokenization import build_tokenizer, num_fixed_words
 
-from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
+from .command import DATA_DIR, Options, choose, command
 from .int8 import FORMS
 from .measure import times
+from .report import page, table
 
 FORM_NAMES = {
     "float32": "float32",
@@ -56,7 +57,7 @@ class System:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: nn.Module, pool: Callable[[Any, Tensor], Tensor]):
         self.model, self.pool = model.eval(), pool
-        self.batches = Batches(model, tokenizer, StreamArguments(""), lambda output: output)
+        self.batches = Batches(model, tokenizer, SentenceVectors(model.config), batch_size=64)
 
     @torch.no_grad()
     def encode(self, batches: list[list[str]]) -> list[Tensor]:
@@ -92,22 +93,21 @@ class System:
         return {stage: round(seconds / sum(spent.values()), 3) for stage, seconds in spent.items()}
 
 
-def texts_and_tokenizer(arguments: argparse.Namespace) -> tuple[list[list[str]], PreTrainedTokenizerBase]:
+def texts_and_tokenizer(options: TextOptions) -> tuple[list[list[str]], PreTrainedTokenizerBase]:
     """Batches of test sentences sorted by length, and a tokenizer that knows their words.
 
     Words of the training data come first; words of the test data only have fixed vectors, as those of a vector file.
     """
-    task = get_task(arguments.task)
-    data = load_task(task, data_dir=arguments.data_dir, seed=arguments.seed)
-    texts_of = find_problem(task).texts
-    texts = list(texts_of(data["test"]))[: arguments.sentences]
-    if len(texts) < arguments.batch_size:
-        raise InputError(f"--batch_size {arguments.batch_size}: there are only {len(texts)} sentences; give fewer")
-    options = {"split_compounds": task.split_compounds, "pretokenized": task.pretokenized}
-    words = build_tokenizer(texts, **options).get_vocab()
-    tokenizer = build_tokenizer(texts_of(data["train"]), extra_words=words, **options)
+    task, size = get_task(options.task), options.batch_size
+    data = load_task(task, data_dir=options.data_dir, seed=options.seed)
+    texts_of = find_kind(task).texts
+    texts = list(texts_of(data["test"]))[: options.sentences]
+    if len(texts) < size:
+        raise InputError(f"--batch_size {size}: there are only {len(texts)} sentences; give fewer")
+    how = {"split_compounds": task.split_compounds, "pretokenized": task.pretokenized}
+    words = build_tokenizer(texts, **how).get_vocab()
+    tokenizer = build_tokenizer(texts_of(data["train"]), extra_words=words, **how)
     texts.sort(key=len)
-    size = arguments.batch_size
     return [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)], tokenizer
 
 
@@ -121,111 +121,92 @@ def random_model(model_type: str, tokenizer: PreTrainedTokenizerBase, seed: int)
     return model
 
 
-def make_systems(arguments: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> dict[str, System]:
+def make_systems(options: EncodeOptions, tokenizer: PreTrainedTokenizerBase) -> dict[str, System]:
     """All systems by name; encoders of this package are saved and loaded, as users get them."""
     systems = {}
-    for model_type in arguments.models:
+    for model_type in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            random_model(model_type, tokenizer, arguments.seed).save_pretrained(folder)
-            for form in arguments.forms:
-                make, options = FORMS[FORM_NAMES[form]]
-                for name in (f"{model_type} {form}", *[f"{model_type} {form}, padded"] * arguments.keep_padding):
-                    loaded = make(Path(folder), AutoModel, **options)
+            random_model(model_type, tokenizer, options.seed).save_pretrained(folder)
+            for form in options.forms.split(","):
+                make, how = FORMS[FORM_NAMES[form]]
+                for name in (f"{model_type} {form}", *[f"{model_type} {form}, padded"] * options.keep_padding):
+                    loaded = make(Path(folder), AutoModel, **how)
                     if name.endswith("padded"):  # which a hook sees to
                         loaded.context.register_forward_hook(lambda *_: None)
                     systems[name] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
-    if arguments.peer:
-        peer = AutoModel.from_pretrained(arguments.peer), AutoTokenizer.from_pretrained(arguments.peer)
-        systems["peer"] = System(peer[1], peer[0], mean_pooled)
+    if options.peer:
+        peer = AutoTokenizer.from_pretrained(options.peer), AutoModel.from_pretrained(options.peer)
+        systems["peer"] = System(*peer, mean_pooled)
     return systems
 
 
-def measured(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(options: EncodeOptions, report: dict[str, Any]) -> None:
     """A row for each system."""
-    batches, tokenizer = texts_and_tokenizer(arguments)
-    systems = make_systems(arguments, tokenizer)
+    batches, tokenizer = texts_and_tokenizer(options)
+    systems = make_systems(options, tokenizer)
     calls = {name: partial(system.encode, batches) for name, system in systems.items()}
-    rows, summaries = [], times(calls, arguments.repeats, "cpu")
+    summaries = times(calls, options.repeats, "cpu")
     for name, system in systems.items():
-        row = {
-            "system": name,
-            "sentences_per_second": round(1e3 * sum(map(len, batches)) / summaries[name]["median_ms"]),
-        }
-        if arguments.peer:
-            row["speed"] = round(summaries["peer"]["median_ms"] / summaries[name]["median_ms"], 2)
+        median = summaries[name]["median_ms"]
+        row = {"system": name, "sentences_per_second": round(1e3 * sum(map(len, batches)) / median)}
+        if options.peer:
+            row["speed"] = round(summaries["peer"]["median_ms"] / median, 2)
         if name != "peer":
-            row["shares"] = system.shares(batches, arguments.repeats)
-        rows.append(row | summaries[name])
-    return rows
+            row["shares"] = system.shares(batches, options.repeats)
+        report["rows"].append(row | summaries[name])
 
 
 def markdown(report: dict[str, Any]) -> str:
     """Speeds and shares as a table."""
     header, rows = report["header"], report["rows"]
-    lines = ["# From texts to sentence vectors", "", *surroundings_lines(header)]
-    lines += [f"- Sentences: {header['sentences']} of {header['task']}, in batches of {header['batch_size']}", ""]
-    lines += [
-        "Speed: sentences a second, in units of the peer. Shares of the time, in percent: tokenizer, padding, and"
-    ]
-    padded = " A padded system does not leave padding out." if any("padded" in row["system"] for row in rows) else ""
-    lines += [f"the parts of the model.{padded}", ""]
-    lines += [f"| system | sentences / s | speed | {' | '.join(STAGES)} |", f"| --- |{' ---: |' * (2 + len(STAGES))}"]
+    lines = []
     for row in rows:
-        cells = [row["system"], row["sentences_per_second"], row.get("speed", "")]
-        cells += [f"{100 * row['shares'][stage]:.0f}" if "shares" in row else "" for stage in STAGES]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
+        shares = [f"{100 * row['shares'][stage]:.0f}" if "shares" in row else "" for stage in STAGES]
+        lines.append([row["system"], row["sentences_per_second"], row.get("speed", ""), *shares])
+    padded = " A padded system does not leave padding out." if any("padded" in row["system"] for row in rows) else ""
+    return page(
+        "From texts to sentence vectors",
+        header,
+        [f"Sentences: {header['sentences']} of {header['task']}, in batches of {header['batch_size']}"],
+        "Speed: sentences a second, in units of the peer. Shares of the time, in percent: tokenizer, padding, and the "
+        f"parts of the model.{padded}",
+        table(["system", "sentences / s", "speed", *STAGES], lines),
+    )
 
 
-def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say which sentences are encoded, and which model ours are compared with."""
-    parser.add_argument("--peer", help="folder of a sentence-transformers model with mean pooling, to compare with")
-    parser.add_argument("--task", default="sick_relatedness", help="default: sick_relatedness")
-    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
-    parser.add_argument("--sentences", type=int, default=1280, help="of the test split; default: 1280")
+@dataclass(kw_only=True)
+class TextOptions(Options):
+    """Which sentences are encoded, and by which models."""
+
+    peer: str | None = option("Folder of a sentence-transformers model with mean pooling, to compare with.")
+    task: str = option("Task of the sentences.", "sick_relatedness")
+    data_dir: str | None = option(DATA_DIR)
+    sentences: int = option("How many, of the test split.", 1280)
+    models: str = option("Encoders.", "disan,biblosan,mtsa")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("--models", self.models, FAMILIES)
+        if self.peer and not Path(self.peer, "config.json").is_file():
+            raise InputError(f"--peer {self.peer}: there is no saved model; give the folder of one")
 
 
-def check_text_options(arguments: argparse.Namespace) -> None:
-    """Raises InputError if there are no sentences, or no peer."""
-    check_positive(arguments, "sentences")
-    if arguments.peer and not Path(arguments.peer, "config.json").is_file():
-        raise InputError(f"--peer {arguments.peer}: there is no saved model; give the folder of one")
+@dataclass(kw_only=True)
+class EncodeOptions(TextOptions):
+    """Options of ``python -m benchmarks.encode``."""
+
+    batch_size: int = option("Sentences of a batch.", 64)
+    keep_padding: bool = option("Measure models with their padding, too.", False)
+    forms: str = option(f"Of {','.join(FORM_NAMES)}.", "float32,int8")
+    repeats: int = option("Samples of each figure.", 7)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("--forms", self.forms, FORM_NAMES)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser("benchmarks.encode", __doc__, repeats=7)
-    add_text_options(parser)
-    parser.add_argument("--models", default="disan,biblosan,mtsa", help="default: disan,biblosan,mtsa")
-    parser.add_argument("--keep_padding", action="store_true", help="measure models with their padding, too")
-    parser.add_argument("--forms", default="float32,int8", help=f"of {','.join(FORM_NAMES)}; default: float32,int8")
-    parser.add_argument("--batch_size", type=int, default=64, help="default: 64")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "batch_size", "threads", "repeats")
-    arguments.models = choose("--models", arguments.models, FAMILIES)
-    arguments.forms = choose("--forms", arguments.forms, FORM_NAMES)
-    check_text_options(arguments)
-    return arguments
-
-
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure and write the report.
-
-    Raises:
-        InputError: an option that cannot be used.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    torch.set_num_threads(arguments.threads)
-    head = cpu_header("benchmarks.encode", arguments, argv, ("task", "sentences", "batch_size", "repeats"))
-    report = {"header": head, "rows": measured(arguments)}
-    write_report(arguments.output, report, markdown(report))
-    return report
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    return exit_code(run, argv)
-
+RECORDED = ("task", "sentences", "batch_size", "repeats")
+main = command("benchmarks.encode", EncodeOptions, measure, recorded=RECORDED)
 
 if __name__ == "__main__":
     sys.exit(main())

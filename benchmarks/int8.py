@@ -6,10 +6,10 @@ Accuracy and speed are of the loaded model.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,15 @@ from accelerate import Accelerator
 from torch import nn
 from transformers import PreTrainedModel, TorchAoConfig
 
+from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
 from hf_blosan.training import RunArguments
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
 
-from .command import check_positive, cpu_header, exit_code, make_parser, surroundings_lines, write_report
+from .command import DATA_DIR, Options, command
 from .measure import times
+from .report import page, table
 
 TIMED_BATCHES = 5
 """The number of batches of the test split that are timed, of all its lengths."""
@@ -71,26 +73,24 @@ def megabytes(model: nn.Module) -> float:
         return round(sum(path.stat().st_size for path in files) / 1e6, 2)
 
 
-def prepared(task_name: str, folder: Path, data_dir: str | None) -> tuple[Preparation, Evaluator]:
+def prepared(task_name: str, folder: Path, options: Int8Options) -> tuple[Preparation, Evaluator]:
     """The trained model of a run, and its task's test split."""
-    arguments = RunArguments(
-        task_name=task_name, model_name_or_path=str(folder), data_dir=data_dir, output_dir=str(folder), cpu=True
-    )
+    files = {"model_name_or_path": str(folder), "output_dir": str(folder), "data_dir": options.data_dir}
+    arguments = RunArguments(task_name=task_name, seed=options.seed, cpu=True, **files)
     task = find_task(arguments)
     encoder, config = find_encoder(arguments)
     arguments = arguments.resolved(task, encoder)
     preparation = prepare(arguments, task, encoder, config)
-    evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, Accelerator(cpu=True))
-    return preparation, evaluator
+    return preparation, Evaluator(preparation, arguments.per_device_eval_batch_size, Accelerator(cpu=True))
 
 
-def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def measured(task_name: str, folder: Path, options: Int8Options) -> list[dict[str, Any]]:
     """A row for each form of a model."""
-    preparation, evaluator = prepared(task_name, folder, arguments.data_dir)
+    preparation, evaluator = prepared(task_name, folder, options)
     (split,) = (split for split in evaluator.splits if split.name == "test")
     models, rows, expected = {}, [], None
-    for name, (make, options) in FORMS.items():
-        models[name] = model = make(folder, type(preparation.model), **options)
+    for name, (make, how) in FORMS.items():
+        models[name] = model = make(folder, type(preparation.model), **how)
         figures, predictions = evaluator.measure(model)
         expected = predictions if name == "float32" else expected
         figures = {name: round(value, 4) for name, value in figures.items() if name.startswith("test_")}
@@ -106,7 +106,7 @@ def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> lis
         for batch in batches:
             model(**batch)
 
-    summaries = times({name: partial(predict, model) for name, model in models.items()}, arguments.repeats, "cpu")
+    summaries = times({name: partial(predict, model) for name, model in models.items()}, options.repeats, "cpu")
     base = summaries["float32"]["median_ms"]
     for row in rows:
         time = summaries[row["form"]]
@@ -115,67 +115,49 @@ def measured(task_name: str, folder: Path, arguments: argparse.Namespace) -> lis
     return rows
 
 
+def measure(options: Int8Options, report: dict[str, Any]) -> None:
+    for task, folder in options.models():
+        report["rows"] += measured(task, folder, options)
+
+
 def markdown(report: dict[str, Any]) -> str:
-    lines = ["# Models in fewer bits", "", *surroundings_lines(report["header"]), ""]
-    lines += [
-        "MB: the file with the weights. Changed: predictions on the test split that differ from those of float32 (of"
-    ]
-    lines += ["scores, by more than 0.001). Speed: rows a second, in units of float32.", ""]
-    lines += ["| task | form | MB | test figures | changed | speed |", "| --- | --- | ---: | --- | ---: | ---: |"]
+    lines = []
     for row in report["rows"]:
         figures = ", ".join(f"{name.removeprefix('test_')} {value:.4f}" for name, value in row["figures"].items())
         changed = f"{100 * row['changed_predictions']:.1f} %"
-        cells = (row["task"], row["form"], row["megabytes"], figures, changed, f"{row['speed']:.2f}")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
-
-
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser("benchmarks.int8", __doc__, repeats=5, seed=RunArguments.seed)
-    parser.add_argument(
-        "--run", action="append", required=True, metavar="TASK=DIR", help="a trained model; repeatable"
+        lines.append([row["task"], row["form"], row["megabytes"], figures, changed, f"{row['speed']:.2f}"])
+    return page(
+        "Models in fewer bits",
+        report["header"],
+        [],
+        "MB: the file with the weights. Changed: predictions on the test split that differ from those of float32 (of "
+        "scores, by more than 0.001). Speed: rows a second, in units of float32.",
+        table(["task", "form", "MB", "test figures", "changed", "speed"], lines, left=2),
     )
-    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "threads", "repeats")
-    return arguments
 
 
-def runs(texts: Iterable[str]) -> list[tuple[str, Path]]:
-    """``TASK=DIR`` -> task and folder.
+@dataclass(kw_only=True)
+class Int8Options(Options):
+    """Options of ``python -m benchmarks.int8``."""
 
-    Raises:
-        InputError: another form, or there is no model in the folder.
-    """
-    pairs = [text.partition("=") for text in texts]
-    for task, _, folder in pairs:
-        if not Path(folder, "config.json").is_file():
-            raise InputError(
-                f"--run {task}={folder}: there is no saved model; give TASK=DIR, for instance trec=out/trec"
-            )
-    return [(task, Path(folder)) for task, _, folder in pairs]
+    run: list[str] = option("Trained models, each as TASK=DIR.", MISSING)
+    data_dir: str | None = option(DATA_DIR)
+    repeats: int = option("Samples of each figure.", 5)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for task, folder in self.models():
+            if not Path(folder, "config.json").is_file():
+                remedy = "give TASK=DIR, for instance trec=out/trec"
+                raise InputError(f"--run {task}={folder}: there is no saved model; {remedy}")
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure and write the report.
-
-    Raises:
-        InputError: an option that cannot be used.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    models = runs(arguments.run)
-    torch.set_num_threads(arguments.threads)
-    head = cpu_header("benchmarks.int8", arguments, argv)
-    report = {"header": head, "rows": [row for task, folder in models for row in measured(task, folder, arguments)]}
-    write_report(arguments.output, report, markdown(report))
-    return report
+    def models(self) -> list[tuple[str, Path]]:
+        """Tasks and folders."""
+        parts = (text.partition("=") for text in self.run)
+        return [(task, Path(folder)) for task, _, folder in parts]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    return exit_code(run, argv)
-
+main = command("benchmarks.int8", Int8Options, measure)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,26 +7,26 @@ continues what was interrupted.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from transformers.utils import logging
 
+from hf_blosan.cli.options import option
 from hf_blosan.files import plain, write_json
 from hf_blosan.tasks import TASKS
 
-from .command import check_positive, choose, cpu_header, exit_code, make_parser, resumed, write_report
+from .command import DATA_DIR, Options, choose, command
 from .measure import times
 from .peers_data import Predict, Problem, Row, read_problem
-from .peers_report import markdown
+from .peers_report import markdown as markdown
 from .peers_systems import SYSTEMS, check
 
 SHOWN = ("sst2", "trec", "cr", "subj", "sick_entailment", "sick_relatedness")
@@ -90,18 +90,32 @@ def speed(predict: Predict, texts: Sequence[Row], repeats: int, seed: int) -> di
     }
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    description = "The encoders beside what people use today."
-    parser = make_parser("benchmarks.peers", description, repeats=5)
-    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
-    parser.add_argument("--word_vectors", help="word vectors in GloVe text format, plain or .gz")
-    parser.add_argument("--minilm", help="folder of a sentence-transformers model: all-MiniLM-L6-v2")
-    parser.add_argument("--tasks", default=",".join(SHOWN), help=f"default: {','.join(SHOWN)}")
-    default = ",".join(name for name, system in SYSTEMS.items() if not system.optional)
-    parser.add_argument("--systems", default=default, help=f"from {','.join(SYSTEMS)}, or all; default: {default}")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "threads", "repeats")
-    return arguments
+@dataclass(kw_only=True)
+class PeersOptions(Options):
+    """Options of ``python -m benchmarks.peers``."""
+
+    data_dir: str | None = option(DATA_DIR)
+    word_vectors: str | None = option("Word vectors in GloVe text format, plain or .gz.")
+    minilm: str | None = option("Folder of a sentence-transformers model: all-MiniLM-L6-v2.")
+    tasks: str = option("Tasks.", ",".join(SHOWN))
+    systems: str = option(
+        f"From {','.join(SYSTEMS)}, or all.", ",".join(name for name, system in SYSTEMS.items() if not system.optional)
+    )
+    repeats: int = option("Samples of each figure.", 5)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("--tasks", self.tasks, TASKS)
+        check(self.chosen(), self.rows)
+
+    def chosen(self) -> list[str]:
+        """The systems to measure."""
+        return list(SYSTEMS) if self.systems == "all" else choose("--systems", self.systems, SYSTEMS)
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """What rows are read with, and systems start from."""
+        return {name: getattr(self, name) for name in ("data_dir", "word_vectors", "minilm", "seed")}
 
 
 def place(row: dict[str, Any]) -> tuple[int, int]:
@@ -109,45 +123,38 @@ def place(row: dict[str, Any]) -> tuple[int, int]:
     return list(TASKS).index(row["task"]), list(SYSTEMS).index(row["system"])
 
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Train, measure, and write the report after each task and system.
-
-    Raises:
-        InputError: an option that cannot be used, or a package is missing.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    tasks = choose("--tasks", arguments.tasks, TASKS)
-    systems = list(SYSTEMS) if arguments.systems == "all" else choose("--systems", arguments.systems, SYSTEMS)
-    options = {name: getattr(arguments, name) for name in ("data_dir", "word_vectors", "minilm", "seed")}
-    check(systems, options)
-    head = cpu_header("benchmarks.peers", arguments, argv, ("repeats",), PACKAGES)
-    head |= {name: options[name] and Path(options[name]).name for name in ("word_vectors", "minilm")}
-    report = resumed("--output", arguments.output, head)
-    present = {(row["task"], row["system"]) for row in report["rows"]}
-
+def measure(options: PeersOptions, report: dict[str, Any]) -> None:
+    """Train and measure what the report lacks, and write it after each task and system."""
     from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(arguments.threads)
-    os.environ.setdefault("RAYON_NUM_THREADS", str(arguments.threads))  # the tokenizers'
+    present = {(row["task"], row["system"]) for row in report["rows"]}
+    os.environ.setdefault("RAYON_NUM_THREADS", str(options.threads))  # the tokenizers'
     logging.set_verbosity_error()
-    with threadpool_limits(arguments.threads):
-        for task in tasks:
-            missing = [name for name in systems if (task, name) not in present]
-            problem = read_problem(task, **options) if missing else None
+    with threadpool_limits(options.threads):
+        for task in options.tasks.split(","):
+            missing = [name for name in options.chosen() if (task, name) not in present]
+            problem = read_problem(task, **options.rows) if missing else None
             for name in missing:
                 print(f"{task}: {SYSTEMS[name].title}", file=sys.stderr, flush=True)
-                report["rows"].append(plain(measured(problem, name, arguments.repeats)))
+                report["rows"].append(plain(measured(problem, name, options.repeats)))
                 report["rows"].sort(key=place)
-                write_json(arguments.output, report)
-    write_report(arguments.output, report, markdown(report))
-    return report
+                write_json(options.output, report)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    return exit_code(run, argv)
+def header(options: PeersOptions) -> dict[str, Any]:
+    names = {name: getattr(options, name) for name in ("word_vectors", "minilm")}
+    return {name: value and Path(value).name for name, value in names.items()}
 
+
+main = command(
+    "benchmarks.peers",
+    PeersOptions,
+    measure,
+    recorded=("repeats",),
+    packages=PACKAGES,
+    header=header,
+    resume=lambda options: (),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

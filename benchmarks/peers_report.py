@@ -4,27 +4,26 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, norm
 
+from hf_blosan.cli.options import Parser, add_options, option, positional, read_options
 from hf_blosan.errors import InputError
-from hf_blosan.files import write_text
 from hf_blosan.tasks import TASKS
 
-from .command import exit_code, surroundings_lines
 from .peers_systems import OURS, SYSTEMS
+from .report import exit_code, page, read_report, table, write_markdown
 
 NAMES = {"sst2": "SST-2", "sick_entailment": "SICK-E", "sick_relatedness": "SICK-R"}
 """Headings of tasks that are not their names in capitals."""
-METRICS = {"spearmanr": "Spearman", "mse": "MSE"}
+METRIC_NAMES = {"spearmanr": "Spearman", "mse": "MSE"}
 
 EXPLANATION = """\
 A row is a sentence, or a pair of sentences in SICK. All systems are trained on the same training rows and measured on
@@ -72,12 +71,6 @@ def best_shown(row: dict[str, Any]) -> str:
     return f"{value:.4f} ± {(high - low) / 2:.3f}"
 
 
-def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
-    """A Markdown table; all columns but the first ones are aligned to the right."""
-    rules = ["---"] * left + ["---:"] * (len(headings) - left)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rules, *rows))
-
-
 def by_task(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return {task: [row for row in rows if row["task"] == task] for task in dict.fromkeys(row["task"] for row in rows)}
 
@@ -106,7 +99,7 @@ def task_table(rows: list[dict[str, Any]]) -> str:
     """Everything that was measured on a task."""
     metrics = [name.removeprefix("test_") for name in rows[0]["figures"] if name.startswith("test_")]
     selecting = TASKS[rows[0]["task"]].best_metric
-    headings = ["system", f"validation {selecting}", *(METRICS.get(name, name) for name in metrics)]
+    headings = ["system", f"validation {selecting}", *(METRIC_NAMES.get(name, name) for name in metrics)]
     headings += ["training, s", "MB", "rows/s, batch 1", "rows/s, batch 64"]
     lines = []
     for row in rows:
@@ -127,11 +120,9 @@ def rate(timed: dict[str, float]) -> str:
 def markdown(report: dict[str, Any]) -> str:
     """The whole report as text."""
     head, tasks = report["header"], by_task(report["rows"])
-    origins = [f"- {label}: {head[key]}" for key, label in (("word_vectors", "Word vectors"), ("minilm", "MiniLM"))]
+    origins = [f"{label}: {head[key]}" for key, label in (("word_vectors", "Word vectors"), ("minilm", "MiniLM"))]
     metrics = (f"{heading(task)} {TASKS[task].best_metric}" for task in tasks)
     parts = [
-        "# The encoders beside what people use today",
-        "\n".join([*surroundings_lines(head), *(line for line in origins if not line.endswith("None"))]),
         EXPLANATION,
         f"## All tasks\n\nTest figures: {', '.join(metrics)}. Speed, training and MB: the median over these tasks.",
         overview(report["rows"]),
@@ -139,7 +130,8 @@ def markdown(report: dict[str, Any]) -> str:
     for task, rows in tasks.items():
         counts = ", ".join(f"{number:,} {split}" for split, number in rows[0]["rows"].items())
         parts += [f"## {TASKS[task].title}\n\nRows: {counts}.", task_table(rows)]
-    return "\n\n".join(parts) + "\n"
+    notes = [line for line in origins if not line.endswith("None")]
+    return page("The encoders beside what people use today", head, notes, *parts)
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
@@ -182,33 +174,31 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     unfinished.replace(path)
 
 
-def run(argv: list[str] | None = None) -> None:
-    """Write the Markdown, draw, and print the table of the README.
+@dataclass
+class PeersReportOptions:
+    """Options of ``python -m benchmarks.peers_report``."""
 
-    Raises:
-        InputError: the file is not a report, or matplotlib is missing.
-    """
-    description = "The comparison as Markdown and as a figure; prints the table of the README."
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers_report", description=description)
-    parser.add_argument("report", type=Path, help="JSON file that benchmarks.peers wrote")
-    parser.add_argument("--figure", type=Path, help="image to draw: .png, .svg or .pdf")
-    arguments = parser.parse_args(argv)
-    try:
-        report = json.loads(arguments.report.read_text(encoding="utf-8"))
-        text = markdown(report)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"{arguments.report}: not a file that benchmarks.peers wrote; give one of these"
-        raise InputError(message) from error
-    if arguments.figure:
-        if arguments.figure.suffix not in (".png", ".svg", ".pdf"):
-            raise InputError(f"--figure {arguments.figure}: give a name that ends in .png, .svg or .pdf")
-        draw(report["rows"], arguments.figure)
-    write_text(arguments.report.with_suffix(".md"), text)
-    print(overview(report["rows"]))
+    report: str = positional("JSON file that benchmarks.peers wrote.")
+    figure: str | None = option("Image to draw: .png, .svg or .pdf.")
+
+    def __post_init__(self) -> None:
+        if self.figure and Path(self.figure).suffix not in (".png", ".svg", ".pdf"):
+            raise InputError(f"--figure {self.figure}: give a name that ends in .png, .svg or .pdf")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
+    """Write the Markdown, draw, and print the table of the README; the exit code is 2 for bad input."""
+    parser = Parser(prog="python -m benchmarks.peers_report", description=__doc__)
+    add_options(parser, PeersReportOptions)
+
+    def run(argv: list[str] | None) -> None:
+        options = read_options(parser.parse_args(argv), PeersReportOptions)
+        report = read_report(Path(options.report))
+        if options.figure:
+            draw(report["rows"], Path(options.figure))
+        write_markdown(Path(options.report), markdown(report))
+        print(overview(report["rows"]))
+
     return exit_code(run, argv)
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
-from hf_blosan.training.reporting import command_line
 
-from .command import check_positive, choose, exit_code, parse_shapes, resumed, surroundings
+from .command import Options, choose, command, parse_shapes, surroundings
 from .correctness import RULE, refusal
+from .layers_report import markdown as markdown
 from .measure import Case, Setting, peak_mib, times
 from .operators import OPERATORS, PASSES
 
@@ -25,50 +25,49 @@ ABSENT = ("skipped", "refused")
 """The keys of a row without times; the value is the reason."""
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="JSON file, e.g. benchmarks/reports/NAME.json")
-    parser.add_argument("--operators", default="all", help=f"names from {', '.join(OPERATORS)}; default: all")
-    parser.add_argument("--without", help="operators to leave out; disa-compiled takes minutes to compile")
-    parser.add_argument("--shapes", default="targets", help="targets, cuda, sweep, or batch x length: 64x16,8x384")
-    parser.add_argument("--passes", default=",".join(PASSES), help=f"default: {','.join(PASSES)}")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="default: cpu")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="bfloat16: autocast")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: 2")
-    parser.add_argument("--repeats", type=int, default=9, help="samples of each time; default: 9")
-    parser.add_argument("--seed", type=int, default=42, help="of weights and inputs; default: 42")
-    switch = argparse.BooleanOptionalAction
-    parser.add_argument("--times", action=switch, default=True, help="measure times (default); needs a quiet machine")
-    parser.add_argument("--memory", action=switch, default=True, help="measure peak memory (default)")
-    parser.add_argument("--resume", action="store_true", help="keep what --output holds and measure what is missing")
-    parser.add_argument("--commit", help="to record where git does not know it, as in a copy of the tree without .git")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "threads", "repeats")
-    if not (arguments.times or arguments.memory):
-        raise InputError("--no-times --no-memory: nothing is left to measure; leave one of them out")
-    if arguments.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch finds no GPU; give --device cpu")
-    if arguments.memory and arguments.device == "cpu" and not Path("/proc/self/clear_refs").exists():
-        raise InputError("--memory: peak memory is read from /proc, which only Linux has; give --no-memory")
-    return arguments
+@dataclass(kw_only=True)
+class RunOptions(Options):
+    """Options of ``python -m benchmarks.run``."""
+
+    operators: str = option(f"Names from {', '.join(OPERATORS)}.", "all")
+    without: str | None = option("Operators to leave out; disa-compiled takes minutes to compile.")
+    shapes: str = option("targets, cuda, sweep, or batch x length: 64x16,8x384.", "targets")
+    passes: str = option("What is measured.", ",".join(PASSES))
+    device: Literal["cpu", "cuda"] = option("Where.", "cpu")
+    dtype: Literal["float32", "bfloat16"] = option("bfloat16: autocast.", "float32")
+    repeats: int = option("Samples of each time.", 9)
+    times: bool = option("Measure times; needs a quiet machine.", True)
+    memory: bool = option("Measure peak memory.", True)
+    resume: bool = option("Keep what --output holds and measure what is missing.", False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.times or self.memory):
+            raise InputError("--no_times --no_memory: nothing is left to measure; leave one of them out")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("--device cuda: torch finds no GPU; give --device cpu")
+        if self.memory and self.device == "cpu" and not Path("/proc/self/clear_refs").exists():
+            raise InputError("--memory: peak memory is read from /proc, which only Linux has; give --no_memory")
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.device, self.dtype, self.threads, self.seed)
+
+    def chosen_operators(self) -> list[str]:
+        """The operators to measure on this device."""
+        names = list(OPERATORS) if self.operators == "all" else choose("--operators", self.operators, OPERATORS)
+        excluded = choose("--without", self.without, OPERATORS) if self.without else []
+        return [name for name in names if OPERATORS[name].device in (None, self.device) and name not in excluded]
 
 
-def chosen_operators(arguments: argparse.Namespace) -> list[str]:
-    """The operators to measure on this device."""
-    names = list(OPERATORS) if arguments.operators == "all" else choose("--operators", arguments.operators, OPERATORS)
-    excluded = choose("--without", arguments.without, OPERATORS) if arguments.without else []
-    return [name for name in names if OPERATORS[name].device in (None, arguments.device) and name not in excluded]
-
-
-def header(arguments: argparse.Namespace, setting: Setting, argv: list[str]) -> dict[str, Any]:
+def header(options: RunOptions) -> dict[str, Any]:
     """Everything that figures depend on besides operator and shape."""
     return {
-        **surroundings(arguments.device == "cuda", arguments.commit),
-        **asdict(setting),
+        **surroundings(options.device == "cuda", options.commit),
+        **asdict(options.setting),
         "tf32": {"matmul": torch.backends.cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
         "rule": RULE,
-        "repeats": arguments.repeats,
-        "command": command_line(["-m", "benchmarks.run", *argv]),
+        "repeats": options.repeats,
     }
 
 
@@ -104,23 +103,10 @@ def lacks(row: dict[str, Any], figure: str) -> bool:
     return figure not in row and not any(word in row for word in ABSENT)
 
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure, and write the report after every shape and pass.
-
-    Raises:
-        InputError: an option that cannot be used.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    shapes = parse_shapes(arguments.shapes)
-    names = chosen_operators(arguments)
-    passes = choose("--passes", arguments.passes, PASSES)
-    setting = Setting(arguments.device, arguments.dtype, arguments.threads, arguments.seed)
-    torch.set_num_threads(setting.threads)
-    report = {"header": header(arguments, setting, argv), "rows": []}
-    if arguments.resume:
-        ignored = () if arguments.times else ("repeats",)
-        report = resumed("--resume", arguments.output, report["header"], ignored)
+def measure(options: RunOptions, report: dict[str, Any]) -> None:
+    """Measure, and write the report after every shape and pass."""
+    shapes, names, setting = parse_shapes(options.shapes), options.chosen_operators(), options.setting
+    passes = choose("--passes", options.passes, PASSES)
     for shape in shapes:
         for pass_ in passes:
             place = {"batch": shape[0], "length": shape[1], "pass": pass_}
@@ -129,22 +115,24 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
             rows = {name: rows.get(name, {"operator": name, **place}) for name in OPERATORS if name in {*rows, *names}}
             begin, before = time.monotonic(), json.dumps(rows)
             # Only times of operators that took turns are comparable: a missing one is timed together with all others.
-            if arguments.times and any(lacks(rows[name], "median_ms") for name in names):
-                add_times(rows, shape, pass_, setting, arguments.repeats)
-            if arguments.memory:
+            if options.times and any(lacks(rows[name], "median_ms") for name in names):
+                add_times(rows, shape, pass_, setting, options.repeats)
+            if options.memory:
                 add_memory(rows, shape, pass_, setting)
             if json.dumps(rows) == before:
                 continue
             report["rows"] = [row for row in report["rows"] if row not in here] + list(rows.values())
-            write_json(arguments.output, report)
+            write_json(options.output, report)
             missing = "".join(f"; {name} {word}" for name, row in rows.items() for word in ABSENT if word in row)
             print(f"{shape[0]}x{shape[1]} {pass_}: {time.monotonic() - begin:.0f} s{missing}", file=sys.stderr)
-    return report
 
 
-def main(argv: list[str] | None = None) -> int:
-    return exit_code(run, argv)
+def may_differ(options: RunOptions) -> tuple[str, ...] | None:
+    """The settings in which a run may differ from the one that it resumes: memory is not sampled."""
+    return None if not options.resume else () if options.times else ("repeats",)
 
+
+main = command("benchmarks.run", RunOptions, measure, header=header, resume=may_differ)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,7 +7,6 @@ answers for --soak_seconds while its memory is recorded.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -19,16 +18,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.request import urlopen
 
 import numpy as np
 
+from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
-from hf_blosan.registry import FAMILIES
 
-from .command import check_positive, choose, cpu_header, exit_code, make_parser, surroundings_lines, write_report
-from .encode import add_text_options, check_text_options, random_model, texts_and_tokenizer
+from .command import command
+from .encode import TextOptions, random_model, texts_and_tokenizer
+from .report import page, table
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = ROOT / "benchmarks" / "serving_load.py"
@@ -99,14 +99,14 @@ def load(server: Server, clients: int, seconds: float, texts: Path) -> dict[str,
     }
 
 
-def measured(servers: dict[str, Server], arguments: argparse.Namespace, texts: Path) -> list[dict[str, Any]]:
+def measured(servers: dict[str, Server], options: ServingOptions, texts: Path) -> list[dict[str, Any]]:
     """A row for each server and number of clients: the medians over the repeats."""
     rows = []
-    for clients in arguments.clients:
+    for clients in map(int, options.clients.split(",")):
         samples: dict[str, list] = {name: [] for name in servers}
-        for _ in range(arguments.repeats):
+        for _ in range(options.repeats):
             for name, server in servers.items():
-                samples[name].append(load(server, clients, arguments.seconds, texts))
+                samples[name].append(load(server, clients, options.seconds, texts))
         for name, taken in samples.items():
             medians = {figure: statistics.median(sample[figure] for sample in taken) for figure in taken[0]}
             rows.append({"system": name, "clients": clients} | medians)
@@ -114,103 +114,89 @@ def measured(servers: dict[str, Server], arguments: argparse.Namespace, texts: P
     return rows
 
 
-def soak(server: Server, arguments: argparse.Namespace, texts: Path) -> dict[str, Any]:
+def soak(server: Server, options: ServingOptions, texts: Path) -> dict[str, Any]:
     """Resident memory of a server, in MiB, over a long time under load."""
     memory, ended = [], threading.Event()
 
     def record() -> None:
-        while not ended.wait(arguments.soak_seconds / SAMPLES):
+        while not ended.wait(options.soak_seconds / SAMPLES):
             memory.append(round(server.metric("process_resident_memory_bytes") / 2**20, 1))
 
     recorder = threading.Thread(target=record)
     recorder.start()
     try:
-        row = load(server, arguments.soak_clients, arguments.soak_seconds, texts)
+        row = load(server, options.soak_clients, options.soak_seconds, texts)
     finally:
         ended.set()
         recorder.join()
     tenth = max(1, len(memory) // 10)
     # The first tenth is left out: caches of the allocator fill.
     early, late = statistics.median(memory[tenth : 2 * tenth]), statistics.median(memory[-tenth:])
-    soaked = {"clients": arguments.soak_clients, "seconds": arguments.soak_seconds, "memory_mib": memory}
+    soaked = {"clients": options.soak_clients, "seconds": options.soak_seconds, "memory_mib": memory}
     return soaked | {"early_mib": early, "late_mib": late, "growth": round(late / early - 1, 4)} | row
 
 
 def markdown(report: dict[str, Any]) -> str:
     """Figures by system and clients, and memory over time."""
-    header = report["header"]
-    lines = ["# The server under load", "", *surroundings_lines(header)]
-    lines += [f"- Sentences of {header['task']}, one in a request; clients on the same cores as the server"]
-    lines += [f"- Median of {header['repeats']} runs of {header['seconds']:g} seconds", ""]
-    lines += ["| system | clients | requests / s | p50 ms | p99 ms | texts in a batch | failures |"]
-    lines += [f"| --- |{' ---: |' * 6}"]
-    figures = ("system", "clients", "requests_per_second", "p50_ms", "p99_ms", "mean_batch", "failures")
-    lines += [f"| {' | '.join(str(row[figure]) for figure in figures)} |" for row in report["rows"]]
+    header, parts = report["header"], []
     if soaked := report.get("soak"):
         memory = soaked["memory_mib"]
         tenths = [memory[len(memory) * i // 10] for i in range(10)] + memory[-1:]
-        lines += ["", f"{report['rows'][0]['system']} for {soaked['seconds']:g} seconds: {soaked['clients']} clients,"]
-        lines += [f"{soaked['requests_per_second']} requests a second, {soaked['failures']} failures. Resident memory"]
-        lines += [f"in MiB, ten times and at the end: {', '.join(f'{mib:.0f}' for mib in tenths)}. Medians of the"]
-        lines += [f"second tenth of the time and of the last: {soaked['early_mib']:.1f}, {soaked['late_mib']:.1f}."]
-    return "\n".join(lines) + "\n"
+        parts.append(
+            f"{report['rows'][0]['system']} for {soaked['seconds']:g} seconds: {soaked['clients']} clients, "
+            f"{soaked['requests_per_second']} requests a second, {soaked['failures']} failures. Resident memory in "
+            f"MiB, ten times and at the end: {', '.join(f'{mib:.0f}' for mib in tenths)}. Medians of the second tenth "
+            f"of the time and of the last: {soaked['early_mib']:.1f}, {soaked['late_mib']:.1f}."
+        )
+    figures = ("system", "clients", "requests_per_second", "p50_ms", "p99_ms", "mean_batch", "failures")
+    names = ["system", "clients", "requests / s", "p50 ms", "p99 ms", "texts in a batch", "failures"]
+    notes = [
+        f"Sentences of {header['task']}, one in a request; clients on the same cores as the server",
+        f"Median of {header['repeats']} runs of {header['seconds']:g} seconds",
+    ]
+    shown = table(names, ([row[figure] for figure in figures] for row in report["rows"]))
+    return page("The server under load", header, notes, shown, *parts)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser("benchmarks.serving", __doc__, repeats=3)
-    add_text_options(parser)
-    parser.add_argument("--models", default="disan", help="default: disan")
-    parser.add_argument("--clients", default="1,8,64", help="default: 1,8,64")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of load, for each figure; default: 20")
-    parser.add_argument("--soak_seconds", type=float, default=0.0, help="of load on the first model; default: none")
-    parser.add_argument("--soak_clients", type=int, default=8, help="default: 8")
-    parser.set_defaults(batch_size=1)
-    arguments = parser.parse_args(argv)
-    try:
-        arguments.clients = [int(number) for number in arguments.clients.split(",")]
-    except ValueError:
-        arguments.clients = [0]
-    if min(arguments.clients) < 1:
-        raise InputError("--clients: give numbers from 1 on, as in 1,8,64")
-    check_positive(arguments, "seconds", "soak_clients", "threads", "repeats")
-    arguments.models = choose("--models", arguments.models, FAMILIES)
-    check_text_options(arguments)
-    return arguments
+@dataclass(kw_only=True)
+class ServingOptions(TextOptions):
+    """Options of ``python -m benchmarks.serving``."""
+
+    batch_size: ClassVar[int] = 1
+    models: str = option("Encoders.", "disan")
+    clients: str = option("How many send at once.", "1,8,64")
+    seconds: float = option("Of load, for each figure.", 20.0)
+    soak_seconds: float = option("Of load on the first model. Default: none.", 0.0)
+    soak_clients: int = option("Clients meanwhile.", 8)
+    repeats: int = option("Samples of each figure.", 3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(number.isdecimal() and int(number) for number in self.clients.split(",")):
+            raise InputError(f"--clients {self.clients}: give numbers from 1 on, as in 1,8,64")
 
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure and write the report.
-
-    Raises:
-        InputError: an option that cannot be used.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    options, packages = ("task", "sentences", "seconds", "repeats"), ("fastapi", "uvicorn", "locust")
-    head = cpu_header("benchmarks.serving", arguments, argv, options, packages)
-    batches, tokenizer = texts_and_tokenizer(arguments)
+def measure(options: ServingOptions, report: dict[str, Any]) -> None:
+    batches, tokenizer = texts_and_tokenizer(options)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         texts, servers = Path(folder, "texts.json"), {}
         texts.write_text(json.dumps([text for batch in batches for text in batch]), encoding="utf-8")
-        for name in arguments.models:
-            random_model(name, tokenizer, arguments.seed).save_pretrained(Path(folder, name))
+        for name in options.models.split(","):
+            random_model(name, tokenizer, options.seed).save_pretrained(Path(folder, name))
             tokenizer.save_pretrained(Path(folder, name))
             words = ["hf_blosan", "serve", str(Path(folder, name)), "--cpu"]
-            servers[name] = stack.enter_context(running(words, arguments.threads))
-        if arguments.peer:
-            words = ["benchmarks.serving_peer", str(Path(arguments.peer).resolve())]
-            servers["peer"] = stack.enter_context(running(words, arguments.threads))
-        report = {"header": head, "rows": measured(servers, arguments, texts)}
-        if arguments.soak_seconds:
-            report["soak"] = soak(next(iter(servers.values())), arguments, texts)
-    write_report(arguments.output, report, markdown(report))
-    return report
+            servers[name] = stack.enter_context(running(words, options.threads))
+        if options.peer:
+            words = ["benchmarks.serving_peer", str(Path(options.peer).resolve())]
+            servers["peer"] = stack.enter_context(running(words, options.threads))
+        report["rows"] = measured(servers, options, texts)
+        if options.soak_seconds:
+            report["soak"] = soak(next(iter(servers.values())), options, texts)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    return exit_code(run, argv)
-
+RECORDED = ("task", "sentences", "seconds", "repeats")
+PACKAGES = ("fastapi", "uvicorn", "locust")
+main = command("benchmarks.serving", ServingOptions, measure, recorded=RECORDED, packages=PACKAGES)
 
 if __name__ == "__main__":
     sys.exit(main())

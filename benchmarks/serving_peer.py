@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from types import SimpleNamespace
 
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
+from hf_blosan.cli.options import Parser, add_options, read_options
 from hf_blosan.hub.saved import load
 from hf_blosan.serving.arguments import ServeArguments
 from hf_blosan.serving.command import run
@@ -29,23 +29,22 @@ class MeanPooled(nn.Module):
         return SimpleNamespace(pooler_output=mean_pooled(output, attention_mask))
 
 
-def serve(argv: list[str] | None = None) -> None:
-    """Serve the model.
+def main(argv: list[str] | None = None) -> int:
+    """Serve the model; bad input is one sentence on standard error and exit code 2."""
+    parser = Parser(prog="python -m benchmarks.serving_peer", description=__doc__)
+    add_options(parser, ServeArguments)
 
-    Raises:
-        InputError: there is no model, or the port cannot be used.
-    """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving_peer", description=__doc__)
-    parser.add_argument("model", help="folder of the model")
-    parser.add_argument("--port", type=int, default=8000, help="default: 8000; 0 is any free one")
-    arguments = ServeArguments(**vars(parser.parse_args(argv)))
+    def serve(argv: list[str] | None) -> None:
+        arguments = read_options(parser.parse_args(argv), ServeArguments)
 
-    def load_model():
-        model, tokenizer = load(arguments.model, AutoModel, cpu=True)
-        return MeanPooled(model), tokenizer
+        def load_model():
+            model, tokenizer = load(arguments.model, AutoModel, cpu=True)
+            return MeanPooled(model), tokenizer
 
-    run(arguments, load_model)
+        run(arguments, load_model)
+
+    return exit_code(serve, argv)
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(serve, None))
+    sys.exit(main())

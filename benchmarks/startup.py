@@ -6,19 +6,20 @@ beside the second. Every sample is a process of its own, with empty folders in p
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_blosan.files import write_json
+from hf_blosan.cli.options import option
 
-from .command import check_positive, choose, cpu_header, exit_code, make_parser
+from .command import Options, choose, command
+from .report import page, table
 
 IMPORTS = {
     "transformers": "from transformers import PreTrainedModel, AutoModel",
@@ -102,11 +103,11 @@ def imports(repeats: int) -> list[dict[str, Any]]:
     return [{"import": name, "statement": IMPORTS[name], **figures(samples[name])} for name in IMPORTS]
 
 
-def first_calls(models: list[str], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def first_calls(models: list[str], options: StartupOptions) -> list[dict[str, Any]]:
     """Time the first and the second pass of the models, which take turns."""
-    shape = (arguments.batch, arguments.length, arguments.threads, arguments.seed)
+    shape = (options.batch, options.length, options.threads, options.seed)
     runs: dict[str, list[dict[str, list[float]]]] = {model: [] for model in models}
-    for _ in range(arguments.repeats):
+    for _ in range(options.repeats):
         for model in models:
             runs[model].append(fresh_process(TIME_PASSES, model, *shape))
     return [
@@ -130,38 +131,32 @@ def targets(report: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**row, "is": round(row["is"], 3), "met": row["is"] <= row["at_most"]} for row in rows]
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser("benchmarks.startup", __doc__, repeats=9)
-    parser.add_argument("--models", default=",".join(MODELS), help=f"default: {','.join(MODELS)}")
-    parser.add_argument("--batch", type=int, default=64, help="sentences; default: 64")
-    parser.add_argument("--length", type=int, default=32, help="tokens of a sentence; default: 32")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "batch", "length", "threads", "repeats")
-    return arguments
+def markdown(report: dict[str, Any]) -> str:
+    """The targets as a table."""
+    rows = ([row["target"], row["is"], row["at_most"], "yes" if row["met"] else "no"] for row in report["targets"])
+    return page(
+        "What a fresh process waits for", report["header"], [], table(["target", "is", "at most", "met"], rows)
+    )
 
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure and write the report.
+@dataclass(kw_only=True)
+class StartupOptions(Options):
+    """Options of ``python -m benchmarks.startup``."""
 
-    Raises:
-        InputError: an option that cannot be used.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    models = choose("--models", arguments.models, MODELS)
-    head = cpu_header("benchmarks.startup", arguments, argv, ("batch", "length", "repeats"))
-    report = {"header": head, "imports": imports(arguments.repeats), "first_calls": first_calls(models, arguments)}
+    models: str = option("Encoders.", ",".join(MODELS))
+    batch: int = option("Sentences.", 64)
+    length: int = option("Tokens of a sentence.", 32)
+    repeats: int = option("Samples of each figure.", 9)
+
+
+def measure(options: StartupOptions, report: dict[str, Any]) -> None:
+    models = choose("--models", options.models, MODELS)
+    del report["rows"]
+    report |= {"imports": imports(options.repeats), "first_calls": first_calls(models, options)}
     report["targets"] = targets(report)
-    write_json(arguments.output, report)
-    for row in report["targets"]:
-        print(f"{row['target']}: {row['is']}, at most {row['at_most']}: {'met' if row['met'] else 'missed'}")
-    return report
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    return exit_code(run, argv)
-
+main = command("benchmarks.startup", StartupOptions, measure, recorded=("batch", "length", "repeats"))
 
 if __name__ == "__main__":
     sys.exit(main())

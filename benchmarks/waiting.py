@@ -7,7 +7,6 @@ process of its own, under one setting of the environment, alone or beside progra
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -16,11 +15,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .command import check_positive, cpu_header, exit_code, make_parser, surroundings_lines, write_report
+from hf_blosan.cli.options import option
+
+from .command import DATA_DIR, Options, command
 from .measure import summary
+from .report import page, table
 
 SETTINGS = {
     "nothing set": {},
@@ -50,7 +53,7 @@ def programs(count: int) -> Iterator[None]:
             process.join()
 
 
-def step_ms(setting: str, options: argparse.Namespace) -> float:
+def step_ms(setting: str, options: WaitingOptions) -> float:
     """Milliseconds of a training step in a fresh process.
 
     Raises:
@@ -71,66 +74,52 @@ def step_ms(setting: str, options: argparse.Namespace) -> float:
     return row["median_ms"]
 
 
-def measured(options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(options: WaitingOptions, report: dict[str, Any]) -> None:
     """A row for each setting and number of other programs; all settings take turns."""
-    rows = []
     for count in dict.fromkeys((0, options.programs)):
         samples: dict[str, list[float]] = {setting: [] for setting in (ONE_THREAD, *SETTINGS)}
         with programs(count):
             for _ in range(options.repeats):
                 for setting, times in samples.items():
                     times.append(step_ms(setting, options))
-        medians = {setting: summary(times)["median_ms"] for setting, times in samples.items()}
-        for setting, times in samples.items():
-            row = {"programs": count, "setting": setting, **summary(times)}
-            row["of_default"] = round(medians[setting] / medians["nothing set"], 3)
-            rows.append(row | {"of_one_thread": round(medians[setting] / medians[ONE_THREAD], 3)})
-    return rows
+        summaries = {setting: summary(times) for setting, times in samples.items()}
+        for setting, found in summaries.items():
+            row = {"programs": count, "setting": setting, **found}
+            for name, other in (("of_default", "nothing set"), ("of_one_thread", ONE_THREAD)):
+                row[name] = round(found["median_ms"] / summaries[other]["median_ms"], 3)
+            report["rows"].append(row)
 
 
 def markdown(report: dict[str, Any]) -> str:
     """Times and ratios as a table."""
-    header = report["header"]
-    lines = ["# How threads wait", "", *surroundings_lines(header), ""]
-    lines += [f"Milliseconds of a training step of {header['model']} on {header['task']}, the median over processes"]
-    lines += [
-        "of their own, with two threads where nothing else is said, alone and beside programs that never pause.",
-        "",
-    ]
-    lines += ["| other programs | setting | ms | lower to upper quartile | of nothing set | of one thread |"]
-    lines += ["| ---: | --- | ---: | ---: | ---: | ---: |"]
+    header, lines = report["header"], []
     for row in report["rows"]:
-        spread = f"{row['lower_quartile_ms']:.0f} to {row['upper_quartile_ms']:.0f}"
-        cells = (row["programs"], row["setting"], f"{row['median_ms']:.1f}", spread)
-        cells += (f"{row['of_default']:.2f}", f"{row['of_one_thread']:.2f}")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
+        quartiles = f"{row['lower_quartile_ms']:.0f} to {row['upper_quartile_ms']:.0f}"
+        ratios = (f"{row[name]:.2f}" for name in ("of_default", "of_one_thread"))
+        lines.append([row["setting"], row["programs"], f"{row['median_ms']:.1f}", quartiles, *ratios])
+    return page(
+        "How threads wait",
+        header,
+        [],
+        f"Milliseconds of a training step of {header['model']} on {header['task']}, the median over processes of "
+        "their own, with two threads where nothing else is said, alone and beside programs that never pause.",
+        table(["setting", "other programs", "ms", "quartiles", "of nothing set", "of one thread"], lines),
+    )
 
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure and write the report.
+@dataclass(kw_only=True)
+class WaitingOptions(Options):
+    """Options of ``python -m benchmarks.waiting``."""
 
-    Raises:
-        InputError: an option that cannot be used.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    parser = make_parser("benchmarks.waiting", __doc__, repeats=5)
-    parser.add_argument("--model", default="disan", help="default: disan")
-    parser.add_argument("--task", default="trec", help="default: trec")
-    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
-    parser.add_argument("--programs", type=int, default=os.cpu_count(), help="other programs; default: one a core")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "threads", "repeats", "programs")
-    head = cpu_header("benchmarks.waiting", arguments, argv, ("model", "task", "programs", "repeats"))
-    report = {"header": head, "rows": measured(arguments)}
-    write_report(arguments.output, report, markdown(report))
-    return report
+    model: str = option("Encoder.", "disan")
+    task: str = option("Task that is trained on.", "trec")
+    data_dir: str | None = option(DATA_DIR)
+    programs: int = option("Other programs. Default: one a core.", os.cpu_count())
+    repeats: int = option("Samples of each figure.", 5)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    return exit_code(run, argv)
-
+RECORDED = ("model", "task", "programs", "repeats")
+main = command("benchmarks.waiting", WaitingOptions, measure, recorded=RECORDED)
 
 if __name__ == "__main__":
     sys.exit(main())

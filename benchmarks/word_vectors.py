@@ -7,28 +7,21 @@ are published figures of this kind for GloVe (SentEval), so that word vectors ca
 
 from __future__ import annotations
 
-import argparse
 import sys
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from hf_blosan.cli.options import option
 from hf_blosan.files import plain, write_json
 from hf_blosan.tasks import TASKS
 
-from .command import (
-    check_positive,
-    choose,
-    cpu_header,
-    exit_code,
-    make_parser,
-    resumed,
-    surroundings_lines,
-    write_report,
-)
+from .command import DATA_DIR, Options, choose, command
 from .peers_data import Problem, read_problem
 from .peers_systems import SYSTEMS, check
+from .report import page, table
 
 SYSTEM = "word_vectors"
 
@@ -50,67 +43,62 @@ def is_signed(row: dict[str, Any]) -> bool:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as a table: mean and standard deviation over folds."""
-    head = report["header"]
-    lines = ["# Word vectors without an encoder", "", *surroundings_lines(head)]
-    lines += [
-        f"- Word vectors: {head['word_vectors']}",
-        "",
-        "| task | folds | figure | |",
-        "| --- | ---: | --- | ---: |",
-    ]
+    head, lines = report["header"], []
     for task, signed in dict.fromkeys((row["task"], is_signed(row)) for row in report["rows"]):
         rows = [row for row in report["rows"] if (row["task"], is_signed(row)) == (task, signed)]
         name, features = TASKS[task].best_metric, ""
         if TASKS[task].num_sentences == 2:
             features = ", u - v" if signed else ", abs(u - v)"
         values = [row["figures"][name] for row in rows]
-        spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
-        lines.append(f"| {task}{features} | {len(rows)} | {name} | {mean(values):.4f}{spread} |")
-    return "\n".join(lines) + "\n"
+        deviation = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+        lines.append([f"{task}{features}", name, len(rows), f"{mean(values):.4f}{deviation}"])
+    notes = [f"Word vectors: {head['word_vectors']}"]
+    return page("Word vectors without an encoder", head, notes, table(["task", "figure", "folds", ""], lines, left=2))
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = make_parser("benchmarks.word_vectors", "What word vectors know without an encoder.", repeats=None)
-    parser.add_argument("--data_dir", help="folder with DIR/<task>/<split>.jsonl.gz; default: the data set on the Hub")
-    parser.add_argument("--word_vectors", required=True, help="word vectors in GloVe text format, plain or .gz")
-    parser.add_argument("--tasks", default="cr,mpqa,subj,trec", help="default: cr,mpqa,subj,trec")
-    parser.add_argument("--signed_difference", action="store_true", help="of pairs: u - v in place of |u - v|")
-    arguments = parser.parse_args(argv)
-    check_positive(arguments, "threads")
-    return arguments
+@dataclass(kw_only=True)
+class VectorOptions(Options):
+    """Options of ``python -m benchmarks.word_vectors``."""
+
+    data_dir: str | None = option(DATA_DIR)
+    word_vectors: str = option("Word vectors in GloVe text format, plain or .gz.", MISSING)
+    tasks: str = option("Tasks.", "cr,mpqa,subj,trec")
+    signed_difference: bool = option("Of pairs: u - v in place of |u - v|.", False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("--tasks", self.tasks, TASKS)
+        check([SYSTEM], self.rows)
+
+    @property
+    def rows(self) -> dict[str, Any]:
+        """What rows are read with."""
+        return {name: getattr(self, name) for name in ("data_dir", "word_vectors", "seed")} | {"minilm": None}
 
 
-def run(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure all folds and write the report after each.
-
-    Raises:
-        InputError: an option that cannot be used, or a package is missing.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    arguments = parse(argv)
-    tasks = choose("--tasks", arguments.tasks, TASKS)
-    options = {name: getattr(arguments, name) for name in ("data_dir", "word_vectors", "seed")} | {"minilm": None}
-    check([SYSTEM], options)
-    head = cpu_header("benchmarks.word_vectors", arguments, argv, (), ("scikit-learn", "sentence-transformers"))
-    signed = arguments.signed_difference
-    report = resumed("--output", arguments.output, head | {"word_vectors": Path(arguments.word_vectors).name})
-    present = {(row["task"], row["fold"], is_signed(row)) for row in report["rows"]}
-
+def measure(options: VectorOptions, report: dict[str, Any]) -> None:
+    """Measure all folds that the report lacks, and write it after each."""
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(arguments.threads):
-        for task, fold in [(name, fold) for name in tasks for fold in range(TASKS[name].num_folds or 1)]:
-            if (task, fold, signed) not in present:
-                report["rows"].append(plain(measured(read_problem(task, fold=fold, **options), fold, signed)))
-                write_json(arguments.output, report)
-    write_report(arguments.output, report, markdown(report))
-    return report
+    signed = options.signed_difference
+    present = {(row["task"], row["fold"], is_signed(row)) for row in report["rows"]}
+    with threadpool_limits(options.threads):
+        for task in options.tasks.split(","):
+            for fold in range(TASKS[task].num_folds or 1):
+                if (task, fold, signed) not in present:
+                    problem = read_problem(task, fold=fold, **options.rows)
+                    report["rows"].append(plain(measured(problem, fold, signed)))
+                    write_json(options.output, report)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command; bad input is one sentence on standard error and exit code 2."""
-    return exit_code(run, argv)
-
+main = command(
+    "benchmarks.word_vectors",
+    VectorOptions,
+    measure,
+    packages=("scikit-learn", "sentence-transformers"),
+    header=lambda options: {"word_vectors": Path(options.word_vectors).name},
+    resume=lambda options: (),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,12 +4,14 @@ Importing it imports neither torch nor transformers: post-import hooks register 
 imported.
 """
 
+import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 
 class Encoder(NamedTuple):
@@ -192,3 +194,23 @@ def after_import(name: str, function: Callable[[], object]) -> None:
         function()
     else:
         sys.meta_path.insert(0, AfterImport(name, function))
+
+
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are imported on first use.
+
+    They are those that its ``__init__.pyi`` imports.
+
+    Args:
+        package: its ``__name__``.
+        file: its ``__file__``.
+    """
+    stub = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
+    modules = {name: module for module, name in re.findall(r"^from (\.\w+) import (\w+)", stub, re.MULTILINE)}
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(modules[name], package), name)
+
+    return get, lambda: sorted(modules), list(modules)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hf_blosan.cli.options import Parser, add_options, option, positional, read_options
 from hf_blosan.errors import InputError
 
 from .tables import BEST, TABLES, choose, get_table
@@ -22,32 +22,37 @@ settings. The exit code is 1 if a run failed, 2 for bad input, 130 if interrupte
 """
 
 
+@dataclass
+class TableArguments:
+    """Options of ``python -m reproduce``."""
+
+    table: str = positional("Name of a table; see below.")
+    rows: list[str] | None = option("Only these systems, for example bi_lstm disan.")
+    columns: list[str] | None = option("Only these columns, for example trec sst_2.")
+    seeds: list[int] = option("Seeds, one run for each. Default: 42.", [42])
+    folds: int | None = option("Maximum number of folds of a data set without a test split.")
+    jobs: int = option("Parallel runs, with one thread or OMP_NUM_THREADS.", 1)
+    output_dir: str | None = option("Folder of the records. Default: out/experiments/TABLE.")
+    baseline: str | None = option(
+        "Compare all rows with this one by a paired bootstrap; best: with the best row of each column, whose figure "
+        "is bold if it is told apart from all others (takes minutes)."
+    )
+    keep_models: bool = option("Keep the models, not just the records.", False)
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("seeds", min(self.seeds), 0), ("folds", self.folds, 1), ("jobs", self.jobs, 1)):
+            if value is not None and value < least:
+                raise InputError(f"--{name} is {value}; it must be {least} or more")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run a table; bad input prints one sentence to standard error and returns 2."""
-    parser = argparse.ArgumentParser(
-        prog="python -m reproduce",
-        description=DESCRIPTION,
-        epilog="tables:\n" + "\n".join(f"  {name:<20} {table.title}" for name, table in TABLES.items()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("table", metavar="TABLE", help="name of a table (see below), before all options")
-    parser.add_argument("--rows", nargs="+", metavar="NAME", help="only these systems, for example bi_lstm disan")
-    parser.add_argument("--columns", nargs="+", metavar="NAME", help="only these columns, for example trec sst_2")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[42], help="seeds, one run for each (42)")
-    parser.add_argument("--folds", type=int, help="maximum number of folds of a data set without a test split")
-    parser.add_argument("--jobs", type=int, default=1, help="parallel runs (1), with one thread or OMP_NUM_THREADS")
-    parser.add_argument("--output_dir", type=Path, help="folder of the records (out/experiments/TABLE)")
-    parser.add_argument(
-        "--baseline",
-        metavar="NAME",
-        help="compare all rows with this one by a paired bootstrap; best: with the best row of each column, whose "
-        "figure is bold if it is told apart from all others (takes minutes)",
-    )
-    parser.add_argument("--keep_models", action="store_true", help="keep the models, not just the records")
-    options, training_argv = parser.parse_known_args(argv)
+    names = "\n".join(f"  {name:<20} {table.title}" for name, table in TABLES.items())
+    parser = Parser(prog="python -m reproduce", description=DESCRIPTION, epilog=f"tables:\n{names}")
+    add_options(parser, TableArguments)
     try:
-        return run_table(options, training_argv)
+        namespace, training_words = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+        return run_table(read_options(namespace, TableArguments), training_words)
     except (InputError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -56,36 +61,28 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
+def run_table(options: TableArguments, training_words: list[str]) -> int:
     """Plan the runs, train those that are not finished, print the table.
 
     Args:
         options: the options of this command.
-        training_argv: the options for every run.
+        training_words: options of the training command, for every run.
 
     Raises:
         InputError: an option is invalid, or the output folder holds something else.
     """
-    table = get_table(options.table)
-    rows = choose(table.rows, options.rows, "row", options.table)
-    columns = choose(table.columns, options.columns, "column", options.table)
+    table, name = get_table(options.table), options.table
+    rows = choose(table.rows, options.rows, "row", name)
+    table = replace(table, rows=rows, columns=choose(table.columns, options.columns, "column", name))
     baseline = options.baseline
     if baseline not in (None, BEST):
-        (baseline,) = choose(rows, [baseline], "row", options.table)
-    table = replace(table, rows=rows, columns=columns)
-    for name, value, least in (
-        ("seeds", min(options.seeds), 0),
-        ("folds", options.folds, 1),
-        ("jobs", options.jobs, 1),
-    ):
-        if value is not None and value < least:
-            raise InputError(f"--{name} is {value}; it must be {least} or more")
+        (baseline,) = choose(rows, [baseline], "row", name)
     # Imported late so that --help and wrong names are answered at once, and without the extra `train`.
     from .report import render, summary
     from .runner import plan, train_all
 
-    output_dir = options.output_dir or Path("out/experiments") / options.table
-    runs = plan(table, options.seeds, options.folds, output_dir, training_argv)
+    output_dir = Path(options.output_dir or Path("out/experiments", name))
+    runs = plan(table, options.seeds, options.folds, output_dir, training_words)
     data_dir, word_vectors = runs[0].arguments.data_dir, runs[0].arguments.word_vectors
     if data_dir and not Path(data_dir).is_dir():
         raise InputError(f"data directory {data_dir} does not exist; correct --data_dir")
@@ -105,8 +102,8 @@ def run_table(options: argparse.Namespace, training_argv: list[str]) -> int:
         )
     missing = missing_data({run.task for run in runs if not run.record}, data_dir)
     left = [run for run in runs if not run.record and run.task not in missing]
-    print(f"{options.table}: {len(finished)} finished before, {len(left)} to train", file=sys.stderr)
-    for count, run in enumerate(train_all(left, options.table, jobs=options.jobs, keep_models=options.keep_models), 1):
+    print(f"{name}: {len(finished)} finished before, {len(left)} to train", file=sys.stderr)
+    for count, run in enumerate(train_all(left, name, jobs=options.jobs, keep_models=options.keep_models), 1):
         print(f"[{count}/{len(left)}] {summary(run)}", file=sys.stderr)
     print(render(table, runs, missing, baseline))
     return 1 if any(run.failure for run in runs) else 0

@@ -13,7 +13,7 @@ import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass
 from itertools import count, takewhile
 from pathlib import Path
 from zipfile import BadZipFile
@@ -24,15 +24,10 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    HfArgumentParser,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from hf_blosan import AutoModelForPairRegression
+from hf_blosan.cli.options import Parser, add_options, option, read_options
 from hf_blosan.cli.overrides import check_field_names, parse_config_overrides
 from hf_blosan.errors import InputError, first_line
 from hf_blosan.hub.configs import config_problem
@@ -79,12 +74,11 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
         )
     state = {}
     for target, leaves in sources.items():
-        if target in targets:
-            state[target] = _assemble(target, leaves, targets[target].shape)
-        else:
-            names = _names_of_heads(target, targets)
+        if names := _names_of_heads(target, targets):
             shape = torch.Size([len(names), *reversed(targets[names[0]].shape)])
             state |= zip(names, HeadLinear.split(_assemble(target, leaves, shape)), strict=True)
+        else:
+            state[target] = _assemble(target, leaves, targets[target].shape)
     missing = sorted(set(targets) - set(state))
     if missing:
         raise InputError(f"variables are missing for {', '.join(missing)}; the file holds only part of the model")
@@ -198,30 +192,28 @@ def read_arrays(path: str | Path) -> dict[str, Tensor]:
     raise InputError(f"weights file {path} ends in {path.suffix!r}; give a .npz or .safetensors file of named arrays")
 
 
-def _mtsa_fields(shapes: dict[str, list[torch.Size]]) -> dict:
-    values = shapes.get("model.context.layers.0.attention.value_map.weight")
-    if values is None:
-        return {}
-    indices = [int(found[1]) for name in shapes if (found := re.match(r"model\.context\.layers\.(\d+)\.", name))]
-    fields = {"num_hidden_layers": 1 + max(indices)} | _heads_that_show(values)
-    for field_name, part in (("fusion_gate", "gate"), ("output_layer", "output_layer")):
-        fields[field_name] = f"model.context.layers.0.attention.{part}.weight" in shapes
-    return fields
-
-
-def _multihead_fields(shapes: dict[str, list[torch.Size]]) -> dict:
-    values = shapes.get("model.context.layers.0.value_map.weight")
-    if values is None:
-        return {}
-    variant = "relu" if "model.context.layers.0.value_map.bias" in shapes else "sinusoidal"
-    return {"variant": variant} | _heads_that_show(values)
-
-
 def _heads_that_show(matrices: list[torch.Size]) -> dict:
     """The number of heads if their matrices are separate or stacked; concatenated ones do not show it."""
     if len(matrices) == 1 and len(matrices[0]) == 2:
         return {}
     return {"num_heads": matrices[0][0] if len(matrices[0]) == 3 else len(matrices)}
+
+
+def _mtsa_fields(shapes: dict[str, list[torch.Size]]) -> dict:
+    attention = "model.context.layers.0.attention"
+    if (values := shapes.get(f"{attention}.value_map.weight")) is None:
+        return {}
+    indices = [int(found[1]) for name in shapes if (found := re.match(r"model\.context\.layers\.(\d+)\.", name))]
+    parts = {"fusion_gate": "gate", "output_layer": "output_layer"}
+    fields = {field: f"{attention}.{part}.weight" in shapes for field, part in parts.items()}
+    return {"num_hidden_layers": 1 + max(indices)} | _heads_that_show(values) | fields
+
+
+def _multihead_fields(shapes: dict[str, list[torch.Size]]) -> dict:
+    if (values := shapes.get("model.context.layers.0.value_map.weight")) is None:
+        return {}
+    variant = "relu" if "model.context.layers.0.value_map.bias" in shapes else "sinusoidal"
+    return {"variant": variant} | _heads_that_show(values)
 
 
 def _textcnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
@@ -243,16 +235,12 @@ def _birnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
     return {"cell": next(found, "lstm")}
 
 
-def _wordbag_fields(shapes: dict[str, list[torch.Size]]) -> dict:
-    return {"dense_map": "model.context.layers.0.dense_map.weight" in shapes}
-
-
 # Configuration fields that the shapes of an encoder's variables imply.
 FAMILY_FIELDS = {
     "mtsa": _mtsa_fields,
     "textcnn": _textcnn_fields,
     "birnn": _birnn_fields,
-    "wordbag": _wordbag_fields,
+    "wordbag": lambda shapes: {"dense_map": "model.context.layers.0.dense_map.weight" in shapes},
     "multihead": _multihead_fields,
 }
 
@@ -274,9 +262,8 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
 
     def size(target: str, axis: int) -> int:
         if target not in shapes:
-            raise InputError(
-                f"no variable for {target} among the {len(variables)} arrays; is this a {model_type} model?"
-            )
+            count = len(variables)
+            raise InputError(f"no variable for {target} among the {count} arrays; is this a {model_type} model?")
         return shapes[target][0][axis]
 
     family = FAMILY_FIELDS.get(model_type, lambda shapes: {})(shapes)
@@ -331,11 +318,13 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
     """
     try:
         config, head = infer_config(model_type, variables, **overrides)
-        model = _new_model(head, config)
-        targets, rules = model.state_dict(), model_rules(model_type)
-        if head is AutoModel:
-            targets = {f"model.{name}": tensor for name, tensor in targets.items()}
-        state = convert_variables(variables, rules, targets)
+        try:
+            model = head.from_config(config)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        prefix = "model." if head is AutoModel else ""
+        targets = {f"{prefix}{name}": tensor for name, tensor in model.state_dict().items()}
+        state = convert_variables(variables, model_rules(model_type), targets)
     except InputError:
         raise
     except UNREADABLE as error:
@@ -343,34 +332,30 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
             f"the {len(variables)} variables do not have the shapes of a {model_type} ({first_line(error)}); check "
             "the model type, and export them again"
         ) from error
-    if head is AutoModel:
-        state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
-    model.load_state_dict(state, strict=False)  # convert_variables has checked the names
+    # convert_variables has checked the names.
+    model.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in state.items()}, strict=False)
     return model.eval()
-
-
-def _new_model(auto_class: type, config):
-    try:
-        return auto_class.from_config(config)
-    except ValueError as error:
-        raise InputError(str(error)) from error
 
 
 @dataclass
 class ConversionArguments:
-    """Convert weights of the authors' TensorFlow code."""
+    """Options of ``python -m reproduce.convert_tf_checkpoint``."""
 
-    weights: str = field(metadata={"help": "File of named arrays, .npz or .safetensors."})
-    model_type: str = field(metadata={"help": f"One of {', '.join(CONTEXTS)}."})
-    output_dir: str = field(metadata={"help": "Folder for the converted model."})
-    config_overrides: str | None = field(
-        default=None, metadata={"help": 'Fields that the arrays do not show: "activation=relu,block_length=4".'}
-    )
+    weights: str = option("File of named arrays, .npz or .safetensors.", MISSING)
+    model_type: str = option(f"One of {', '.join(CONTEXTS)}.", MISSING)
+    output_dir: str = option("Folder for the converted model.", MISSING)
+    config_overrides: str | None = option('Fields that the arrays do not show: "activation=relu,block_length=4".')
 
 
 def main(argv: list[str] | None = None) -> int:
-    (arguments,) = HfArgumentParser(ConversionArguments).parse_args_into_dataclasses(argv)
+    """Convert a file; bad input prints one sentence to standard error and returns 2."""
+    description = "Convert weights of the authors' TensorFlow code."
+    parser = Parser(prog="python -m reproduce.convert_tf_checkpoint", description=description)
+    add_options(parser, ConversionArguments)
     try:
+        namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+        parser.refuse(unknown, ConversionArguments)
+        arguments = read_options(namespace, ConversionArguments)
         overrides = parse_config_overrides(arguments.config_overrides)
         model = convert_model(arguments.model_type, read_arrays(arguments.weights), **overrides)
     except InputError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
@@ -31,21 +32,8 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
         baseline: the row that the others are compared with, by a paired bootstrap over the test rows. ``"best"``: in
             each column the best row, whose figure is bold if it is told apart from all others.
     """
-    rows, columns = table.rows, table.columns
-    leaders = {column.name: _leader(table, column, runs) for column in columns} if baseline == BEST else {}
-    lines = [["system"], *([row.name] for row in rows)]
-    for column in columns:
-        figures = [_cell(row, column, runs, missing, column.figure_of) for row in rows]
-        if (leader := leaders.get(column.name)) and leader.alone:
-            place = [row.name for row in rows].index(leader.name)
-            figures[place] = f"**{figures[place]}**"
-        parts = [[column.name, *figures]]
-        if any(run.record and run.task == column.task and column.best_seen(run.record) is not None for run in runs):
-            parts.append([BEST_SEEN, *(_cell(row, column, runs, missing, column.best_seen) for row in rows)])
-        if table.published:
-            parts.append(["paper", *(row.paper.get(column.name, NO_FIGURE) for row in rows)])
-        for line, *cells in zip(lines, *parts, strict=True):
-            line += cells
+    leaders = find_leaders(table, runs) if baseline == BEST else {}
+    lines = table_lines(table, runs, missing, leaders)
     notes = _notes(table, runs, missing)
     if BEST_SEEN in lines[0]:
         notes.append(
@@ -53,14 +41,39 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
             "authors' code reports for TREC, CR, MPQA and SUBJ."
         )
     if baseline == BEST:
-        notes += [f"{name}: {leader.sentence}" for name, leader in leaders.items() if leader]
-        notes.append(LEADERS)
+        notes += [*(f"{name}: {leader.sentence}" for name, leader in leaders.items()), LEADERS]
     elif baseline:
         notes += _differences(table, runs, baseline)
-    if table.published and any(column.name not in row.paper for row in rows for column in columns):
+    if table.published and any(column.name not in row.paper for row in table.rows for column in table.columns):
         notes.append(f'"{NO_FIGURE}" in a column "paper": the published figure could not be verified.')
     notes = ["", *(f"- {note}" for note in notes)] if notes else []
-    return "\n".join([table.title, "", *_markdown(lines), *notes])
+    return "\n".join([table.title, "", *lines, *notes])
+
+
+def table_lines(table: Table, runs: list[Run], missing: Mapping[str, str], leaders: Mapping[str, Leader]) -> list[str]:
+    """The table in Markdown; a leader that is told apart from all others is bold."""
+    columns = [["system", *(row.name for row in table.rows)]]
+    for column in table.columns:
+        figures = [_cell(row, column, runs, missing, column.figure_of) for row in table.rows]
+        if (leader := leaders.get(column.name)) and leader.alone:
+            place = columns[0].index(leader.name) - 1
+            figures[place] = f"**{figures[place]}**"
+        columns.append([column.name, *figures])
+        if any(run.record and run.task == column.task and column.best_seen(run.record) is not None for run in runs):
+            columns.append([BEST_SEEN, *(_cell(row, column, runs, missing, column.best_seen) for row in table.rows)])
+        if table.published:
+            columns.append(["paper", *(row.paper.get(column.name, NO_FIGURE) for row in table.rows)])
+    return aligned(columns)
+
+
+def aligned(columns: list[list[str]]) -> list[str]:
+    """Columns with their headings as a Markdown table; all but the first are aligned to the right."""
+    filled = []
+    for place, (heading, *cells) in enumerate(columns):
+        width = max(map(len, (heading, *cells)))
+        rule, adjust = ("-" * (width - 1) + ":", str.rjust) if place else ("-" * width, str.ljust)
+        filled.append([adjust(text, width) for text in (heading, rule, *cells)])
+    return [f"| {' | '.join(line)} |" for line in zip(*filled, strict=True)]
 
 
 def summary(run: Run) -> str:
@@ -75,29 +88,25 @@ def summary(run: Run) -> str:
     return f"{label}: {', '.join(shown)}, {run.record['training']['seconds_in_all']:.0f} s"
 
 
-def _markdown(lines: list[list[str]]) -> list[str]:
-    """A Markdown table; the first line is the heading, all columns but the first are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
-    first, *others = widths
-    aligned = [[line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines]
-    return [f"| {' | '.join(line)} |" for line in aligned]
+def _finished(runs: list[Run], row: Row, column: Column) -> list[Run]:
+    return [run for run in runs if run.record and run.row == row and run.task == column.task]
+
+
+def _interval(column: Column, found: tuple[float, float, float]) -> list[str]:
+    """A difference and the ends of its interval, as printed."""
+    return [f"{column.scale * value:+.{column.digits}f}" for value in found]
 
 
 def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
     """How far every row is above or below the baseline."""
     lines, without = [], []
-    for column in table.columns:
-        for row in table.rows:
-            first, second = (
-                [run for run in runs if run.record and run.row == one and run.task == column.task]
-                for one in (row, baseline)
-            )
-            if row != baseline and (found := paired_bootstrap(column.figure, first, second)):
-                mean, low, high = (f"{column.scale * value:+.{column.digits}f}" for value in found)
-                lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
-            elif row != baseline and first and second and column.figure.startswith("test_"):
-                without.append(f"{column.name} of {row.name}")
+    for column, row in product(table.columns, table.rows):
+        first, second = _finished(runs, row, column), _finished(runs, baseline, column)
+        if row != baseline and (found := paired_bootstrap(column.figure, first, second)):
+            mean, low, high = _interval(column, found)
+            lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
+        elif row != baseline and first and second and column.figure.startswith("test_"):
+            without.append(f"{column.name} of {row.name}")
     if lines:
         lines.append("Intervals: paired bootstrap over the test rows, 2,000 samples.")
     if without:
@@ -117,15 +126,17 @@ class Leader:
     sentence: str
 
 
+def find_leaders(table: Table, runs: list[Run]) -> dict[str, Leader]:
+    """The best row of each column that a paired test can be made of."""
+    found = {column.name: _leader(table, column, runs) for column in table.columns}
+    return {name: leader for name, leader in found.items() if leader}
+
+
 def _leader(table: Table, column: Column, runs: list[Run]) -> Leader | None:
-    """The best row of a column; None if there is no paired test of it."""
-    finished = {
-        row.name: [run for run in runs if run.record and run.row == row and run.task == column.task]
-        for row in table.rows
-    }
+    finished = {row.name: _finished(runs, row, column) for row in table.rows}
     figures = {name: [column.figure_of(run.record) for run in own] for name, own in finished.items()}
     means = {name: mean(own) for name, own in figures.items() if own and None not in own}
-    if not means:
+    if len(means) < 2:
         return None
     first, *others = sorted(means, key=means.__getitem__, reverse=column.figure not in LOWER_IS_BETTER)
     level, below = [], []
@@ -134,12 +145,9 @@ def _leader(table: Table, column: Column, runs: list[Run]) -> Leader | None:
         if (found := paired_bootstrap(column.figure, *pair)) is None:
             return None
         p = paired_p_value(column.figure, *pair)
-        apart = found[1] * found[2] > 0 and (p is None or p < 0.05)
-        difference, low, high = (f"{column.scale * value:+.{column.digits}f}" for value in found)
-        over_runs = "" if p is None else f", p = {p:.3f}"
-        (below if apart else level).append(f"{name} ({difference}, {low} to {high}{over_runs})")
-    if not below and not level:
-        return None
+        difference, low, high = _interval(column, found)
+        text = f"{name} ({difference}, {low} to {high}{'' if p is None else f', p = {p:.3f}'})"
+        (below if found[1] * found[2] > 0 and (p is None or p < 0.05) else level).append(text)
     if level:
         return Leader(first, False, f"{first} is not told apart from {', '.join(level)}.")
     return Leader(first, True, f"{first} is told apart from all others, {below[0]} the nearest.")

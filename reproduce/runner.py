@@ -8,41 +8,34 @@ import shlex
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from signal import Signals
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from hf_blosan.cli.options import Parser, add_options
 from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError
-from hf_blosan.files import write_json
 from hf_blosan.tasks import TASKS
-from hf_blosan.training import RunArguments, parse_arguments
+from hf_blosan.training import RunArguments
 from hf_blosan.training.arguments import IGNORED_WHEN_RESUMING
 from hf_blosan.training.preparation import check_overrides
-from hf_blosan.training.reporting import held_out
+from hf_blosan.training.reporting import held_out, read_record, write_record
 
 from .tables import SET_BY_TABLE, Row, Table, slug
 
 
 @dataclass(eq=False)
 class Run:
-    """One training run of a table.
-
-    Attributes:
-        row: the system.
-        arguments: all options; ``output_dir`` is for the model, ``results_file`` for the record.
-        folds: number of folds of the task; 0 if it has its own test split.
-        record: the record, once the run is finished.
-        failure: the reason, once the run has failed.
-    """
+    """One training run of a table: planned, then with a record, or the reason why it failed."""
 
     row: Row
-    arguments: RunArguments
-    folds: int
+    arguments: RunArguments  # output_dir is for the model, results_file for the record
+    folds: int  # of the task; 0 if it has its own test split
     record: dict[str, Any] | None = None
     failure: str | None = None
 
@@ -73,7 +66,7 @@ class Run:
         if not path.exists():
             return
         try:
-            record = json.loads(path.read_bytes())
+            record = read_record(path)
             old, new = dict(record["experiment"]["settings"]), self.settings
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not the record of a table's run; remove it") from error
@@ -87,19 +80,19 @@ class Run:
         self.record = record
 
 
-def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, argv: list[str]) -> list[Run]:
+def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, words: list[str]) -> list[Run]:
     """One run per seed, task, row and, for tasks without a test split, fold; all runs of a seed come first.
 
     Args:
         folds: maximum number of folds; None runs all.
         output_dir: folder of the records.
-        argv: training options from the command line; they override those of table, row and recipe.
+        words: training options from the command line; they override those of table, row and recipe.
 
     Raises:
         InputError: a training option is unknown, invalid or set by the table.
     """
-    tasks = dict.fromkeys(column.task for column in table.columns)
-    common = [(row, _arguments(table, row, task, output_dir, argv)) for task in tasks for row in table.rows]
+    tasks, given = dict.fromkeys(column.task for column in table.columns), given_options(words)
+    common = [(row, _arguments(table, row, task, output_dir, given)) for task in tasks for row in table.rows]
     runs = []
     for seed in dict.fromkeys(seeds):
         for row, arguments in common:
@@ -113,17 +106,32 @@ def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, ar
     return runs
 
 
-def _arguments(table: Table, row: Row, task: str, output_dir: Path, argv: list[str]) -> RunArguments:
-    """Options of a row's runs on a task, except seed, fold and files."""
-    options = {**table.options, **row.options}
-    expected = RunArguments(task_name=task, encoder=row.encoder, output_dir=str(output_dir), **options)
-    arguments = parse_arguments([*expected.to_argv(), *argv])
+def given_options(words: list[str]) -> dict[str, Any]:
+    """The training options on a command line, without those that are not given.
+
+    Raises:
+        InputError: an option is unknown, has a value of the wrong type, or is set by the table.
+    """
+    parser = Parser(prog="run_glue_style.py")
+    add_options(parser, RunArguments)
+    not_given = dict.fromkeys((entry.name for entry in fields(RunArguments)), MISSING)  # in place of the defaults
+    namespace, unknown = parser.parse_known_args(words, Namespace(**not_given))
+    parser.refuse(unknown, RunArguments)
+    given = {name: value for name, value in vars(namespace).items() if value is not MISSING}
     for name, remedy in SET_BY_TABLE.items():
-        if getattr(arguments, name) != getattr(expected, name):
+        if name in given:
             raise InputError(f"--{name} is set by the table; {remedy}")
-    given = parse_config_overrides(arguments.config_overrides)
-    check_overrides(given, row.encoder)
-    return replace(arguments, config_overrides=format_config_overrides({**row.overrides, **given}) or None)
+    return given
+
+
+def _arguments(table: Table, row: Row, task: str, output_dir: Path, given: dict[str, Any]) -> RunArguments:
+    """Options of a row's runs on a task, except seed, fold and files."""
+    options = {**table.options, **row.options, **given}
+    overrides = parse_config_overrides(options.pop("config_overrides", None))
+    check_overrides(overrides, row.encoder)
+    text = format_config_overrides({**row.overrides, **overrides}) or None
+    place = {"output_dir": str(output_dir), "config_overrides": text}
+    return RunArguments(task_name=task, encoder=row.encoder, **place, **options)
 
 
 def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bool = False) -> Iterator[Run]:
@@ -154,30 +162,31 @@ def _train(run: Run, table: str, keep_models: bool, processes: list[subprocess.P
         new_log, new_record = Path(temporary, "log"), Path(temporary, "record.json")
         model = run.arguments.output_dir if keep_models else str(Path(temporary, "model"))
         arguments = replace(run.arguments, output_dir=model, results_file=str(new_record))
-        code = _call(arguments.to_argv(), new_log, processes)
+        code = _call(arguments, new_log, processes)
         if code < 0 or code in (130, 143):  # killed, or stopped in good order
             run.failure = f"ended by {Signals(abs(code) % 128).name}"
         elif code or not new_record.exists():
             os.replace(new_log, log)
             run.failure = f"{_last_message(log) or f'exit code {code}'} (log: {log})"
         else:
-            run.record = json.loads(new_record.read_bytes()) | {
+            run.record = read_record(new_record) | {
                 "command": shlex.join(["python", "run_glue_style.py", *run.arguments.to_argv()]),
                 "experiment": {"table": table, "row": run.row.name, "settings": run.settings},
             }
-            write_json(file, run.record)
+            write_record(file, run.record)
     return run
 
 
-def _call(argv: list[str], log: Path, processes: list[subprocess.Popen]) -> int:
-    """Run the training command with its output in `log`; return its exit code."""
-    command = [sys.executable, "-m", "hf_blosan.training", *argv]
+def _call(arguments: RunArguments, log: Path, processes: list[subprocess.Popen]) -> int:
+    """Train in a process whose output goes to `log`; return its exit code."""
     # Tensors of these sizes do not occupy a second thread. The user's environment takes precedence.
-    environment = {"OMP_NUM_THREADS": "1"} | os.environ
+    options = {"text": True, "stderr": subprocess.STDOUT, "env": {"OMP_NUM_THREADS": "1"} | os.environ}
     with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        command = [sys.executable, "-m", "reproduce.one_run"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, **options)
     processes.append(process)
-    return process.wait()
+    process.communicate(json.dumps(asdict(arguments)))
+    return process.returncode
 
 
 def _last_message(log: Path) -> str:

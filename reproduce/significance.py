@@ -8,15 +8,17 @@ import numpy as np
 from scipy import stats
 
 from hf_blosan.tasks import load_task
+from hf_blosan.training.preparation import DATA_OPTIONS
 
 from .runner import Run
 
-METRICS = {
+FIGURES = {
     "test_accuracy": lambda predictions, labels: np.mean(predictions == labels),
     "test_pearson": lambda predictions, labels: stats.pearsonr(predictions, labels).statistic,
     "test_spearmanr": lambda predictions, labels: stats.spearmanr(predictions, labels).statistic,
     "test_mse": lambda predictions, labels: np.mean((predictions - labels) ** 2),
 }
+"""The figures that can be computed again, from predictions and labels of any test rows."""
 
 LOWER_IS_BETTER = ("test_mse",)
 
@@ -35,24 +37,24 @@ def paired_bootstrap(
         samples, seed: of the bootstrap.
 
     Returns:
-        ``(mean, low, high)``, or None: the figure is not in METRICS, the systems have no seed in common, or their
+        ``(mean, low, high)``, or None: the figure is not in FIGURES, the systems have no seed in common, or their
         folds depend on the seed.
     """
-    systems = [_by_seed(runs) for runs in (first, second)]
-    seeds = [s for s in systems[0] if s in systems[1] and systems[0][s].keys() == systems[1][s].keys()]
-    if figure not in METRICS or not seeds:
+    one, other = _by_seed(first), _by_seed(second)
+    seeds = [seed for seed in one if seed in other and one[seed].keys() == other[seed].keys()]
+    if figure not in FIGURES or not seeds:
         return None
-    labels = [np.concatenate([_labels(run) for run in systems[0][s].values()]) for s in seeds]
-    if any(not np.array_equal(labels[0], others) for others in labels):
+    labels, *others = [np.concatenate([_labels(run) for run in one[seed].values()]) for seed in seeds]
+    if any(not np.array_equal(labels, same) for same in others):
         return None
-    predictions = [
-        [np.concatenate([_predictions(run) for run in system[s].values()]) for s in seeds] for system in systems
+    systems = [
+        [np.concatenate([run.record["test_predictions"] for run in runs[seed].values()]) for seed in seeds]
+        for runs in (one, other)
     ]
-    metric, labels = METRICS[figure], labels[0]
 
     def difference(rows: np.ndarray) -> float:
-        one, other = (np.mean([metric(p[rows], labels[rows]) for p in system]) for system in predictions)
-        return one - other
+        means = (np.mean([FIGURES[figure](predictions[rows], labels[rows]) for predictions in own]) for own in systems)
+        return next(means) - next(means)
 
     rows = np.arange(len(labels))
     options = {"n_resamples": samples, "method": "percentile", "vectorized": False, "rng": seed}
@@ -62,14 +64,12 @@ def paired_bootstrap(
 
 def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | None:
     """The p-value of a paired t-test over the seeds and folds that both systems have; None for fewer than three."""
-    systems = [
+    one, other = (
         {(run.arguments.seed, run.arguments.fold): run.record["figures"][figure] for run in runs}
         for runs in (first, second)
-    ]
-    common = [key for key in systems[0] if key in systems[1]]
-    if len(common) < 3:
-        return None
-    return float(stats.ttest_rel(*([system[key] for key in common] for system in systems)).pvalue)
+    )
+    pairs = [(one[key], other[key]) for key in one if key in other]
+    return float(stats.ttest_rel(*zip(*pairs, strict=True)).pvalue) if len(pairs) > 2 else None
 
 
 def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
@@ -81,13 +81,8 @@ def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
     return found
 
 
-def _predictions(run: Run) -> np.ndarray:
-    return np.array(run.record["test_predictions"].split(), dtype=float)
-
-
 def _labels(run: Run) -> np.ndarray:
-    names = ("data_dir", "num_folds", "validation_fraction", "max_train_samples", "max_eval_samples", "seed", "fold")
-    return _load_labels(run.task, **{name: getattr(run.arguments, name) for name in names})
+    return _load_labels(run.task, **{name: getattr(run.arguments, name) for name in DATA_OPTIONS})
 
 
 @lru_cache

@@ -33,30 +33,21 @@ BEST = "best"
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A figure of a task.
+    """A figure of a task, printed as ``f"{scale * figure:.{digits}f}{unit}"``."""
 
-    Attributes:
-        name: heading, as in the paper.
-        task: name in :data:`hf_blosan.tasks.TASKS`.
-        figure: key in the record's ``figures``; ``"parameters"`` for their number without word vectors,
-            ``"seconds_per_update"`` or ``"peak_memory_mib"`` for what training took.
-        scale, digits, unit: the figure is printed as ``f"{scale * figure:.{digits}f}{unit}"``.
-        train_rows: number of training rows in the papers, for tasks of which smaller versions exist.
-    """
-
-    name: str
+    name: str  # as in the paper
     task: str
-    figure: str = "test_accuracy"
+    figure: str = "test_accuracy"  # of a record's figures, or parameters, seconds_per_update, peak_memory_mib
     scale: float = 100.0
     digits: int = 2
     unit: str = ""
-    train_rows: int | None = None
+    train_rows: int | None = None  # in the papers, for tasks of which smaller versions exist
 
     def figure_of(self, record: Mapping[str, Any]) -> float | None:
         """The figure in a record; None if undefined (a correlation of constant predictions)."""
+        training = record["training"]
         if self.figure == "parameters":
             return record["parameters"]["without_embeddings"]
-        training = record["training"]
         if self.figure == "seconds_per_update":
             return training["seconds"] / training["steps"]
         if self.figure == "peak_memory_mib":
@@ -75,38 +66,23 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A system.
+    """A system: a model type, and the configuration fields that turn it into the system."""
 
-    Attributes:
-        name: as in the paper.
-        encoder: model type.
-        overrides: configuration fields that turn the model type into the system.
-        paper: column name -> published figure, as printed.
-        options: training options (fields of ``RunArguments``) that differ from the table's.
-    """
-
-    name: str
+    name: str  # as in the paper
     encoder: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    paper: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, str] = field(default_factory=dict)  # column name -> published figure, as printed
+    options: Mapping[str, Any] = field(default_factory=dict)  # of RunArguments, where they differ from the table's
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of a paper.
-
-    Attributes:
-        title: heading.
-        columns, rows: its columns and rows.
-        options: training options (fields of ``RunArguments``) of all rows that differ from the recipes.
-        published: whether it is a paper's table, with a column of published figures beside each of ours.
-    """
+    """A table of a paper, or, unless it is ``published``, one of our own without a column of published figures."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of RunArguments, for all rows
     published: bool = True
 
 
@@ -151,6 +127,10 @@ def _sized(row: Row, parameters: str, name: str | None = None, accuracy: str | N
     return _variant(row, name, paper, **overrides)
 
 
+def _parameters(task: str, **options: Any) -> Column:
+    return Column(name="parameters", task=task, figure="parameters", scale=1e-6, unit="m", **options)
+
+
 _SENTENCES = tuple(Column(name=task.upper(), task=task) for task in ("cr", "mpqa", "subj", "trec"))
 _SST1, _SST2 = Column(name="SST-1", task="sst5_phrases"), Column(name="SST-2", task="sst2_phrases")
 _SST5 = replace(_SST1, name="SST-5")
@@ -158,31 +138,21 @@ _SICK = tuple(
     Column(name=name, task="sick_relatedness", figure=f"test_{figure}", scale=1.0, digits=4)
     for name, figure in (("Pearson's r", "pearson"), ("Spearman's ρ", "spearmanr"), ("MSE", "mse"))
 )
-_ENTAILMENT = Column(name="SICK-E", task="sick_entailment")
-_SNLI = (
-    Column(name="parameters", task="snli", figure="parameters", scale=1e-6, unit="m", train_rows=549_367),
-    Column(name="SNLI", task="snli", train_rows=549_367),
-)
-_TRANSLATION = (
-    Column(name="BLEU", task="multi30k_en_de", figure="test_bleu", scale=1.0),
-    Column(name="parameters", task="multi30k_en_de", figure="parameters", scale=1e-6, unit="m"),
-)
-
+_SNLI = (_parameters("snli", train_rows=549_367), Column(name="SNLI", task="snli", train_rows=549_367))
 _SRL = (
     *(
         Column(name=name, task="propbank_srl", figure=f"test_{figure}")
         for name, figure in (("F1", "f1"), ("P", "precision"), ("R", "recall"), ("complete", "complete"))
     ),
-    Column(name="parameters", task="propbank_srl", figure="parameters", scale=1e-6, unit="m"),
+    _parameters("propbank_srl"),
 )
-
+_TIME = {"figure": "seconds_per_update", "scale": 1e3, "digits": 0, "unit": " ms"}
+_MEMORY = {"figure": "peak_memory_mib", "scale": 1.0, "digits": 0, "unit": " MiB"}
 _SQUAD = (
     Column(name="Accuracy", task="squad_sentences"),
-    Column(name="parameters", task="squad_sentences", figure="parameters", scale=1e-6, unit="m"),
-    Column(
-        name="Time per update", task="squad_sentences", figure="seconds_per_update", scale=1e3, digits=0, unit=" ms"
-    ),
-    Column(name="Peak memory", task="squad_sentences", figure="peak_memory_mib", scale=1.0, digits=0, unit=" MiB"),
+    _parameters("squad_sentences"),
+    Column(name="Time per update", task="squad_sentences", **_TIME),
+    Column(name="Peak memory", task="squad_sentences", **_MEMORY),
 )
 
 _BI_LSTM = Row(name="Bi-LSTM", encoder="birnn", overrides={"cell": "lstm"})
@@ -212,16 +182,22 @@ _PUBLISHED = {
 """Published figures on sentence classification and SICK relatedness: column (last word of its name) and figure."""
 
 
-def _with_published(rows: tuple[Row, ...], columns: tuple[Column, ...]) -> tuple[Row, ...]:
-    """The rows with the published figures for these columns."""
+def _paper(title: str, columns: tuple[Column, ...], *rows: Row, options: Mapping[str, Any] | None = None) -> Table:
+    """A table of a paper, with the published figures of these columns."""
     found = []
     for row in rows:
         words = _PUBLISHED.get(row.name, "").split()
         figures = dict(zip(words[::2], words[1::2], strict=True))
         figures |= {"SST-1": figures["SST-5"]} if "SST-5" in figures else {}
         keys = {column.name: column.name.split()[-1] for column in columns}
-        found.append(replace(row, paper={name: figures[key] for name, key in keys.items() if key in figures}))
-    return tuple(found)
+        known = {name: figures[key] for name, key in keys.items() if key in figures}
+        found.append(replace(row, paper={**row.paper, **known}))
+    return Table(title=title, columns=columns, rows=tuple(found), options=options or {})
+
+
+def _own(title: str, columns: tuple[Column, ...], *rows: Row, options: Mapping[str, Any] | None = None) -> Table:
+    """A table without published figures."""
+    return Table(title=title, columns=columns, rows=rows, options=options or {}, published=False)
 
 
 _BASELINES = (_BI_LSTM, _BI_GRU, _BI_SRU, _MULTI_CNN, _HRCHY_CNN, _MULTI_HEAD)
@@ -232,160 +208,115 @@ _SNLI_OTHERS = (
     _sized(_MULTI_HEAD, "2.0m"),
     _sized(_DISAN, "2.3m"),
 )
-
-_SUMMARY = (*_SENTENCES, _SST5, _SST2, *_SICK, _ENTAILMENT, _SNLI[1])
-
 # The DiSAN repository trains its baselines like DiSAN itself.
 _OF_DISAN = {"activation": "elu", "classifier_highway": False}
 _600D = {"hidden_size": 600, "classifier_size": 300, "classifier_highway": False}
+_DISAN_ROWS = (_MULTI_HEAD, _BI_LSTM, _DISAN_UNDIRECTED, _DISAN)
 
 TABLES = {
-    "disan_table1": Table(
-        title="DiSAN (arXiv 1709.04696), Table 1: SNLI",
-        columns=_SNLI,
-        rows=(
-            _sized(_WORDS_ADDITIVE, "0.45m", "Embedding with additive attention", **_OF_DISAN),
-            _sized(_WORDS, "0.54m", "Embedding with s2t self-attention", **_OF_DISAN),
-            _sized(_MULTI_HEAD, "1.98m", "Multi-head with s2t self-attention", **_OF_DISAN),
-            _sized(_BI_LSTM, "2.88m", "Bi-LSTM with s2t self-attention", **_OF_DISAN),
-            _sized(_DISAN_UNDIRECTED, "2.35m"),
-            _sized(_DISAN, "2.35m", accuracy="85.6"),
-        ),
+    "disan_table1": _paper(
+        "DiSAN (arXiv 1709.04696), Table 1: SNLI",
+        _SNLI,
+        _sized(_WORDS_ADDITIVE, "0.45m", "Embedding with additive attention", **_OF_DISAN),
+        _sized(_WORDS, "0.54m", "Embedding with s2t self-attention", **_OF_DISAN),
+        _sized(_MULTI_HEAD, "1.98m", "Multi-head with s2t self-attention", **_OF_DISAN),
+        _sized(_BI_LSTM, "2.88m", "Bi-LSTM with s2t self-attention", **_OF_DISAN),
+        _sized(_DISAN_UNDIRECTED, "2.35m"),
+        _sized(_DISAN, "2.35m", accuracy="85.6"),
         options={"per_device_train_batch_size": 64},
     ),
-    "disan_sst": Table(
-        title="DiSAN (arXiv 1709.04696): SST with five classes",
-        columns=(_SST5,),
-        rows=_with_published((_MULTI_HEAD, _BI_LSTM, _DISAN_UNDIRECTED, _DISAN), (_SST5,)),
+    "disan_sst": _paper("DiSAN (arXiv 1709.04696): SST with five classes", (_SST5,), *_DISAN_ROWS),
+    "disan_sick": _paper("DiSAN (arXiv 1709.04696): SICK relatedness", _SICK, *_DISAN_ROWS),
+    "disan_sentences": _paper(
+        "DiSAN (arXiv 1709.04696): sentence classification", _SENTENCES, _MULTI_HEAD, _BI_LSTM, _DISAN
     ),
-    "disan_sick": Table(
-        title="DiSAN (arXiv 1709.04696): SICK relatedness",
-        columns=_SICK,
-        rows=_with_published((_MULTI_HEAD, _BI_LSTM, _DISAN_UNDIRECTED, _DISAN), _SICK),
+    "biblosan_table1": _paper(
+        "Bi-BloSAN (arXiv 1804.00857), Table 1: SNLI",
+        _SNLI,
+        *_SNLI_RECURRENT,
+        _sized(_BI_SRU, "2.0m"),
+        *_SNLI_OTHERS,
+        _sized(_BIBLOSAN, "2.8m", "480D Bi-BloSAN", "85.7"),
     ),
-    "disan_sentences": Table(
-        title="DiSAN (arXiv 1709.04696): sentence classification",
-        columns=_SENTENCES,
-        rows=_with_published((_MULTI_HEAD, _BI_LSTM, _DISAN), _SENTENCES),
+    "biblosan_ablation": _paper(
+        "Bi-BloSAN (arXiv 1804.00857): ablation on SNLI",
+        _SNLI,
+        _sized(_BIBLOSAN, "2.8m", accuracy="85.7"),
+        _sized(_BIBLOSAN_GLOBAL, "2.5m", "w/o local"),
+        _sized(_BIBLOSAN_LOCAL, "1.8m", "w/o global"),
+        _sized(_WORDS, "0.54m", "w/o mBloSA"),
+        _sized(_WORDS_ADDITIVE, "0.45m", "w/o mBloSA and source2token"),
     ),
-    "biblosan_table1": Table(
-        title="Bi-BloSAN (arXiv 1804.00857), Table 1: SNLI",
-        columns=_SNLI,
-        rows=(
-            *_SNLI_RECURRENT,
-            _sized(_BI_SRU, "2.0m"),
-            *_SNLI_OTHERS,
-            _sized(_BIBLOSAN, "2.8m", "480D Bi-BloSAN", "85.7"),
-        ),
+    "biblosan_sick": _paper("Bi-BloSAN (arXiv 1804.00857): SICK relatedness", _SICK, *_BASELINES, _DISAN, _BIBLOSAN),
+    "biblosan_table5": _paper(
+        "Bi-BloSAN (arXiv 1804.00857), Table 5: the sentence of a SQuAD passage with the answer",
+        _SQUAD,
+        _variant(_BI_LSTM, paper={"Accuracy": "68.01"}),
+        *(_MULTI_HEAD, _DISAN, _MTSA),
+        _variant(_BIBLOSAN, paper={"Accuracy": "68.38"}),
     ),
-    "biblosan_ablation": Table(
-        title="Bi-BloSAN (arXiv 1804.00857): ablation on SNLI",
-        columns=_SNLI,
-        rows=(
-            _sized(_BIBLOSAN, "2.8m", accuracy="85.7"),
-            _sized(_BIBLOSAN_GLOBAL, "2.5m", "w/o local"),
-            _sized(_BIBLOSAN_LOCAL, "1.8m", "w/o global"),
-            _sized(_WORDS, "0.54m", "w/o mBloSA"),
-            _sized(_WORDS_ADDITIVE, "0.45m", "w/o mBloSA and source2token"),
-        ),
+    "biblosan_table6": _paper(
+        "Bi-BloSAN (arXiv 1804.00857), Table 6: sentence classification",
+        (*_SENTENCES, _SST1, _SST2),
+        *(*_BASELINES, _DISAN, _BIBLOSAN),
     ),
-    "biblosan_sick": Table(
-        title="Bi-BloSAN (arXiv 1804.00857): SICK relatedness",
-        columns=_SICK,
-        rows=_with_published((*_BASELINES, _DISAN, _BIBLOSAN), _SICK),
+    "mtsa_snli": _paper(
+        "MTSA (arXiv 1805.00912): SNLI",
+        _SNLI,
+        *(*_SNLI_RECURRENT, *_SNLI_OTHERS),
+        _sized(_BIBLOSAN, "4.1m", "600D Bi-BloSAN", **_600D),
+        _sized(_MTSA, "2.9m"),
     ),
-    "biblosan_table5": Table(
-        title="Bi-BloSAN (arXiv 1804.00857), Table 5: the sentence of a SQuAD passage with the answer",
-        columns=_SQUAD,
-        rows=(
-            _variant(_BI_LSTM, paper={"Accuracy": "68.01"}),
-            _MULTI_HEAD,
-            _DISAN,
-            _MTSA,
-            _variant(_BIBLOSAN, paper={"Accuracy": "68.38"}),
-        ),
+    "mtsa_table3": _paper(
+        "MTSA (arXiv 1805.00912), Table 3: ablation on SNLI",
+        _SNLI,
+        _sized(_MTSA, "2.9m"),
+        _variant(_MTSA_UNDIRECTED, "w/o order masks"),
+        _sized(_MTSA_GLOBAL, "2.5m", "w/o token2token"),
+        _sized(_MTSA_PAIRS, "2.5m", "w/o source2token"),
+        _sized(_WORDS_DENSE, "1.8m", "w/o proposed modules", classifier_highway=True),
     ),
-    "biblosan_table6": Table(
-        title="Bi-BloSAN (arXiv 1804.00857), Table 6: sentence classification",
-        columns=(*_SENTENCES, _SST1, _SST2),
-        rows=_with_published((*_BASELINES, _DISAN, _BIBLOSAN), (*_SENTENCES, _SST1, _SST2)),
+    "mtsa_sentences": _paper(
+        "MTSA (arXiv 1805.00912): sentence classification",
+        (*_SENTENCES, _SST5),
+        *(_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA),
     ),
-    "mtsa_snli": Table(
-        title="MTSA (arXiv 1805.00912): SNLI",
-        columns=_SNLI,
-        rows=(
-            *_SNLI_RECURRENT,
-            *_SNLI_OTHERS,
-            _sized(_BIBLOSAN, "4.1m", "600D Bi-BloSAN", **_600D),
-            _sized(_MTSA, "2.9m"),
-        ),
+    "mtsa_translation": _own(
+        "Translation of Multi30k by stacks of MTSA and DiSAN, and by the same model with multi-head attention",
+        (Column(name="BLEU", task="multi30k_en_de", figure="test_bleu", scale=1.0), _parameters("multi30k_en_de")),
+        *(_MULTI_HEAD, _DISAN, _MTSA),
     ),
-    "mtsa_table3": Table(
-        title="MTSA (arXiv 1805.00912), Table 3: ablation on SNLI",
-        columns=_SNLI,
-        rows=(
-            _sized(_MTSA, "2.9m"),
-            _variant(_MTSA_UNDIRECTED, "w/o order masks"),
-            _sized(_MTSA_GLOBAL, "2.5m", "w/o token2token"),
-            _sized(_MTSA_PAIRS, "2.5m", "w/o source2token"),
-            _sized(_WORDS_DENSE, "1.8m", "w/o proposed modules", classifier_highway=True),
-        ),
+    "mtsa_srl": _own(  # the paper has CoNLL-2005 and 2012
+        "MTSA (arXiv 1805.00912): semantic role labelling, with 4 layers on PropBank roles in the Web Treebank",
+        _SRL,
+        *(_BI_LSTM, _MULTI_HEAD, _MTSA),
     ),
-    "mtsa_sentences": Table(
-        title="MTSA (arXiv 1805.00912): sentence classification",
-        columns=(*_SENTENCES, _SST5),
-        rows=_with_published((_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA), (*_SENTENCES, _SST5)),
+    "summary": _paper(
+        "The encoders of the three papers and their baselines",
+        (*_SENTENCES, _SST5, _SST2, *_SICK, Column(name="SICK-E", task="sick_entailment"), _SNLI[1]),
+        *(_BI_LSTM, _MULTI_HEAD, _MULTI_CNN, _DISAN, _BIBLOSAN, _MTSA),
     ),
-    "mtsa_translation": Table(
-        title="Translation of Multi30k by stacks of MTSA and DiSAN, and by the same model with multi-head attention",
-        columns=_TRANSLATION,
-        rows=(_MULTI_HEAD, _DISAN, _MTSA),
-        published=False,
-    ),
-    "mtsa_srl": Table(
-        title="MTSA (arXiv 1805.00912): semantic role labelling, with 4 layers on PropBank roles in the Web Treebank",
-        columns=_SRL,
-        rows=(_BI_LSTM, _MULTI_HEAD, _MTSA),
-        published=False,  # on CoNLL-2005 and 2012
-    ),
-    "summary": Table(
-        title="The encoders of the three papers and their baselines",
-        columns=_SUMMARY,
-        rows=_with_published((_BI_LSTM, _MULTI_HEAD, _MULTI_CNN, _DISAN, _BIBLOSAN, _MTSA), _SUMMARY),
-    ),
-    "released_protocol": Table(
-        title="The released code's recipes and protocol: the best figure seen on the test rows of each fold",
-        columns=_SENTENCES[:3],
-        rows=_with_published((_DISAN, _BIBLOSAN, replace(_MTSA, options={"eval_every": 500})), _SENTENCES[:3]),
+    "released_protocol": _paper(
+        "The released code's recipes and protocol: the best figure seen on the test rows of each fold",
+        _SENTENCES[:3],
+        *(_DISAN, _BIBLOSAN, replace(_MTSA, options={"eval_every": 500})),
         options={"recipe": "paper", "select_on_test": True, "early_stopping_patience": 0}
         | {"max_train_steps": 1000, "eval_every": 10},
     ),
-    "backbone": Table(
-        title="Encoders on top of a frozen pretrained transformer",
-        columns=(
-            *(_SENTENCES[3], Column(name="SST-2", task="sst2"), _SENTENCES[0]),
-            replace(_SICK[0], name="SICK r"),
-        ),
-        rows=(
-            Row(name="Mean pooling", encoder="wordbag", overrides={"pooling": "mean"}),
-            Row(name="[CLS]", encoder="wordbag", overrides={"pooling": "cls"}),
-            Row(name="Source2token", encoder="wordbag"),
-            # As wide as the backbone, so that all rows have the same head.
-            *(_variant(row, hidden_size=384) for row in (_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA)),
-        ),
+    "backbone": _own(
+        "Encoders on top of a frozen pretrained transformer",
+        (_SENTENCES[3], Column(name="SST-2", task="sst2"), _SENTENCES[0], replace(_SICK[0], name="SICK r")),
+        Row(name="Mean pooling", encoder="wordbag", overrides={"pooling": "mean"}),
+        Row(name="[CLS]", encoder="wordbag", overrides={"pooling": "cls"}),
+        Row(name="Source2token", encoder="wordbag"),
+        # As wide as the backbone, so that all rows have the same head.
+        *(_variant(row, hidden_size=384) for row in (_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA)),
         options={"backbone": "sentence-transformers/all-MiniLM-L6-v2", "cache_backbone": "float16"},
-        published=False,
     ),
-    "all_systems": Table(
-        title="Every system and ablation of the three papers",
-        columns=(*_SENTENCES, _SST1, _SST2, *_SICK, *_SNLI),
-        rows=(
-            *_BASELINES,
-            *(_WORDS, _WORDS_ADDITIVE, _WORDS_DENSE),
-            *(_DISAN, _DISAN_UNDIRECTED),
-            *(_BIBLOSAN, _BIBLOSAN_GLOBAL, _BIBLOSAN_LOCAL),
-            *(_MTSA, _MTSA_UNDIRECTED, _MTSA_GLOBAL, _MTSA_PAIRS),
-        ),
-        published=False,
+    "all_systems": _own(
+        "Every system and ablation of the three papers",
+        (*_SENTENCES, _SST1, _SST2, *_SICK, *_SNLI),
+        *(*_BASELINES, _WORDS, _WORDS_ADDITIVE, _WORDS_DENSE, _DISAN, _DISAN_UNDIRECTED),
+        *(_BIBLOSAN, _BIBLOSAN_GLOBAL, _BIBLOSAN_LOCAL, _MTSA, _MTSA_UNDIRECTED, _MTSA_GLOBAL, _MTSA_PAIRS),
     ),
 }

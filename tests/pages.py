@@ -6,7 +6,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OTHER_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "hf_blosan/kernels/README.md")
+OTHER_PAGES = (
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "hf_blosan/kernels/README.md"),
+    *("results/NOTES.md", "results/trials/README.md"),
+)
 PAGES = [*OTHER_PAGES, *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
 GUIDES = [page for page in PAGES if page == "README.md" or page.startswith("docs/")]
 """Pages whose code is run."""

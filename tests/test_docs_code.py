@@ -29,13 +29,19 @@ from small_data import (
 )
 
 import hf_blosan
+from benchmarks.peers import PeersOptions
+from benchmarks.peers_report import PeersReportOptions
+from benchmarks.run import RunOptions
+from benchmarks.word_vectors import VectorOptions
 from hf_blosan.cli.commands import COMMANDS, main, make_parser
 from hf_blosan.cli.options import read_options
 from hf_blosan.data import make_demo_corpus
 from hf_blosan.registry import FAMILIES
 from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training import RunArguments, parse_arguments
-from reproduce.plots.arguments import CompareArguments
+from reproduce.command import TableArguments
+from reproduce.page import PageArguments
+from reproduce.plots.command import PlotArguments
 
 SLOW = (
     "sentence_transformers",
@@ -63,7 +69,7 @@ COMMANDS_NOT_RUN = {
     "pip install": "installs packages; `make wheel` installs the package itself",
     "make ": "the commands of continuous integration",
     "--hub_model_id": "needs an account on the Hub; tests/test_upload.py uploads to a Hub of its own",
-    "reproduce": "trains for hours; tests/test_experiments.py runs a table of small models",
+    "-m reproduce ": "trains for hours; tests/test_experiments.py runs a table of small models",
     "out/experiments": "reads the records of such a table; tests/test_paper_analyses.py has some",
     "convert_tf_checkpoint": "needs weights of the authors' code; tests/test_convert_tf_checkpoint.py has some",
     "--encoder toy": "needs the encoder of the page; tests/test_docs.py writes and trains it",
@@ -338,9 +344,10 @@ def test_commands_and_options_in_the_text_exist(monkeypatch):
     sources = [*(ROOT / "hf_blosan").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / ".ci").glob("*.py")]
     sources += [*(ROOT / "examples").glob("*.py"), *(ROOT / "reproduce").rglob("*.py")]
     options = {word for path in sources for word in re.findall(r'"(--[\w-]+)"', path.read_text())}
-    dataclasses = [RunArguments, CompareArguments, *(command.options for command in COMMANDS.values())]
+    dataclasses = [RunArguments, TableArguments, PageArguments, PlotArguments, RunOptions, VectorOptions, PeersOptions]
+    dataclasses += [PeersReportOptions, *(command.options for command in COMMANDS.values())]
     options |= {f"--{entry.name}" for kind in dataclasses for entry in fields(kind)}
-    options |= {"--help", "--hub-token", "--strict", "--no-memory", "--no-times", "--model", "--inplace", "--fix"}
+    options |= {"--help", "--hub-token", "--strict", "--no_memory", "--no_times", "--model", "--inplace", "--fix"}
     for page in PAGES:
         for code in inline_code(page):
             for name in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):

@@ -117,12 +117,12 @@ def test_table6(trec, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     call = runner._call
 
-    def only_one_process(argv, log, processes):
+    def only_one_process(arguments, log, processes):
         """Avoids a second process, which takes seconds to import its packages: the failing run does not need it."""
-        if not any("cell=sru" in word for word in argv):
-            return call(argv, log, processes)
+        if "cell=sru" not in arguments.config_overrides:
+            return call(arguments, log, processes)
         with pytest.raises(InputError) as caught:
-            train(parse_arguments(argv))
+            train(arguments)
         log.write_text(f"error: {caught.value}\n")
         return 2
 
@@ -136,6 +136,7 @@ def test_table6(trec, tmp_path, capsys, monkeypatch):
     assert record["data"]["rows"]["train"] == 120 and record["config"]["cell"] == "lstm"
     assert record["command"].startswith("python run_glue_style.py --task_name trec --data_dir ")
     assert record["hardware"]["threads"] == 1
+    assert {"trec/train", "vectors"} < {name.partition(".")[0] for name in record["data"]["sha256"]}
     accuracy = f"{100 * record['figures']['test_accuracy']:.2f}"
     figures = ", ".join(f"{name} {record['figures'][name]:.4f}" for name in ("validation_accuracy", "test_accuracy"))
     assert f"/2] Bi-LSTM on trec, seed 42: {figures}, " in error
@@ -163,8 +164,7 @@ def trained(monkeypatch) -> list[RunArguments]:
     """The options of all runs that the command starts; runs end at once, those of Bi-GRU and of fold 2 fail."""
     started = []
 
-    def call(argv, log, processes):
-        arguments = parse_arguments(argv)
+    def call(arguments, log, processes):
         started.append(arguments)
         if "cell=gru" in (arguments.config_overrides or "") or arguments.fold == 2:
             log.write_text("Traceback (most recent call last):\nRuntimeError: no memory\n")
@@ -206,7 +206,7 @@ class TestDifferences:
             predictions = self.LABELS.copy()
             predictions[::wrong] = 1 - predictions[::wrong]
             arguments = RunArguments(task_name="cr", encoder="disan", output_dir="o", seed=seed, fold=fold)
-            record = {"test_predictions": " ".join(f"{label:.4g}" for label in predictions[fold::2])}
+            record = {"test_predictions": predictions[fold::2].tolist()}
             found.append(runner.Run(None, arguments, 10, record=record))
         return found
 
@@ -471,7 +471,7 @@ def test_leaving_early_ends_the_runs_in_progress(monkeypatch, tmp_path):
     ("code", "failure"), [(-15, "ended by SIGTERM"), (130, "ended by SIGINT"), (255, "half (log: {log})")]
 )
 def test_a_run_that_is_ended_or_fails(monkeypatch, tmp_path, code, failure):
-    monkeypatch.setattr(runner, "_call", lambda argv, log, processes: log.write_text("half") and code)
+    monkeypatch.setattr(runner, "_call", lambda arguments, log, processes: log.write_text("half") and code)
     table = TABLES["disan_sst"]
     (run,) = plan(replace(table, rows=table.rows[:1]), [1], None, tmp_path, [])
     list(runner.train_all([run], "disan_sst"))

@@ -1,4 +1,4 @@
-"""`python -m hf_blosan.analysis`: what the plots of the papers show is what the runs recorded."""
+"""`python -m reproduce.plots`: what the plots of the papers show is what the runs recorded."""
 
 import json
 import re
@@ -13,9 +13,8 @@ from small_data import TINY, WORDS, options, pair_rows, question_rows, read_log,
 
 from hf_blosan.errors import install
 from hf_blosan.training import train
-from reproduce.plots import convergence, length, scatter
-from reproduce.plots.compare import main
-from reproduce.plots.runs import read_runs
+from reproduce.plots import convergence, length, main, scatter
+from reproduce.plots.records import read_records
 
 BAG = {"encoder": "wordbag", "config_overrides": f"{TINY},dense_map=true"}
 REVIEWS = {"negative": WORDS["animal"], "positive": WORDS["colour"]}
@@ -68,7 +67,7 @@ def change(path: Path, **changes) -> None:
 
 class TestLength:
     def test_groups_have_the_accuracy_of_the_runs(self, folder, records):
-        numbers = length.measure(read_runs(records), data_dir=str(folder / "data"), bins=4)
+        numbers = length.measure(read_records(records), data_dir=str(folder / "data"), bins=4)
         lines = (folder / "data" / "cr" / "train.jsonl").read_text().splitlines()
         words = Counter(len(json.loads(line)["text"].split()) for line in lines)
         expected = 1
@@ -89,25 +88,24 @@ class TestLength:
 
     def test_a_row_that_several_runs_tested_counts_once(self, copied):
         """A second seed that is wrong wherever the first is right makes every row half right."""
-        for path in [*copied.glob("disan0/predict_*.txt"), copied / "disan0.json"]:
-            text, opposite = path.read_text(), {"negative": "positive", "positive": "negative"}
-            copy = Path(str(path).replace("disan0", "disan1"))
-            copy.write_text("\n".join("\t".join(opposite.get(w, w) for w in s.split("\t")) for s in text.splitlines()))
-        accuracy = json.loads((copied / "disan0.json").read_text())["figures"]["test_accuracy"]
+        record = json.loads((copied / "disan0.json").read_text())
+        accuracy, opposite = record["figures"]["test_accuracy"], str.maketrans("01", "10")
+        record["test_predictions"] = record["test_predictions"].translate(opposite)
+        (copied / "disan1.json").write_text(json.dumps(record))
         change(copied / "disan1.json", figures={"test_accuracy": 1 - accuracy})
-        numbers = length.measure(read_runs([copied / "disan0", copied / "disan1"]), data_dir=str(copied / "data"))
+        numbers = length.measure(read_records([copied / "disan0", copied / "disan1"]), data_dir=str(copied / "data"))
         assert sum(group["rows"] for group in numbers["bins"]) == 30
         assert set(numbers["systems"]["DiSAN"]["mean"]) == {0.5}
 
     def test_scores_have_a_squared_error(self, folder):
         """The rows of a user's own file."""
         test_file = str(folder / "pair_rows" / "test.jsonl")
-        runs = read_runs([folder / "pairs"])
+        runs = read_records([folder / "pairs"])
         numbers = length.measure(runs, test_file=test_file, bins=3)
         rows = [group["rows"] for group in numbers["bins"]]
         assert numbers["metric"] == "mean squared error" and sum(rows) == 21
         mse = np.dot(numbers["systems"]["WordBag"]["mean"], rows) / 21
-        assert mse == pytest.approx(runs[0].record["figures"]["test_mse"], rel=1e-3)
+        assert mse == pytest.approx(runs[0].content["figures"]["test_mse"], rel=1e-3)
         assert length.draw(numbers).axes[0].get_xlabel() == "sentence length (words, of the longer sentence)"
 
     def test_groups_are_of_about_as_many_rows(self):
@@ -120,7 +118,7 @@ class TestLength:
 
 class TestConvergence:
     def test_curves_are_those_of_the_logs(self, folder, records):
-        numbers = convergence.measure(read_runs(records))
+        numbers = convergence.measure(read_records(records))
         assert numbers["metric"] == "accuracy"
         for label, name, epochs in (("DiSAN", "disan", 2), ("WordBag", "words", 3)):
             system = numbers["systems"][label]
@@ -142,13 +140,13 @@ class TestConvergence:
         short = copied / "words1" / "log.jsonl"
         events = read_log(copied / "words1", "validation")[:2]
         short.write_text("".join(json.dumps(event) + "\n" for event in events))
-        system = convergence.measure(read_runs([copied / "words0", copied / "words1"]))["systems"]["WordBag"]
+        system = convergence.measure(read_records([copied / "words0", copied / "words1"]))["systems"]["WordBag"]
         assert [len(curve["values"]) for curve in system["curves"]] == [3, 2] and len(system["mean"]) == 2
         assert system["curves"][0]["values"][-1] == 0.125 and system["curves"][0]["seconds"][-1] == 99
 
 
 def test_scatter_shows_the_records(records):
-    numbers = scatter.measure(read_runs(records))
+    numbers = scatter.measure(read_records(records))
     assert numbers["hardware"].startswith("cpu (")
     for label, paths in (("DiSAN", records[:2]), ("WordBag", records[2:])):
         found = [json.loads(path.read_text()) for path in paths]
@@ -186,6 +184,12 @@ def test_command(name, folder, records, tmp_path, capsys):
 
 def replace(path: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
+
+
+def no_class(path: Path) -> None:
+    """Predictions of a class that no row has."""
+    found = re.sub(r'(?<="test_predictions": ")[01 ]+', lambda text: re.sub("[01]", "9", text[0]), path.read_text())
+    path.write_text(found)
 
 
 def remove(path: Path) -> None:
@@ -258,8 +262,8 @@ BAD = {
     "no predictions": (
         "length",
         BOTH,
-        lambda runs: remove(runs / "words0" / "predict_results_cr.txt"),
-        "there are no predictions .*predict_results_cr.txt; train with --output_dir .*words0 on a task with test rows",
+        lambda runs: replace(runs / "words0.json", '"test_predictions"', '"others"'),
+        "words0.json has no predictions; train the run again, on a task with test rows",
     ),
     "more rows": (
         "length",
@@ -270,8 +274,8 @@ BAD = {
     "other rows": (
         "length",
         BOTH,
-        lambda runs: replace(runs / "disan0" / "predict_results_cr.txt", "tive", "tion"),
-        "have a test_accuracy of 0.0000 on these rows, but .*disan0.json says .*; give the rows of the run",
+        lambda runs: no_class(runs / "disan0.json"),
+        "disan0.json have a test_accuracy of 0.0000 on these rows, but of 0.* in the run; give the rows of the run",
     ),
     "folds": ("length", ("disan0", "disan1", "words0"), None, "'DiSAN' was tested on 60 rows, 'WordBag' on 30 and"),
     "own rows": ("length", ("pairs",), None, "pairs.json is a run on rows of your own; give the test rows by"),

@@ -129,7 +129,7 @@ def test_missing_packages_are_named(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err.endswith('needs sentence_transformers: pip install -e ".[sentence-transformers]"\n')
     (tmp_path / "x.json").write_text('{"header": {}}')
     assert peers_report.main([str(tmp_path / "x.json")]) == 2
-    assert "not a file that benchmarks.peers wrote" in capsys.readouterr().err
+    assert "x.json is not a report of these benchmarks" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(peers_report.InputError, match="the figure needs matplotlib"):
         peers_report.draw([], tmp_path / "x.png")

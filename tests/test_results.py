@@ -1,27 +1,33 @@
 """The figures shown to readers are those of recorded runs."""
 
+import hashlib
 import json
+import platform
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
+import numpy as np
 import pytest
+from small_data import write_trec, write_vectors
 
 from benchmarks import peers_report
 from hf_blosan.hub.model_card import make_model_card
-from reproduce.report import render
-from reproduce.runner import Run, plan
+from hf_blosan.tasks import get_task
+from hf_blosan.training import RunArguments
+from hf_blosan.training.reporting import digests, processor, read_record, write_record
+from reproduce import page
+from reproduce.page import recorded_table
 from reproduce.significance import LOWER_IS_BETTER, paired_p_value
-from reproduce.tables import Table, get_table
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REPORTS = ROOT / "benchmarks" / "reports"
 RECORDS = sorted((ROOT / "results").glob("*.json"))
 IN_TABLES = sorted((ROOT / "results").glob("*/*.json"))
-OTHERS = sorted((ROOT / "results" / "unfinished").glob("*/*.json"))
+TRIALS = ROOT / "results" / "trials"
+OTHERS = sorted(TRIALS.glob("*/*.json"))
 FOLDERS = sorted({path.parent for path in IN_TABLES})
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 TABLES = [lines.splitlines() for lines in re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE) if lines[:9] == "| system "]
@@ -52,16 +58,14 @@ def cells(lines: list[str]) -> dict[tuple[str, str], str]:
 
 
 def test_the_table_of_the_readme_has_figures_of_the_page():
-    # Where several tables have a column, the first one counts: that of the default recipe.
-    page = {place: cell for lines in reversed(TABLES) for place, cell in cells(lines).items()}
-    (table,) = re.findall(r"^\| system \| TREC \| SST-2 .*\n(?:\|.*\n)+", README, re.MULTILINE)
-    shown = {place: cell for place, cell in cells(table.splitlines()).items() if cell != "-"}
-    assert len(shown) >= 18
-    for (system, column), cell in shown.items():
-        column = {"SICK r": "Pearson's r"}.get(column, column)
-        figure, paper = re.fullmatch(r"(\**[\d.]+\**)(?: \(([\d.]+)\))?", cell).groups()
-        assert re.sub(r" ± [\d.]+", "", page[system, column]) == figure, (system, column)
-        assert page[system, f"{column}, paper"] == (paper or "-"), (system, column)
+    """Beside the comparison with other ways, which has speeds, it has one table of systems."""
+    overview = cells(TABLES[0])
+    tables = re.findall(r"^\| system \|.*\n(?:\|.*\n)+", README, re.MULTILINE)
+    (table,) = [table.splitlines() for table in tables if "rows/s" not in table]
+    shown = {place: cell for place, cell in cells(table).items() if cell != "-"}
+    assert len(shown) >= 6
+    for place, cell in shown.items():
+        assert overview[place] == cell, place
 
 
 @pytest.mark.parametrize(
@@ -164,10 +168,35 @@ def test_record_can_be_repeated(path):
 
 
 def test_commands_name_the_records_where_they_lie():
+    """All of them: those of the page, of the tables and of trials."""
     assert len(OTHERS) > 100
     for path in (*RECORDS, *IN_TABLES, *OTHERS):
         words = shlex.split(json.loads(path.read_text())["command"])
         assert words[words.index("--results_file") + 1] == path.relative_to(ROOT).as_posix()
+
+
+def commits(content) -> list[str]:
+    """The commits that a record or a report names, wherever they are in it."""
+    if isinstance(content, dict):
+        found = [value for name, value in content.items() if name.endswith("commit") and value]
+        return found + [commit for value in content.values() for commit in commits(value)]
+    return [commit for value in content for commit in commits(value)] if isinstance(content, list) else []
+
+
+def test_nothing_was_recorded_with_uncommitted_changes():
+    lines = [json.loads(line) for path in TRIALS.glob("*.jsonl") for line in path.read_text().splitlines()]
+    files = [*RECORDS, *IN_TABLES, *OTHERS, *REPORTS.glob("*.json")]
+    found = [*map(commits, lines), *(commits(json.loads(path.read_text())) for path in files)]
+    assert sum(map(len, found)) > len(files) and not [commit for own in found for commit in own if "dirty" in commit]
+
+
+def test_the_index_of_trials_names_each():
+    rows = (TRIALS / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"\[([\w.]+)\]\(([\w.]+)\)", rows)
+    assert all(text == target for text, target in named)
+    assert sorted(target for _, target in named) == sorted(
+        path.name for path in TRIALS.iterdir() if path.suffix != ".md"
+    )
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
@@ -176,46 +205,31 @@ def test_model_card_is_made_from_the_record(path):
     assert card.strip() == str(make_model_card(json.loads(path.read_text()), location=path.stem)).strip()
 
 
-def recorded_table(folder: Path) -> tuple[Table, list[Run]]:
-    """The table of a folder, and all its runs on the tasks that were run, with the same seeds and folds."""
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    (name,) = {record["experiment"]["table"] for record in records}
-    table, tasks = get_table(name), {record["task"]["name"] for record in records}
-    table = replace(table, columns=tuple(column for column in table.columns if column.task in tasks))
-    data = ["--data_dir", "data"] if records[0]["data"]["source"] == "local files" else []
-    seeds, folds = sorted({record["seed"] for record in records}), {r["data"]["held_out"].get("test") for r in records}
-    return table, plan(table, seeds, len(folds - {None}) or None, folder, data)
-
-
 def test_recorded_tables_are_complete():
     for folder in FOLDERS:
         _, runs = recorded_table(folder)
         assert sorted(folder.iterdir()) == sorted(run.record_file for run in runs)
         for run in runs:
-            record = json.loads(run.record_file.read_text())
-            made = record["experiment"]["row"], record["task"]["name"], record["seed"]
+            made = run.record["experiment"]["row"], run.record["task"]["name"], run.record["seed"]
             assert made == (run.row.name, run.task, run.arguments.seed)
 
 
-def figures_on(lines: list[str]) -> list[list[str]]:
-    """The cells of a table without what makes them bold or aligns them."""
-    return [[cell.strip(" *-:") for cell in line.strip("|").split(" |")] for line in lines]
+def test_the_page_is_what_the_command_makes_of_the_records():
+    """And it has the tables of all folders."""
+    assert page.update(PAGE, ROOT / "results") == PAGE
+    assert sorted(re.findall(r"\[Records\]\(\.\./results/(\w+)\)", PAGE)) == [folder.name for folder in FOLDERS]
 
 
-def test_the_page_shows_the_recorded_tables():
-    """The tables of systems are those of the folders in results/, as the command prints them but for what is bold."""
-    printed = []
-    for folder in FOLDERS:
-        table, runs = finished_table(folder)
-        printed.append([line for line in render(table, runs, {}).splitlines() if line[:1] == "|"])
-    assert sorted(map(figures_on, TABLES)) == sorted(map(figures_on, printed))
-
-
-def finished_table(folder: Path) -> tuple[Table, list[Run]]:
-    table, runs = recorded_table(folder)
-    for run in runs:
-        run.record = json.loads(run.record_file.read_text())
-    return table, runs
+def test_the_command_writes_the_page(tmp_path, capsys):
+    """Figures of other records, and in its own column what is bold."""
+    file, (start, end) = tmp_path / "page.md", (PAGE.index("## SICK entailment"), PAGE.index("## SST-2"))
+    text = PAGE[start:end].replace("81.96", "0.00").replace("| **0.00** |", "| 0.00 |")
+    file.write_text(f"# Results\n\n{text}")
+    assert page.main(["--page", str(file), "--results", str(ROOT / "results")]) == 0
+    assert capsys.readouterr().out == f"{file}: updated\n"
+    assert file.read_text() == f"# Results\n\n{PAGE[start:end]}"
+    assert page.main(["--page", str(tmp_path / "gone.md")]) == 2
+    assert "gone.md" in capsys.readouterr().err
 
 
 COMPARED = [folder for folder in FOLDERS if folder.name not in ("mtsa_srl", "mtsa_translation", "trec_all_systems")]
@@ -229,7 +243,7 @@ def test_bold_figures_are_told_apart(folder):
     (section,) = [part for part in PAGE.split("\n## ") if f"(../results/{folder.name})" in part]
     sentences = dict(re.findall(r"^- (.+?): ((?:.|\n )*? told apart (?:.|\n )+\.)$", section, re.MULTILINE))
     bold = re.findall(r"\*\*([\d.]+)", "".join(line for line in section.splitlines() if line[:1] == "|"))
-    table, runs = finished_table(folder)
+    table, runs = recorded_table(folder)
     for column in table.columns:
         if not column.figure.startswith("test_"):
             continue
@@ -255,3 +269,31 @@ def test_bold_figures_are_told_apart(folder):
             apart = low * high > 0 and (p is None or p < 0.05)
             assert low <= difference <= high and apart == alone, (column.name, name)
     assert not sentences and len(bold) <= len(table.columns)
+
+
+@pytest.mark.parametrize("path", [IN_TABLES[0], ROOT / "results" / "sst2" / "disan_sst2_phrases_seed1.json"])
+def test_a_record_is_written_as_it_was_read(path, tmp_path):
+    """In memory predictions are numbers, in the file one line of text, as in every record so far."""
+    record = read_record(path)
+    assert {type(number) for number in record["test_predictions"]} == {float}
+    write_record(tmp_path / "record.json", record)
+    assert (tmp_path / "record.json").read_bytes() == path.read_bytes()
+    write_record(tmp_path / "record.json", {"test_predictions": np.array([3.04172, 1.0])})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"test_predictions": "3.042 1"}
+
+
+def test_a_record_has_the_digest_of_every_file_that_was_read(tmp_path):
+    folder, own = write_trec(tmp_path / "data", train=12, test=6), tmp_path / "own.csv"
+    vectors = write_vectors(tmp_path / "vectors.txt", ["who"])
+    own.write_text("text,label\n")
+    (folder / "trec" / "notes.txt").write_text("not read")
+    options = {"task_name": "trec", "encoder": "disan", "output_dir": "out", "word_vectors": str(vectors)}
+    found = digests(RunArguments(data_dir=str(folder), test_file=str(own), **options), get_task("trec"))
+    (train,) = (folder / "trec").glob("train.*")
+    files = {f"trec/{train.name}": train, "own.csv": own, "vectors.txt": vectors}
+    assert found == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
+def test_the_processor_has_a_name():
+    named = "model name" in Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else False
+    assert processor() and (not named or processor() != platform.machine())

@@ -4,6 +4,6 @@
 imported on first use; figures need matplotlib (extra ``analysis``), the page needs Gradio (extra ``demo``).
 """
 
-from ..lazy import attach
+from ..registry import attach
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -3,6 +3,6 @@
 Everything is imported on first use; what loads whole data sets needs the extra `train`.
 """
 
-from ..lazy import attach
+from ..registry import attach
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,5 +1,5 @@
 """Model cards, saved models and uploads to the Hugging Face Hub; everything is imported on first use."""
 
-from ..lazy import attach
+from ..registry import attach
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

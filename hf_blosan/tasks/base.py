@@ -163,7 +163,6 @@ class TaskKind(ABC):
         other_uses: for other commands: what such a model does, and what to do; ``None``: they take it.
         gives_vectors: whether the model without its head gives sentence vectors.
         has_graph: whether the model's inputs, (B, N), are those of an ONNX graph.
-        row_figure: the figure that every row has by itself, ``"accuracy"`` or ``"mse"``; ``None``: there is none.
     """
 
     head = "ForSequenceClassification"
@@ -180,7 +179,6 @@ class TaskKind(ABC):
     other_uses: str | None = None
     gives_vectors = True
     has_graph = True
-    row_figure: str | None = None
 
     def __init__(self, task: Task, config: PreTrainedConfig | None = None):
         self.task, self.config = task, config
@@ -387,10 +385,6 @@ class TaskKind(ABC):
     def lines(self, predictions: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
         """Predictions as text, one per row."""
         return (self.task.labels[prediction] for prediction in predictions)
-
-    def row_values(self, lines: Sequence[str], labels: Sequence[Any]) -> list[float]:
-        """The `row_figure` of each row, from predictions as :meth:`lines` has them and labels of loaded rows."""
-        raise TypeError(f"a row of {self.task.name} has no figure by itself")
 
     # Rows that are only to be predicted
 

@@ -32,7 +32,6 @@ PAIR = [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes musi
 class Classification(TaskKind):
     """One label per row."""
 
-    row_figure: str | None = "accuracy"
     unused_fields = ("score_min", "score_max", "num_score_classes", "passage_block_length")
 
     @classmethod
@@ -137,9 +136,6 @@ class Classification(TaskKind):
         names = dict(enumerate(self.task.labels))
         labels = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
         return super().config_fields() | labels | {"problem_type": "single_label_classification"}
-
-    def row_values(self, lines, labels):
-        return [float(line == self.task.labels[label]) for line, label in zip(lines, labels, strict=True)]
 
     def choose_texts(self, head, where, names):
         return choose_texts(head, where, names, self.task.local.text_columns, self.task.num_sentences)

@@ -22,7 +22,6 @@ class Regression(Classification):
     """A score per row; the head of pair regression if rows are pairs."""
 
     column = "score"
-    row_figure = "mse"
     use = "scoring {}"
     unused_fields = ("classifier_highway", "classifier_bias", "passage_block_length")
 
@@ -136,9 +135,6 @@ class Regression(Classification):
 
     def decode(self, answers):
         return answers.float()[:, 0]
-
-    def row_values(self, lines, labels):
-        return [(float(line) - label) ** 2 for line, label in zip(lines, labels, strict=True)]
 
     def lines(self, predictions, tokenizer):
         return (f"{prediction:.4f}" for prediction in predictions)

@@ -4,7 +4,7 @@ Everything is imported on first use. The optimisers need only torch, the options
 """
 
 from ..errors import require
-from ..lazy import attach
+from ..registry import attach
 
 _get, __dir__, __all__ = attach(__name__, __file__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedConfig
 
-from ..files import plain, write_text
+from ..data.rows import READABLE_TABLES
+from ..files import plain, write_json, write_text
 from ..hub.model_card import figure_table
 from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
 from .optim import word_source
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from .preparation import Preparation
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
+SPLITS = ("train", "validation", "test")
 TASK_ENTRIES = ("name", "title", "num_sentences", "languages", "labels", "best_metric")
 DECODER_FIELDS = ("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
 SETTINGS = (
@@ -135,7 +138,7 @@ def git_commit() -> str | None:
 def hardware(accelerator: Accelerator) -> dict[str, Any]:
     """The machine of the run."""
     device = accelerator.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     return {
         "device": device.type,
         "name": name,
@@ -143,6 +146,16 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "mixed_precision": accelerator.mixed_precision,
     }
+
+
+def processor() -> str:
+    """The name of the CPU, which Linux does not tell :func:`platform.processor`."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def peak_memory(device: torch.device) -> float | None:
@@ -170,8 +183,31 @@ def data_source(arguments: RunArguments, task: Task) -> str:
 
 def own_files(arguments: RunArguments) -> dict[str, str]:
     """Splits that were read from files named in the options -> the names of these."""
-    files = {split: getattr(arguments, f"{split}_file") for split in ("train", "validation", "test")}
+    files = {split: getattr(arguments, f"{split}_file") for split in SPLITS}
     return {split: Path(file).name for split, file in files.items() if file}
+
+
+def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
+    """The files that rows and word vectors were read from -> their SHA-256."""
+    given = dict(task.files) | {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}
+    found = {Path(file).name: Path(file) for file in (*given.values(), arguments.word_vectors) if file}
+    if arguments.data_dir and not (task.files or task.generated):
+        names = [stems for split, stems in task.local.splits.items() if split not in given]
+        names += [(task.local.phrases,)] if task.local.phrases and "train" not in given else []
+        for stems in names:
+            candidates = (f"{task.local.location}/{stem}{suffix}" for stem in stems for suffix in READABLE_TABLES)
+            first = next((name for name in candidates if Path(arguments.data_dir, name).is_file()), None)
+            found |= {first: Path(arguments.data_dir, first)} if first else {}
+    return {name: sha256(path) for name, path in found.items()}
+
+
+def sha256(path: str | Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def saved_name(name: str | None) -> str | None:
@@ -216,6 +252,7 @@ def record(
             "data": {
                 "source": source,
                 "files": own_files(arguments),
+                "sha256": digests(arguments, task),
                 "hub_id": hub and hub.location,
                 "hub_config": hub and hub.config,
                 "rows": {name: len(rows) for name, rows in preparation.data.items()},
@@ -246,6 +283,28 @@ def record(
             },
         }
     )
+
+
+def write_record(path: str | Path, record: dict[str, Any]) -> None:
+    """Write a record as JSON. ``test_predictions``, numbers in the order of the rows, become one line of text."""
+    numbers = record.get("test_predictions")
+    text = {} if numbers is None else {"test_predictions": " ".join(f"{number:.4g}" for number in numbers)}
+    write_json(path, record | text)
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """The record in a file; ``test_predictions``, if it has them, are a list of floats.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not a record.
+    """
+    record = json.loads(Path(path).read_bytes())
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} is not a record")
+    if "test_predictions" in record:
+        record["test_predictions"] = [float(number) for number in record["test_predictions"].split()]
+    return record
 
 
 def figure_lines(table: dict[str, dict[str, float]]) -> list[str]:

@@ -26,7 +26,7 @@ from .interruption import Interrupted
 from .loop import TrainingLoop
 from .output_folder import output_folder
 from .preparation import find_encoder, find_task, prepare
-from .reporting import RunLog, command_line, record, summary, write_predictions
+from .reporting import RunLog, command_line, record, summary, write_predictions, write_record
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
         lines = preparation.kind.lines(predictions, preparation.tokenizer)
         lines = zip(preparation.row_numbers["test"], lines, strict=True)
     if predictions is not None and predictions.ndim == 1:
-        run["test_predictions"] = " ".join(f"{prediction:.4g}" for prediction in predictions)
+        run["test_predictions"] = predictions.tolist()
     if accelerator.is_main_process:
         save_pretrained(model, preparation.tokenizer, arguments.output_dir)
         write_outputs(arguments, run, lines, location=uploads and uploads.repo_id)
@@ -175,7 +175,7 @@ def write_outputs(
         write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions)
     write_model_card(output_dir, run, location=location)
     if arguments.results_file:
-        write_json(arguments.results_file, run)
+        write_record(arguments.results_file, run)
 
 
 def main(argv: list[str] | None = None) -> int:

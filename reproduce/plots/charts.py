@@ -27,22 +27,23 @@ def new_charts(title: str, columns: int = 1) -> tuple[Figure, Sequence[Axes]]:
     return figure, charts
 
 
-def styles(labels: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and marker of every system."""
+def styles(systems: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """System -> what its line looks like, and its name in the legend, with the number of its runs if several."""
     from matplotlib import colormaps
 
-    colours = colormaps["tab10"].colors
-    return {
-        label: {"color": colours[i % len(colours)], "marker": MARKERS[i % len(MARKERS)], "markersize": 5}
-        for i, label in enumerate(labels)
-    }
+    colours, found = colormaps["tab10"].colors, {}
+    for i, (label, system) in enumerate(systems.items()):
+        runs = len(system["runs"])
+        look = {"color": colours[i % len(colours)], "marker": MARKERS[i % len(MARKERS)], "markersize": 5}
+        found[label] = look | {"label": label if runs == 1 else f"{label} ({runs} runs)"}
+    return found
 
 
-def name_metric(axes: Axes, metric: str, where: str = "") -> None:
+def name_metric(axes: Axes, metric: str, where: str) -> None:
     """The name of the vertical axis; accuracy is in percent."""
     if metric == "accuracy":
         axes.yaxis.set_major_formatter(lambda value, place: f"{100 * value:.4g} %")
-    axes.set_ylabel(f"{where} {metric}".strip())
+    axes.set_ylabel(f"{where} {metric}")
 
 
 def legend(figure: Figure, axes: Axes, note: str) -> None:
@@ -51,8 +52,3 @@ def legend(figure: Figure, axes: Axes, note: str) -> None:
     for text in box.get_texts():
         text.set(**LITERAL)
     figure.supxlabel(note, fontsize=8, color="0.35")
-
-
-def counted(label: str, runs: int) -> str:
-    """A system in the legend, with the number of its runs if there are several."""
-    return label if runs == 1 else f"{label} ({runs} runs)"

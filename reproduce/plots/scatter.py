@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hf_blosan.errors import InputError
 
-from .charts import counted, legend, name_metric, new_charts, styles
-from .runs import Run, by_system, check_same_hardware, hardware, mean_and_error
+from .charts import legend, name_metric, new_charts, styles
+from .records import Record, by_system, check_same_hardware, mean_and_error
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 AXES = {"seconds_per_epoch": "seconds of training per epoch", "peak_memory_mib": "peak memory (MiB)"}
 
 
-def measure(runs: Sequence[Run]) -> dict[str, Any]:
+def measure(records: Sequence[Record]) -> dict[str, Any]:
     """Seconds of training per epoch with its evaluations, peak memory in MiB, and the test metric of each system.
 
     Memory is what a GPU allocates, or the resident size of the whole process on a CPU.
 
     Args:
-        runs: runs on one task and one machine.
+        records: of runs on one task and one machine.
 
     Returns:
         ``task``, ``metric``, ``hardware`` and ``systems``: label -> ``runs``, and ``seconds_per_epoch``,
@@ -31,54 +31,48 @@ def measure(runs: Sequence[Run]) -> dict[str, Any]:
     Raises:
         InputError: a record has no test figure or no memory, or the machines differ.
     """
-    check_same_hardware(runs)
-    numbers: dict[str, Any] = {
-        "task": runs[0].record["task"]["title"],
-        "metric": runs[0].metric,
-        "hardware": hardware(runs[0]),
-        "systems": {},
-    }
-    for label, same in by_system(runs).items():
-        figures = {
-            "seconds_per_epoch": [seconds_per_epoch(run) for run in same],
-            "peak_memory_mib": [peak_memory(run) for run in same],
-            "test": [run.figure(f"test_{run.metric}") for run in same],
+    check_same_hardware(records)
+    first, systems = records[0], {}
+    for label, same in by_system(records).items():
+        systems[label] = {
+            "runs": [str(record.path) for record in same],
+            "seconds_per_epoch": mean_and_error([seconds_per_epoch(record) for record in same]),
+            "peak_memory_mib": mean_and_error([peak_memory(record) for record in same]),
+            "test": mean_and_error([record.figure(f"test_{record.metric}") for record in same]),
         }
-        system: dict[str, Any] = {"runs": [str(run.path) for run in same]}
-        for name, values in figures.items():
-            system[name] = dict(zip(("mean", "standard_error"), mean_and_error(values), strict=True))
-        numbers["systems"][label] = system
-    return numbers
+    title = first.content["task"]["title"]
+    return {"task": title, "metric": first.metric, "hardware": first.hardware, "systems": systems}
 
 
 def draw(numbers: dict[str, Any]) -> Figure:
     """The test metric against time, and beside it against memory; error bars are one standard error over the runs."""
     figure, charts = new_charts(numbers["task"], columns=2)
-    several = any(len(system["runs"]) > 1 for system in numbers["systems"].values())
+    systems, note = numbers["systems"], numbers["hardware"]
     for axes, (name, title) in zip(charts, AXES.items(), strict=True):
-        for label, style in styles(list(numbers["systems"])).items():
-            system = numbers["systems"][label]
-            x, y, runs = system[name], system["test"], len(system["runs"])
-            errors = {"xerr": x["standard_error"], "yerr": y["standard_error"]} if runs > 1 else {}
-            axes.errorbar(x["mean"], y["mean"], **errors, label=counted(label, runs), linestyle="", **style)
+        for label, style in styles(systems).items():
+            x, y = systems[label][name], systems[label]["test"]
+            errors = {}
+            if len(systems[label]["runs"]) > 1:
+                errors = {"xerr": x["standard_error"], "yerr": y["standard_error"]}
+                note = f"{numbers['hardware']}; bars: one standard error over the runs"
+            axes.errorbar(x["mean"], y["mean"], **errors, linestyle="", **style)
         axes.set_xlim(0, 1.05 * axes.get_xlim()[1])
         axes.set_xlabel(title)
     name_metric(charts[0], numbers["metric"], "test")
-    bars = "; bars: one standard error over the runs" if several else ""
-    legend(figure, charts[0], f"{numbers['hardware']}{bars}")
+    legend(figure, charts[0], note)
     return figure
 
 
-def seconds_per_epoch(run: Run) -> float:
-    training = run.record["training"]
+def seconds_per_epoch(record: Record) -> float:
+    training = record.content["training"]
     if not training["epochs"]:
-        raise InputError(f"{run.path} is a run without training; leave it out")
+        raise InputError(f"{record.path} is a run without training; leave it out")
     return training["seconds"] / training["epochs"]
 
 
-def peak_memory(run: Run) -> float:
+def peak_memory(record: Record) -> float:
     """In MiB; raises InputError if the record has none."""
-    memory = run.record["training"].get("peak_memory_mib")
+    memory = record.content["training"].get("peak_memory_mib")
     if memory is None:
-        raise InputError(f"{run.path} has no peak memory, as in older versions and on Windows; train the run again")
+        raise InputError(f"{record.path} has no peak memory, as in older versions and on Windows; train the run again")
     return memory
