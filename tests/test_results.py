@@ -68,21 +68,21 @@ def test_the_table_of_the_readme_has_figures_of_the_page():
         assert overview[place] == cell, place
 
 
-@pytest.mark.parametrize(
-    ("task", "column", "count"),
-    [("tagging", "F1", 3), ("sentence selection", "Accuracy", 4), ("translation", "BLEU", 3), ("on top", "TREC", 3)],
-)
-def test_figures_of_the_tasks_in_the_readme(task, column, count):
-    (row,) = re.findall(rf"^\| \[{task}.*$", README, re.MULTILINE)
-    (anchor,) = re.findall(r"docs/results.md#([\w-]+)", row)
-    headings = {heading.lower().replace(" ", "-"): heading for heading in re.findall(r"^## (.*)$", PAGE, re.MULTILINE)}
-    section = PAGE.split(f"## {headings[anchor]}\n")[1].split("\n## ")[0]
-    (table,) = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
-    page = cells(table.splitlines())
-    shown = re.findall(r"(MTSA|DiSAN|Bi-BloSAN|Bi-LSTM|multi-head|mean pooling) (\d+\.\d+)", row)
-    assert len(shown) == count
-    for system, figure in shown:
-        assert page[system[0].upper() + system[1:], column].split(" ± ")[0] == figure
+def test_the_numbers_on_the_first_screen():
+    top = " ".join(README.split("\n## ")[0].split())
+    rows = json.loads((REPORTS / "peers.json").read_text())["rows"]
+    speeds = {row["system"]: row["speed"] for row in json.loads((REPORTS / "encode.json").read_text())["rows"]}
+    assert f"**{speeds['disan float32']:.1f} times as fast**" in top
+    assert f"encode text {speeds['disan float32']:.0f} times as fast" in top
+
+    def seconds(system: str) -> float:
+        return median(row["train_seconds"] for row in rows if row["system"] == system)
+
+    assert f"**{seconds('disan'):.0f} seconds of training**" in top
+    assert f"fine-tuning MiniLM takes {seconds('minilm_fine_tuned'):.0f}" in top
+    (minilm,) = [r["figures"] for r in rows if (r["system"], r["task"]) == ("minilm_fine_tuned", "trec")]
+    trec = float(cells(TABLES[0])["DiSAN", "TREC"].split()[0]) / 100
+    assert f"accuracy of {trec:.3f} (three seeds), MiniLM {minilm['test_accuracy']:.3f} (one)" in top
 
 
 def test_figures_of_the_distilled_encoder():
@@ -138,7 +138,7 @@ def test_the_comparison_with_what_people_use():
 
 def test_the_sentences_on_what_people_use():
     rows = json.loads((REPORTS / "peers.json").read_text())["rows"]
-    (text,) = re.findall(r"^## Beside what .*\n\n((?:.+\n)+)", README, re.MULTILINE)
+    (text,) = re.findall(r"^## Comparison with common .*\n\n((?:.+\n)+)", README, re.MULTILINE)
 
     def speed(system: str, size: str) -> float:
         return median(row["speed"][size]["rows_per_second"] for row in rows if row["system"] == system)
