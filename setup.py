@@ -29,13 +29,12 @@ from setuptools.command.build_ext import build_ext
 OLDEST_PYTHON = "cp310"
 OLDEST_TORCH = "0x020a000000000000"  # 2.10
 SOURCES = Path("hf_blosan/kernels/csrc")
-mark = runpy.run_path("hf_blosan/kernels/sources.py")["mark"]
+shared = runpy.run_path("hf_blosan/kernels/sources.py")
 
 FLAGS = (
     "-O3 -std=c++20 -fPIC -fvisibility=hidden -ffp-contract=fast -fno-math-errno -fno-trapping-math "
-    "-Wall -Wno-psabi -Wno-uninitialized -Wno-maybe-uninitialized "
-    f"-DTORCH_TARGET_VERSION={OLDEST_TORCH} -DTORCH_STABLE_ONLY"
-).split()
+    f"-Wall -Wno-psabi -DTORCH_TARGET_VERSION={OLDEST_TORCH} -DTORCH_STABLE_ONLY"
+).split() + [f"-D{name}={value}" for name, value in shared["DEFINITIONS"].items()]
 
 X86_64 = platform.machine().lower() in ("x86_64", "amd64")
 INSTRUCTION_SETS = {  # sources for some processors of the architecture only; instruction_sets.cpp chooses at run time
@@ -124,7 +123,7 @@ def compile_library(sources: list[Path], headers: list[Path], library: Path) -> 
         compiled = list(pool.map(compile_source, sources))
     marked = objects / "mark.cpp"  # by which the library is known as that of these sources
     marked.write_text(
-        f'extern "C" __attribute__((used)) const char hf_blosan_sources[] = "{mark(SOURCES).decode()}";\n'
+        f'extern "C" __attribute__((used)) const char hf_blosan_sources[] = "{shared["mark"](SOURCES).decode()}";\n'
     )
     compiled.append(marked)
     library.parent.mkdir(parents=True, exist_ok=True)

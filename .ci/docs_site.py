@@ -10,6 +10,7 @@ import re
 from contextlib import redirect_stdout
 from pathlib import Path
 from posixpath import dirname, normpath, relpath
+from runpy import run_path
 
 import griffe
 from latex2mathml.converter import convert
@@ -49,8 +50,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         for text in parts[::2]
     ]
     parts[1::2] = [equation(code) for code in parts[1::2]]
+    markdown = run_path(str(ROOT / ".ci" / "encoders.py"))["reference"]("".join(parts))
     marker = "<!-- hf-blosan --help -->"
-    return "".join(command_help() if part == marker else part for part in re.split(f"({marker})", "".join(parts)))
+    return "".join(command_help() if part == marker else part for part in re.split(f"({marker})", markdown))
 
 
 def target(source: str, page: str, link: str) -> str:
@@ -72,7 +74,7 @@ def equation(code: str) -> str:
 
 def command_help() -> str:
     """The help of every command."""
-    from hf_blosan.cli import COMMANDS, make_parser
+    from hf_blosan.cli.commands import COMMANDS, make_parser
 
     os.environ["COLUMNS"] = "100"
     (commands,) = make_parser()._subparsers._group_actions

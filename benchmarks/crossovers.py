@@ -3,8 +3,7 @@
     python -m benchmarks.crossovers --output benchmarks/reports/cpu_crossovers.json
 
 Keys and queries fill the whole range of a tier. Compared is the processor time of the CPU operators on one thread,
-under a forward mask. The results are the constants ``forward_crossovers`` and ``backward_crossovers`` in
-``hf_blosan/kernels/csrc/operators.cpp``.
+under a forward mask. The results are the lengths in ``ranges`` in ``hf_blosan/kernels/csrc/expansion.cpp``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import torch
 
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
-from hf_blosan.kernels.directional.expansion import tiers
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.training.reporting import command_line
 
@@ -31,28 +29,29 @@ TOKENS, SIZE, SCALE = 1024, 300, 5.0
 NO_MASKS = (None,) * 4
 
 
-def seconds(call, repeats: int) -> float:
-    """The shortest processor time of a call."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
+def seconds(calls, repeats: int) -> list[float]:
+    """The shortest processor time of each call; they take turns."""
+    times = [[] for _ in calls]
+    for _ in range(repeats + 1):  # the first warms up
+        for call, known in zip(calls, times, strict=True):
+            start = time.process_time()
+            call()
+            known.append(time.process_time() - start)
+    return [min(known[1:]) for known in times]
 
 
 def ratios(half_range: float, length: int, repeats: int) -> dict[str, float]:
     """Time of the linear form / time of the fused form, for each pass."""
     keys, queries, values, grad = (torch.rand(max(1, TOKENS // length), length, SIZE) * 2 - 1 for _ in range(4))
     tensors = (0.99 * half_range * keys, 0.99 * half_range * queries, values, *NO_MASKS)
-    times = {}
+    forwards, backwards = [], []
     for implementation in ("linear", "fused"):
         options = ("forward", SCALE, None, implementation, None)
-        forward = partial(OPERATORS.directional_attention.default, *tensors, *options, True)
-        backward = partial(OPERATORS.directional_attention_backward.default, grad, *tensors, *forward(), *options)
-        times[implementation] = (seconds(forward, repeats), seconds(backward, repeats))
-    return {pass_: linear / fused for pass_, linear, fused in zip(PASSES, *times.values(), strict=True)}
+        forwards.append(partial(OPERATORS.directional_attention.default, *tensors, *options, True))
+        saved = forwards[-1]()
+        backwards.append(partial(OPERATORS.directional_attention_backward.default, grad, *tensors, *saved, *options))
+    times = [seconds(calls, repeats) for calls in (forwards, backwards)]
+    return {pass_: linear / fused for pass_, (linear, fused) in zip(PASSES, times, strict=True)}
 
 
 def run(argv: list[str] | None = None) -> None:
@@ -73,14 +72,15 @@ def run(argv: list[str] | None = None) -> None:
     torch.manual_seed(options.seed)
     torch.set_num_threads(1)
     rows = []
-    for tier in tiers(SCALE):
-        found = {length: ratios(tier.half_range, length, options.repeats) for length in LENGTHS}
-        row = {"half_range": tier.half_range, "terms": len(tier.weight), "from": {}, "ratios": found}
+    sizes, _ = OPERATORS.expansion(torch.empty(0, dtype=torch.float64), SCALE)
+    for half_range, _, terms in sizes.tolist():
+        found = {length: ratios(half_range, length, options.repeats) for length in LENGTHS}
+        row = {"half_range": half_range, "terms": int(terms), "from": {}, "ratios": found}
         for pass_ in PASSES:
             faster = (n for n in LENGTHS if all(found[m][pass_] <= 1 for m in LENGTHS if m >= n))
             row["from"][pass_] = next(faster, None)
         rows.append(row)
-        print(f"half range {tier.half_range:g}, {len(tier.weight)} terms: faster from {row['from']}", file=sys.stderr)
+        print(f"half range {half_range:g}, {int(terms)} terms: faster from {row['from']}", file=sys.stderr)
     command = command_line(["-m", "benchmarks.crossovers", *argv])
     report = {**surroundings(), "seed": options.seed, "repeats": options.repeats, "command": command, "rows": rows}
     write_json(options.output, report)

@@ -25,7 +25,7 @@ from hf_blosan.inference.arguments import StreamArguments
 from hf_blosan.inference.batches import Batches
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import get_task, load_task
-from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.text.tokenization import build_tokenizer, num_fixed_words
 
 from .command import DATA_DIR, Options, choose, command
@@ -101,7 +101,7 @@ def texts_and_tokenizer(options: TextOptions) -> tuple[list[list[str]], PreTrain
     """
     task, size = get_task(options.task), options.batch_size
     data = load_task(task, data_dir=options.data_dir, seed=options.seed)
-    texts_of = find_problem(task).texts
+    texts_of = find_kind(task).texts
     texts = list(texts_of(data["test"]))[: options.sentences]
     if len(texts) < size:
         raise InputError(f"--batch_size {size}: there are only {len(texts)} sentences; give fewer")

@@ -62,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=200)
     steps = parser.parse_args().steps
-    # Tensors of this size do not occupy a second thread.
+    # Tensors of this size do not benefit from a second thread.
     torch.set_num_threads(1)
     for name in ("multi-head attention", "MTSA"):
         torch.manual_seed(0)

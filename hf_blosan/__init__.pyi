@@ -1,47 +1,47 @@
-# For type checkers: __init__.py imports these on first use.
+# Written by .ci/encoders.py; __init__.py imports these on first use.
 from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 from .models.configuration_biblosan import BiBloSANConfig as BiBloSANConfig
-from .models.configuration_birnn import BiRNNConfig as BiRNNConfig
-from .models.configuration_disan import DiSANConfig as DiSANConfig
-from .models.configuration_mtsa import MTSAConfig as MTSAConfig
-from .models.configuration_multihead import MultiHeadConfig as MultiHeadConfig
-from .models.configuration_textcnn import TextCNNConfig as TextCNNConfig
-from .models.configuration_wordbag import WordBagConfig as WordBagConfig
-from .models.modeling_biblosan import BiBloSANForPairRegression as BiBloSANForPairRegression
-from .models.modeling_biblosan import BiBloSANForSentenceSelection as BiBloSANForSentenceSelection
+from .models.heads_regression import BiBloSANForPairRegression as BiBloSANForPairRegression
+from .models.heads_selection import BiBloSANForSentenceSelection as BiBloSANForSentenceSelection
 from .models.modeling_biblosan import BiBloSANForSequenceClassification as BiBloSANForSequenceClassification
-from .models.modeling_biblosan import BiBloSANForTokenClassification as BiBloSANForTokenClassification
+from .models.heads_tagging import BiBloSANForTokenClassification as BiBloSANForTokenClassification
 from .models.modeling_biblosan import BiBloSANModel as BiBloSANModel
-from .models.modeling_birnn import BiRNNForPairRegression as BiRNNForPairRegression
-from .models.modeling_birnn import BiRNNForSentenceSelection as BiRNNForSentenceSelection
+from .models.configuration_birnn import BiRNNConfig as BiRNNConfig
+from .models.heads_regression import BiRNNForPairRegression as BiRNNForPairRegression
+from .models.heads_selection import BiRNNForSentenceSelection as BiRNNForSentenceSelection
 from .models.modeling_birnn import BiRNNForSequenceClassification as BiRNNForSequenceClassification
-from .models.modeling_birnn import BiRNNForTokenClassification as BiRNNForTokenClassification
+from .models.heads_tagging import BiRNNForTokenClassification as BiRNNForTokenClassification
 from .models.modeling_birnn import BiRNNModel as BiRNNModel
-from .models.modeling_disan import DiSANForPairRegression as DiSANForPairRegression
-from .models.modeling_disan import DiSANForSentenceSelection as DiSANForSentenceSelection
+from .models.configuration_disan import DiSANConfig as DiSANConfig
+from .models.heads_regression import DiSANForPairRegression as DiSANForPairRegression
+from .models.heads_selection import DiSANForSentenceSelection as DiSANForSentenceSelection
 from .models.modeling_disan import DiSANForSequenceClassification as DiSANForSequenceClassification
-from .models.modeling_disan import DiSANForTokenClassification as DiSANForTokenClassification
+from .models.heads_tagging import DiSANForTokenClassification as DiSANForTokenClassification
 from .models.modeling_disan import DiSANModel as DiSANModel
-from .models.modeling_mtsa import MTSAForPairRegression as MTSAForPairRegression
-from .models.modeling_mtsa import MTSAForSentenceSelection as MTSAForSentenceSelection
+from .models.configuration_mtsa import MTSAConfig as MTSAConfig
+from .models.heads_regression import MTSAForPairRegression as MTSAForPairRegression
+from .models.heads_selection import MTSAForSentenceSelection as MTSAForSentenceSelection
 from .models.modeling_mtsa import MTSAForSequenceClassification as MTSAForSequenceClassification
-from .models.modeling_mtsa import MTSAForTokenClassification as MTSAForTokenClassification
+from .models.heads_tagging import MTSAForTokenClassification as MTSAForTokenClassification
 from .models.modeling_mtsa import MTSAModel as MTSAModel
-from .models.modeling_multihead import MultiHeadForPairRegression as MultiHeadForPairRegression
-from .models.modeling_multihead import MultiHeadForSentenceSelection as MultiHeadForSentenceSelection
+from .models.configuration_multihead import MultiHeadConfig as MultiHeadConfig
+from .models.heads_regression import MultiHeadForPairRegression as MultiHeadForPairRegression
+from .models.heads_selection import MultiHeadForSentenceSelection as MultiHeadForSentenceSelection
 from .models.modeling_multihead import MultiHeadForSequenceClassification as MultiHeadForSequenceClassification
-from .models.modeling_multihead import MultiHeadForTokenClassification as MultiHeadForTokenClassification
+from .models.heads_tagging import MultiHeadForTokenClassification as MultiHeadForTokenClassification
 from .models.modeling_multihead import MultiHeadModel as MultiHeadModel
-from .models.modeling_textcnn import TextCNNForPairRegression as TextCNNForPairRegression
-from .models.modeling_textcnn import TextCNNForSentenceSelection as TextCNNForSentenceSelection
+from .models.configuration_textcnn import TextCNNConfig as TextCNNConfig
+from .models.heads_regression import TextCNNForPairRegression as TextCNNForPairRegression
+from .models.heads_selection import TextCNNForSentenceSelection as TextCNNForSentenceSelection
 from .models.modeling_textcnn import TextCNNForSequenceClassification as TextCNNForSequenceClassification
-from .models.modeling_textcnn import TextCNNForTokenClassification as TextCNNForTokenClassification
+from .models.heads_tagging import TextCNNForTokenClassification as TextCNNForTokenClassification
 from .models.modeling_textcnn import TextCNNModel as TextCNNModel
-from .models.modeling_wordbag import WordBagForPairRegression as WordBagForPairRegression
-from .models.modeling_wordbag import WordBagForSentenceSelection as WordBagForSentenceSelection
+from .models.configuration_wordbag import WordBagConfig as WordBagConfig
+from .models.heads_regression import WordBagForPairRegression as WordBagForPairRegression
+from .models.heads_selection import WordBagForSentenceSelection as WordBagForSentenceSelection
 from .models.modeling_wordbag import WordBagForSequenceClassification as WordBagForSequenceClassification
-from .models.modeling_wordbag import WordBagForTokenClassification as WordBagForTokenClassification
+from .models.heads_tagging import WordBagForTokenClassification as WordBagForTokenClassification
 from .models.modeling_wordbag import WordBagModel as WordBagModel
 
 __version__: str

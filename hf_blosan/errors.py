@@ -1,4 +1,4 @@
-"""The exception for bad input, and what others say in one line."""
+"""InputError, and helpers for messages of one line."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 
 class InputError(ValueError):
-    """User input cannot be used.
+    """Bad user input.
 
-    The message is one sentence that names the input, its value and the remedy. Command-line programs print it as
+    The message is one sentence that names the input, its value and the remedy. Commands print it as
     ``error: <message>`` on standard error and exit with status 2.
     """
 
 
 class MissingExtra(InputError, ImportError):
-    """Packages of an extra are not installed."""
+    """Packages of an optional extra are missing."""
 
 
 def first_line(error: BaseException) -> str:
@@ -28,24 +29,29 @@ def first_line(error: BaseException) -> str:
 
 
 def listed(names: Iterable[str], most: int | None = None) -> str:
-    """Names from a file, for a message of one line; only the first ``most`` of them."""
+    """Names from a file for a message of one line, at most ``most`` of them."""
     names = list(names)
     shown = [name if name.isprintable() else repr(name) for name in names[:most]]
     return ", ".join([*shown, "..."] if len(shown) < len(names) else shown)
 
 
-def half_of_a_character(text: str) -> str | None:
-    """The first half of a character in a text, which JSON can have and UTF-8 cannot."""
-    half = None if text.isascii() else re.search("[\ud800-\udfff]", text)
-    return half and half[0]
+def unpaired_surrogate(text: str) -> str | None:
+    """The first unpaired surrogate of a text, which JSON can escape and UTF-8 cannot encode."""
+    found = None if text.isascii() else re.search("[\ud800-\udfff]", text)
+    return found and found[0]
+
+
+def require(what: str, extra: str, *modules: str) -> None:
+    """Raise MissingExtra if a module is not installed; ``what`` begins the message, as in ``"export needs"``."""
+    if missing := [name for name in modules if find_spec(name) is None]:
+        raise MissingExtra(f"{what} {', '.join(missing)}; {install(extra)}")
 
 
 def install(extra: str) -> str:
     """The command that installs the packages of an extra.
 
-    It names what this copy of the package comes from, because an index need not have it: the checkout that it is
-    imported from, the folder, file or repository that it was installed from; else the package by its name. The quotes
-    are for shells in which brackets are patterns.
+    It installs from where this copy of the package came from, which may not be an index: the checkout, or the folder,
+    file or repository that pip recorded. The quotes are for shells that expand brackets.
     """
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
@@ -54,7 +60,7 @@ def install(extra: str) -> str:
 
 
 def _requirement(extra: str) -> str:
-    from importlib.metadata import PackageNotFoundError, distribution  # here, because --help does without them
+    from importlib.metadata import PackageNotFoundError, distribution  # here, to keep --help fast
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
@@ -75,9 +81,9 @@ def _requirement(extra: str) -> str:
 
 @contextmanager
 def loading(name: str, what: str = "model") -> Iterator[None]:
-    """Raise what goes wrong while transformers loads a saved model or tokenizer as an InputError.
+    """Turn exceptions of transformers while it loads a saved model or tokenizer into InputError.
 
-    Damaged files raise every kind of exception there, a plain ``Exception`` among them.
+    Damaged files raise exceptions of every kind there, plain ``Exception`` included.
     """
     try:
         yield

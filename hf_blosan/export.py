@@ -1,6 +1,6 @@
 """Writes a model as an ONNX graph, which runs without torch: in onnxruntime, in a browser, in other languages.
 
-    python -m hf_blosan.export --model out/disan --output disan.onnx
+    hf-blosan export out/disan disan.onnx
 
 One graph serves every batch size and length. Its inputs are named as the tokenizer names them, so that
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
@@ -12,37 +12,29 @@ repositories of ``optimum``.
 import copy
 import logging
 import os
-import sys
 import tempfile
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 from transformers.utils.logging import disable_progress_bar
 
-from .cli.options import Parser
-from .errors import InputError, install, loading
+from .cli.arguments import ExportArguments
+from .errors import InputError, loading, require
 from .files import check_writable
 from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
 from .registry import FAMILIES, MODULES, load
+from .tasks.kinds import kind_of
 from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
 """How far the graph may be from the model on random sentences, relative to the largest output."""
-
-
-def check_packages() -> None:
-    """Refuse to go on without the packages of the extra ``export``."""
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        raise InputError(f"export needs {', '.join(missing)}: {install('export')}")
 
 
 class Outputs(nn.Module):
@@ -111,7 +103,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         InputError: the packages of the extra ``export`` are missing, or an output of the model is not finite.
         RuntimeError: the graph does not compute what the model computes.
     """
-    check_packages()
+    require("export needs", "export", *PACKAGES)
     path = Path(path)
     model = copy.deepcopy(model).eval().cpu()
     names = input_names(model, tokenizer)
@@ -170,11 +162,11 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
     return largest
 
 
-def load_model(name: str) -> nn.Module:
+def load_exportable(name: str) -> nn.Module:
     """A saved model in the class that it was saved from, with its head.
 
     Raises:
-        InputError: there is no model, or it is not one of this package.
+        InputError: there is no model, it is not one of this package, or a graph lacks one of its inputs.
     """
     config = read_config(name)
     if config.model_type not in FAMILIES:
@@ -182,26 +174,15 @@ def load_model(name: str) -> nn.Module:
     architecture = (config.architectures or [f"{FAMILIES[config.model_type]}Model"])[0]
     if architecture not in MODULES:
         raise InputError(f"the model at {name!r} is of class {architecture}; choose one of {', '.join(MODULES)}")
-    if architecture.endswith("ForSentenceSelection"):
+    if not kind_of(config).has_graph:
         raise InputError(
             f"the model at {name!r} is of class {architecture}, whose inputs have three dimensions; export an "
             "encoder, a classification or a pair regression"
         )
+    if config.predicate_size:
+        raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
     with loading(name):
         return load(architecture).from_pretrained(name, config=config)
-
-
-def find_tokenizer(name: str, config: PreTrainedConfig) -> PreTrainedTokenizerBase | None:
-    """The tokenizer saved with a model, if there is one.
-
-    Raises:
-        InputError: it is damaged, or of another model.
-    """
-    if cached_file(name, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False) is None:
-        return None
-    tokenizer = load_tokenizer(name, config)
-    check_type_ids(tokenizer, config, name)
-    return tokenizer
 
 
 def export(name: str, output: str | Path) -> str:
@@ -219,13 +200,13 @@ def export(name: str, output: str | Path) -> str:
     output = Path(output)
     to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "model.onnx" if to_folder else output
-    check_packages()
+    require("export needs", "export", *PACKAGES)
     disable_progress_bar()  # of loading, which takes a moment
     check_writable("output", output if to_folder else path, folder=to_folder)
-    model = load_model(name)
-    tokenizer = find_tokenizer(name, model.config)
-    if model.config.predicate_size:
-        raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
+    model, tokenizer = load_exportable(name), None
+    if cached_file(name, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False):
+        tokenizer = load_tokenizer(name, model.config)
+        check_type_ids(tokenizer, model.config, name)
     check_weights(model)
     difference = export_onnx(model, path, tokenizer)
     if to_folder:
@@ -235,21 +216,7 @@ def export(name: str, output: str | Path) -> str:
     return f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The command line; returns the exit status, 2 after an error in the input."""
-    parser = Parser(prog="python -m hf_blosan.export", description="Writes a saved model as an ONNX graph.")
-    parser.add_argument("--model", required=True, help="folder of a saved model, or its name on the Hub")
-    parser.add_argument(
-        "--output", required=True, help="file, or folder for model.onnx, the configuration and the tokenizer"
-    )
-    try:
-        options = parser.parse_args(argv)
-        print(export(options.model, options.output))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def run_command(options: ExportArguments) -> int:
+    """``hf-blosan export``; returns the exit status."""
+    print(export(options.model, options.output))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

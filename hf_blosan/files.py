@@ -1,4 +1,4 @@
-"""Files that are never half written, and whether one can be. Every module here may import it."""
+"""Atomic writes and writability checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plain(content: Any) -> Any:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file, atomically; its folder is made if there is none."""
+    """Write a file atomically, creating its folder if needed."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -40,25 +40,25 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def write_text(path: str | Path, content: str) -> None:
-    """Write a text file, atomically."""
+    """Write a text file atomically."""
     write_bytes(path, content.encode("utf-8"))
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Write `content` as indented JSON, atomically."""
+    """Write `content` as indented JSON atomically."""
     write_text(path, json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n")
 
 
 def check_writable(name: str, path: str | Path, *, folder: bool) -> None:
-    """Check that a file or folder can be made or replaced, without making it.
+    """Check that a file or folder can be created or replaced, without creating it.
 
     Args:
-        name: what the message calls it: ``"--output_dir"``, ``"output file"``.
+        name: its name in the message, such as ``"--output_dir"``.
         path: the file or folder.
         folder: whether it is a folder.
 
     Raises:
-        InputError: it cannot.
+        InputError: it cannot be created or replaced.
     """
     path = Path(os.path.abspath(path))
     asked = "folder" if folder else "file"
@@ -70,10 +70,12 @@ def check_writable(name: str, path: str | Path, *, folder: bool) -> None:
         raise InputError(f"{name} {path}: {place} is a file; give another path.")
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(f"{name} {path}: no permission to write in {place}; give another path.")
-    try:  # root has every permission, and file systems such as /proc grant what they do not keep
+    try:  # root passes the check above everywhere, and so does everybody on file systems such as /proc
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
-        raise InputError(f"{name} {path}: {place} takes no files ({error.strerror}); give another path.") from error
+        raise InputError(
+            f"{name} {path}: no file can be created in {place} ({error.strerror}); give another path."
+        ) from error
 
 
 def existing(path: Path) -> Path:

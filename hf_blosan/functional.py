@@ -18,11 +18,11 @@ import inspect
 import torch
 from torch import Tensor
 
-from .models import attention, attention_mtsa, equations, equations_mtsa, layers_recurrent
+from .models import attention, attention_mtsa, attention_recurrent, equations, equations_mtsa
 from .models.configuration_biblosan import optimal_block_length
-from .models.equations import IMPLEMENTATIONS, Operator, spread_scores
+from .models.equations import IMPLEMENTATIONS, Operator, spread_scores, zero_padding
 from .models.equations_mtsa import SCORE_FUNCTIONS
-from .models.masks import DIRECTIONS, order_mask, zero_padding
+from .models.masks import DIRECTIONS, order_mask
 
 __all__ = [
     "DIRECTIONS",
@@ -159,7 +159,7 @@ def _check_heads(heads_BN: Tensor, real_BN: Tensor) -> None:
 
 directional_attention = _operator(attention.directional_attention)
 directional_attention_weights = _operator(equations.directional_attention_weights)
-linear_recurrence = _operator(layers_recurrent.linear_recurrence)
+linear_recurrence = _operator(attention_recurrent.linear_recurrence)
 source2token_attention = _operator(attention.source2token_attention)
 source2token_weights = _operator(equations.source2token_weights)
 tensorized_attention = _operator(attention_mtsa.tensorized_attention)

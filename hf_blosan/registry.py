@@ -1,6 +1,7 @@
-"""The table of encoders, where their classes are defined, and their registration with transformers' Auto classes.
+"""The table of encoders and their registration with transformers' Auto classes.
 
-Imports neither torch nor transformers: registration runs as soon as somebody imports the Auto classes.
+Importing it imports neither torch nor transformers: post-import hooks register the encoders when the Auto classes are
+imported.
 """
 
 import sys
@@ -8,42 +9,58 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.abc import MetaPathFinder
+from typing import NamedTuple
 
-# Model type and the stem of the class names: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
-FAMILIES = {
-    "disan": "DiSAN",
-    "biblosan": "BiBloSAN",
-    "mtsa": "MTSA",
-    "birnn": "BiRNN",
-    "textcnn": "TextCNN",
-    "wordbag": "WordBag",
-    "multihead": "MultiHead",
+
+class Encoder(NamedTuple):
+    """What is said of an encoder.
+
+    Attributes:
+        stem: of the names of its classes: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
+        name: in texts.
+        description: on the command line.
+    """
+
+    stem: str
+    name: str
+    description: str
+
+
+ENCODERS = {
+    "disan": Encoder("DiSAN", "DiSAN", "a weight for every feature of every pair of words, for each direction"),
+    "biblosan": Encoder("BiBloSAN", "Bi-BloSAN", "the same within short blocks, then between blocks: for long texts"),
+    "mtsa": Encoder("MTSA", "MTSA", "pairwise scores times feature scores, in several heads"),
+    "birnn": Encoder("BiRNN", "Bi-RNN", "bidirectional LSTM, GRU or SRU"),
+    "textcnn": Encoder("TextCNN", "CNN", "convolutions of several widths, or in a hierarchy"),
+    "wordbag": Encoder("WordBag", "Bag of word vectors", "word vectors without context"),
+    "multihead": Encoder("MultiHead", "Multi-head attention", "multi-head attention with sinusoidal positions"),
 }
-DESCRIPTIONS = {
-    "disan": "a weight for every feature of every pair of words, apart for the words before and after",
-    "biblosan": "the same inside short blocks, then between blocks: for long texts",
-    "mtsa": "pairwise scores times feature scores, in several heads",
-    "birnn": "bidirectional LSTM, GRU or SRU",
-    "textcnn": "convolutions of several widths, or in a hierarchy",
-    "wordbag": "word vectors without context",
-    "multihead": "multi-head attention with sinusoidal positions",
+"""The encoders by model type."""
+
+FAMILIES = {model_type: encoder.stem for model_type, encoder in ENCODERS.items()}
+"""The stem of the class names, by model type."""
+
+SUFFIXES = {
+    "Config": "configuration_{}",
+    "Model": "modeling_{}",
+    "ForSequenceClassification": "modeling_{}",
+    "ForPairRegression": "heads_regression",
+    "ForTokenClassification": "heads_tagging",
+    "ForSentenceSelection": "heads_selection",
 }
-"""What a command line says of an encoder."""
+"""What follows the stem in the names of an encoder's classes, and the modules of these."""
 
 MODULES = {
-    stem + suffix: f".models.{kind}_{model_type}"
+    stem + suffix: f".models.{module.format(model_type)}"
     for model_type, stem in FAMILIES.items()
-    for suffix, kind in (
-        ("Config", "configuration"),
-        ("Model", "modeling"),
-        ("ForSequenceClassification", "modeling"),
-        ("ForPairRegression", "modeling"),
-        ("ForTokenClassification", "modeling"),
-        ("ForSentenceSelection", "modeling"),
-    )
+    for suffix, module in SUFFIXES.items()
 }
-"""Where each class is defined."""
+"""The module of each class."""
+
+
+def encoder_name(model_type: str) -> str:
+    """The name of an encoder in texts; of an unknown one its model type."""
+    return ENCODERS[model_type].name if model_type in ENCODERS else model_type
 
 
 def load(name: str) -> type:
@@ -60,14 +77,11 @@ def register_configs() -> None:
 
 
 class LazyClasses(Sequence, tuple):
-    """A tuple of classes whose modules are imported when one of its items is taken.
+    """The names of classes as a tuple of these, whose modules are imported when one of its items is taken.
 
     The mappings of the Auto classes hold a class or a tuple of classes for each config and resolve a tuple by
     iterating over it. So models can be registered by the public ``register`` without importing them.
     """
-
-    def __new__(cls, *names: str) -> "LazyClasses":
-        return tuple.__new__(cls, names)
 
     def __len__(self) -> int:
         return tuple.__len__(self)
@@ -80,12 +94,6 @@ class LazyClasses(Sequence, tuple):
 
     def __hash__(self) -> int:
         return hash(self[:])
-
-    def __repr__(self) -> str:
-        return f"LazyClasses{tuple.__repr__(self)}"
-
-    def __reduce__(self):
-        return tuple, (self[:],)
 
 
 @cache
@@ -101,7 +109,7 @@ def pair_regression_class() -> type:
         __module__, __qualname__ = __package__, "AutoModelForPairRegression"
         _model_mapping = _LazyAutoMapping(CONFIG_MAPPING_NAMES, OrderedDict())
 
-    # Where transformers looks for the Auto classes to which a checkpoint with code may refer.
+    # transformers looks here for the Auto classes in the auto_map of a checkpoint.
     auto_classes.AutoModelForPairRegression = AutoModelForPairRegression
     return AutoModelForPairRegression
 
@@ -131,7 +139,7 @@ def register_models() -> None:
             (AutoModelForTokenClassification, "ForTokenClassification"),
             (AutoModelForMultipleChoice, "ForSentenceSelection"),
         ):
-            classes = LazyClasses(*(stem + suffix for suffix in suffixes))
+            classes = LazyClasses(stem + suffix for suffix in suffixes)
             auto_class.register(load(f"{stem}Config"), classes, exist_ok=True)
 
 
@@ -146,15 +154,15 @@ def register_pipeline() -> None:
 
 
 def register() -> None:
-    """Register everything, each part when the module of transformers that it needs is imported."""
-    # In two steps, because the first of these modules is imported in the middle of modules that the second one needs.
+    """Register everything as soon as the modules of transformers that it needs are imported."""
+    # Models are registered later than configs, because modeling_auto is still being imported when these are available.
     after_import("transformers.models.auto.configuration_auto", register_configs)
     after_import("transformers.models.auto.modeling_auto", register_models)
     after_import("transformers.pipelines", register_pipeline)
 
 
-class AfterImport(MetaPathFinder):
-    """Finds one module as the other finders do, and calls ``function`` when it has been executed."""
+class AfterImport:
+    """A post-import hook: finds a module as the other finders do, and calls ``function`` once it is executed."""
 
     def __init__(self, name: str, function: Callable[[], object]):
         self.name, self.function = name, function
@@ -170,7 +178,7 @@ class AfterImport(MetaPathFinder):
 
         def execute_and_call(module) -> None:
             execute(module)
-            if self in sys.meta_path:  # until here, so that an import that fails can be tried again
+            if self in sys.meta_path:  # kept until now, so that a failed import can be repeated
                 sys.meta_path.remove(self)
             self.function()
 
@@ -179,7 +187,7 @@ class AfterImport(MetaPathFinder):
 
 
 def after_import(name: str, function: Callable[[], object]) -> None:
-    """Call ``function`` after the module ``name`` is imported; at once if it already is."""
+    """Call ``function`` once the module ``name`` is imported, or now if it already is."""
     if name in sys.modules:
         function()
     else:

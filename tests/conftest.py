@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_blosan.models import attention, attention_mtsa, layers_recurrent
+from hf_blosan.models import attention, attention_blocks, attention_mtsa, attention_recurrent
 
 # Their asserts show values when they fail, as those of the tests do.
 pytest.register_assert_rewrite("cli_models", "serving_models")
@@ -57,7 +57,7 @@ def remove_kernels(monkeypatch):
     """A function after which models compute as they do where the package's kernels are not installed."""
 
     def remove():
-        for module in (attention, attention_mtsa, layers_recurrent):
+        for module in (attention, attention_blocks, attention_mtsa, attention_recurrent):
             monkeypatch.setattr(module, "kernels", None)
 
     return remove

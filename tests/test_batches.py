@@ -21,8 +21,8 @@ from hf_blosan.data import (
 from hf_blosan.data.batching import characters, cut
 from hf_blosan.errors import InputError
 from hf_blosan.inference import batches
-from hf_blosan.tasks.selection import tokens_of_passages
-from hf_blosan.tasks.tagging import cut_words, encode_words
+from hf_blosan.tasks.passages import tokens_of_passages
+from hf_blosan.tasks.words import cut_words, encode_words
 from hf_blosan.text.tokenization import build_tokenizer
 
 

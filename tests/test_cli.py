@@ -18,9 +18,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.cli.commands import COMMANDS, main
-from hf_blosan.registry import DESCRIPTIONS, FAMILIES
+from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task
-from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.training.optim import l2_penalty
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,7 +73,6 @@ for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "
         assert "--num_train_epochs EPOCHS" in shown and "Default: 256." in shown and "(default: None)" not in shown
 
     def test_tasks_and_encoders(self, capsys):
-        assert DESCRIPTIONS.keys() == FAMILIES.keys()
         for words, names in ((["tasks"], TASKS), (["encoders"], FAMILIES)):
             assert main(words) == 0
             lines = capsys.readouterr().out.splitlines()
@@ -331,15 +330,17 @@ class TestThin:
         outlier = 3000**2 / len(rows)
         assert json.loads(figures.read_text())["test_mse"] < 0.1 * variance + outlier
         # The L2 term is on the scale of the loss, not on that of the scores.
-        problem = find_problem(custom_task(path))
+        kind = find_kind(custom_task(path))
         model = DiSANForSequenceClassification(DiSANConfig(vocab_size=9, num_labels=1, problem_type="regression"))
-        before = problem.l2_penalty(model, 1.0)
+        before = kind.l2_penalty(l2_penalty(model, 1.0), model, 1.0)
         scaled = copy.deepcopy(model)
-        problem.start_head(scaled)
-        torch.testing.assert_close(problem.l2_penalty(scaled, 1.0), l2_penalty(model, 1.0), rtol=1e-3, atol=0)
+        kind.start_head(scaled)
+        torch.testing.assert_close(
+            kind.l2_penalty(l2_penalty(scaled, 1.0), scaled, 1.0), l2_penalty(model, 1.0), rtol=1e-3, atol=0
+        )
         assert before < l2_penalty(model, 1.0) < l2_penalty(scaled, 1.0)
         message = refused(capsys, "predict", out, path, tmp_path / "o.csv", "--probabilities")
-        assert "predicts scores, which have none; leave it out" in message
+        assert "'score', which has none; leave it out" in message
         assert "For scoring sentences like those" in (tmp_path / "out" / "README.md").read_text()
 
     def test_evaluate_scores(self, scorer, tmp_path, capsys):
@@ -380,12 +381,6 @@ class TestThin:
                 assert cell["sentences_per_second"] == pytest.approx(cell["batch_size"] * num_sentences / seconds)
             saved = (Path(model) / "model.safetensors").stat().st_size / 1e6
             assert content["megabytes"] == pytest.approx(saved, abs=0.01)
-
-    def test_export(self, monkeypatch, capsys):
-        calls = []
-        monkeypatch.setattr("hf_blosan.export.export", lambda *words: calls.append(words) or "written")
-        assert main(["export", "out/m", "m.onnx"]) == 0 and calls == [("out/m", "m.onnx")]
-        assert capsys.readouterr().out == "written\n"
 
     def test_card(self, tmp_path, capsys):
         name = "demo_disan_with_order_masks"

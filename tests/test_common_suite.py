@@ -137,25 +137,6 @@ def test_rows_do_not_depend_on_their_batch(model_type, head):
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("prefix, head", [("", AutoModel), ("model.", AutoModelForSequenceClassification)])
-def test_names_of_earlier_versions(prefix, head, tmp_path):
-    """Fixed word vectors had another name, and a table without rows was saved."""
-    for fields in (TABLE, {}):
-        model = make_head(head, "disan", **fields)
-        model.load_word_vectors(torch.randn(60, 10))
-        model.save_pretrained(tmp_path)
-        weights = load_file(tmp_path / "model.safetensors")
-        fixed = weights.pop(f"{prefix}embeddings.word_embeddings.fixed_weight", torch.zeros(0, 10))
-        weights[f"{prefix}embeddings.fixed_embeddings"] = fixed
-        save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-        loaded, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
-        assert not any(report.values()), report
-        assert not differing(loaded.state_dict(), model.state_dict())
-        loaded.save_pretrained(tmp_path / "again")
-        again = type(model).from_pretrained(tmp_path / "again")
-        assert not differing(again.state_dict(), model.state_dict())
-
-
 def test_a_pair_for_a_model_of_one_sentence_and_the_reverse():
     batch = pairs((6, 4), (2, 9))
     with pytest.raises(ValueError, match="takes one sentence a row, but token_type_ids mark a second"):

@@ -12,12 +12,12 @@ import pytest
 from datasets import DatasetDict
 from small_data import hub_rows, write_rows
 
+from hf_blosan.data import tables
 from hf_blosan.data.rows import Rows
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import custom_task, get_task, load_task
-from hf_blosan.tasks import loading as loading_module
-from hf_blosan.tasks.loading import normalise
+from hf_blosan.tasks.kinds import find_kind
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,11 @@ def parquet_file(names):
         ("c.csv", b"text,label\na,0\nb,1\ntext,label\nc,0\n", "c.csv, row 3 repeats the header; remove it"),
         ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them"),
         ("d.parquet", parquet_file(["text", "text", "label"]), "^[^ ]*d.parquet has two columns 'text'"),
-        ("d.jsonl", b'{"text": "a", "text": "b", "label": 0}\n', r"d.jsonl .*text\) was specified twice"),
+        (
+            "d.jsonl",
+            b'{"text": "a", "text": "b", "label": 0}\n',
+            "d.jsonl .*a row names 'text' twice",
+        ),
         ("e.csv.gz", gzip.compress(b"text,label\n" * 999, mtime=0)[:20] + b"\xff" * 9, "e.csv.gz cannot be read"),
     ],
 )
@@ -164,7 +168,7 @@ def test_custom_pair_classification(tmp_path, suffix):
             for path in (train, validation)
         )
     task = custom_task(train, validation)
-    assert (task.problem, task.num_sentences, task.labels) == ("classification", 2, ("Maybe", "no", "yes"))
+    assert (task.kind, task.num_sentences, task.labels) == ("classification", 2, ("Maybe", "no", "yes"))
     data = load_task(task, seed=0)
     assert data["validation"][0] == {"sentence1": "a 0", "sentence2": "b", "label": 2, "row": 1}
     assert list(data) == ["train", "validation"] and len(data["train"]) == 30  # nothing is held out unasked
@@ -189,7 +193,7 @@ def test_custom_regression(tmp_path, column):
     task = custom_task(
         write_rows(tmp_path / "a.csv", rows), write_rows(tmp_path / "b.jsonl", rows + [rows[0] | {column: 7}])
     )
-    assert (task.problem, task.score_min, task.score_max, task.num_score_classes) == ("regression", 0.0, 7.0, 8)
+    assert (task.kind, task.score_min, task.score_max, task.num_score_classes) == ("regression", 0.0, 7.0, 8)
     assert load_task(task, seed=0)["validation"]["label"][-1] == 7.0
 
 
@@ -303,7 +307,7 @@ def test_custom_data_set_of_the_hub_or_the_disk(tmp_path, monkeypatch, saved_as)
         rows["train"].to_parquet(tmp_path / "a.parquet")
         task = custom_task(tmp_path / "a.parquet", tmp_path / "a.parquet")
     elif saved_as == "hub":
-        monkeypatch.setattr(loading_module, "load_dataset", lambda *args, **options: named)
+        monkeypatch.setattr(tables, "load_dataset", lambda *args, **options: named)
         task = custom_task(dataset_name="me/pairs")
         assert (task.name, task.hub.location) == ("pairs", "me/pairs")
     elif saved_as == "folder":
@@ -338,17 +342,17 @@ NO_ANSWER = {"answers": {"text": [], "answer_start": []}}
 def test_rows_have_the_numbers_of_the_file(task, rows, numbers, tmp_path):
     """An empty dictionary is a blank line here."""
     task = get_task(task)
-    if task.problem == "classification":
+    if task.kind == "classification":
         task = replace(task, unlabelled=("-1",))
     lines = [json.dumps(row) if row else "" for row in rows]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
     table = read_table(tmp_path / "rows.jsonl")
-    assert normalise(table, task.local, task, "here")["row"][:] == numbers
-    if task.problem == "classification":
+    assert find_kind(task).normalise(table, task.local, "here")["row"][:] == numbers
+    if task.kind == "classification":
         (tmp_path / "rows.csv").write_text(
             "text,label\n" + "\n".join(f"{r['text']},{r['label']}" if r else "" for r in rows)
         )
-        assert normalise(read_table(tmp_path / "rows.csv"), task.local, task, "here")["row"][:] == numbers
+        assert find_kind(task).normalise(read_table(tmp_path / "rows.csv"), task.local, "here")["row"][:] == numbers
         (tmp_path / "rows.csv").write_text("text,label\n\na,7\n")
         with pytest.raises(InputError, match="row 2: label '7' is not one of"):
-            normalise(read_table(tmp_path / "rows.csv"), task.local, task, "here")
+            find_kind(task).normalise(read_table(tmp_path / "rows.csv"), task.local, "here")

@@ -10,10 +10,10 @@ import pytest
 from datasets import ClassLabel, Dataset
 from small_data import hub_rows, write_rows
 
+from hf_blosan.data import tables
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS, folds, load_task
-from hf_blosan.tasks import loading as loading_module
-from hf_blosan.tasks.loading import normalise
+from hf_blosan.tasks.kinds import find_kind
 
 
 def polarity_rows(count: int) -> list[dict]:
@@ -180,7 +180,7 @@ def test_files_replace_splits_of_a_task(tmp_path):
 
 def test_hub_columns_and_label_order_are_mapped(monkeypatch):
     asked = []
-    monkeypatch.setattr(loading_module, "load_dataset", lambda *args, **options: asked.append(args) or hub_rows())
+    monkeypatch.setattr(tables, "load_dataset", lambda *args, **options: asked.append(args) or hub_rows())
     data = load_task("snli", seed=0)
     assert asked == [("stanfordnlp/snli", None)]
     assert data["test"].column_names == ["sentence1", "sentence2", "label", "row"]
@@ -190,15 +190,15 @@ def test_hub_columns_and_label_order_are_mapped(monkeypatch):
 def test_integer_labels_follow_the_order_of_their_source():
     task = TASKS["subj"]
     raw = Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
-    assert normalise(raw, task.local, task, "here")["label"][:] == [0, 1]
-    assert normalise(raw, task.hub, task, "there")["label"][:] == [1, 0]
+    assert find_kind(task).normalise(raw, task.local, "here")["label"][:] == [0, 1]
+    assert find_kind(task).normalise(raw, task.hub, "there")["label"][:] == [1, 0]
 
 
 def test_unreachable_hub_is_one_sentence(monkeypatch):
     def unreachable(*args, **options):
         raise ConnectionError("Couldn't reach the Hub\nand more")
 
-    monkeypatch.setattr(loading_module, "load_dataset", unreachable)
+    monkeypatch.setattr(tables, "load_dataset", unreachable)
     message = r"data set 'CogComp/trec' cannot be loaded \(Couldn't reach the Hub\); give --data_dir"
     with pytest.raises(InputError, match=message):
         load_task("trec", seed=0)

@@ -118,5 +118,5 @@ def check(folder, labels):
 
 def test_cards_of_the_demo_show_its_sentences():
     card = (ROOT / "model_cards" / "demo_disan_with_order_masks.md").read_text(encoding="utf-8")
-    for row in model_card.EXAMPLES["generated"]:
+    for row in model_card.GENERATED_EXAMPLES:
         assert f"- text: {row['text']}\n  text_pair: {row['text_pair']}\n" in card

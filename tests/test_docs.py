@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,6 +21,7 @@ from hf_blosan.tasks import TASKS
 USE = """
 import sys
 from pathlib import Path
+from runpy import run_path
 import torch
 import hf_blosan
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
@@ -43,6 +45,9 @@ assert trained.config.auto_map["AutoModel"] == "modeling_toy.ToyModel"
 again = AutoModelForSequenceClassification.from_pretrained(folder / "again").eval()
 assert torch.equal(trained(ids).logits, again(ids).logits)
 """
+ADDITIONS = ("docs/add_an_encoder.md", "docs/add_a_task.md", "docs/add_a_kind.md")
+"""Pages that say how something is added."""
+
 LANGUAGES = ("bash", "python", "diff", "csv", "json", "text", "math", "bibtex")
 REPOSITORY = "https://github.com/hf-blosan/hf_blosan"
 API_PAGES = [page for page in PAGES if page.startswith("docs/api/")]
@@ -68,17 +73,23 @@ def apply_diff(file: Path, diff: str) -> None:
     file.write_text(text.replace(before, before + added), encoding="utf-8")
 
 
+def apply_page(page: str, checkout: Path) -> None:
+    """Write the new files and the edits of a page; those of the page on encoders are two files and two lines."""
+    new_files = [block for block in named_blocks(page, "python") if not (checkout / block[0]).exists()]
+    edits = named_blocks(page, "diff")
+    if page == "docs/add_an_encoder.md":
+        assert len(new_files) == len(edits) == sum(diff.count("\n+") for _, diff in edits) == 2
+    for path, code in new_files:
+        (checkout / path).write_text(code, encoding="utf-8")
+    for path, diff in edits:
+        apply_diff(checkout / path, diff)
+
+
 def test_an_encoder_and_a_task_are_added_as_the_pages_say(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", "csrc")
     shutil.copytree(ROOT / "hf_blosan", tmp_path / "hf_blosan", ignore=ignored)
-    new_files = named_blocks("docs/add_an_encoder.md", "python")
-    edits = named_blocks("docs/add_an_encoder.md", "diff")
-    assert len(new_files) == len(edits) == 2
-    for path, code in new_files:
-        assert not (tmp_path / path).exists()
-        (tmp_path / path).write_text(code, encoding="utf-8")
-    for path, diff in edits + named_blocks("docs/add_a_task.md", "diff"):
-        apply_diff(tmp_path / path, diff)
+    for page in ADDITIONS:
+        apply_page(page, tmp_path)
 
     moods = {"bad": WORDS["animal"], "good": WORDS["colour"]}
     for seed, (split, count) in enumerate({"train": 40, "test": 8}.items()):
@@ -90,6 +101,27 @@ def test_an_encoder_and_a_task_are_added_as_the_pages_say(tmp_path):
     command = [sys.executable, "-c", USE, str(tmp_path), *options]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.slow
+def test_all_fast_tests_pass_with_what_the_pages_add(tmp_path):
+    """In a checkout, where `make test` has written the stub."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    compiled = (str(path.relative_to(ROOT)) for path in (ROOT / "hf_blosan" / "kernels").glob("*.so"))
+    for name in (*listed.split("\0")[:-1], *compiled):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for page in ADDITIONS:
+        apply_page(page, tmp_path)
+    subprocess.run([sys.executable, ".ci/encoders.py"], cwd=tmp_path, check=True)
+    identity = ["-c", "user.name=reader", "-c", "user.email=reader@localhost"]
+    for command in (["init"], ["add", "--all"], [*identity, "commit", "--message", "As the pages say"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    added_again = "tests/test_docs.py::test_an_encoder_and_a_task_are_added_as_the_pages_say"
+    command = [sys.executable, "-m", "pytest", "-m", "not slow", "-p", "no:cacheprovider", "--deselect", added_again]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-4000:]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -105,7 +137,7 @@ def test_places_in_tables_exist(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_files_and_links(page):
     """Paths from the root in backticks are there, and so are the files and headings that links lead to."""
-    made_by_the_reader = {path for path, _ in named_blocks("docs/add_an_encoder.md", "python")}
+    made_by_the_reader = {path for page in ADDITIONS for path, _ in named_blocks(page, "python")}
     named = set(re.findall(r"`((?:hf_blosan|tests|benchmarks|docs|examples|results)/[\w./]*\w\.\w+)`", text_of(page)))
     missing = {path for path in named - made_by_the_reader if "NAME" not in path and not (ROOT / path).exists()}
     for link in links(page):
@@ -150,7 +182,8 @@ def test_members_that_docstrings_refer_to_exist():
 
 def test_the_reference_is_complete():
     """Everything that the package exports is described, and everything that is described is there."""
-    text = "\n".join(text_of(page) for page in API_PAGES)
+    reference = run_path(str(ROOT / ".ci" / "encoders.py"))["reference"]
+    text = reference("\n".join((ROOT / page).read_text(encoding="utf-8") for page in API_PAGES))
     described = set(re.findall(r"^::: ([\w.]+)", text, re.MULTILINE))
     for name in described:
         module, _, member = name.rpartition(".")

@@ -52,11 +52,13 @@ SLOW = (
     "hf_blosan.training",
     "reproduce.plots",
     "explanation.",
+    "compare_word",
 )
 """Python blocks with one of these run in the slow tests only."""
 
 NOT_RUN = {
     "docs/add_an_encoder.md": "its blocks are files; tests/test_docs.py writes them and trains the encoder",
+    "docs/add_a_kind.md": "its block is a file; tests/test_kinds.py uses it",
     "docs/compare_runs.md": "reads the runs of the page's commands; tests/test_paper_analyses.py has some",
     "docs/serve.md": "asks a server; tests/test_serving_process.py asks one in the same way",
 }
@@ -258,7 +260,8 @@ def words_left(module: str, words: list[str], monkeypatch) -> list[str]:
     with monkeypatch.context() as patched:
         patched.setattr(argparse.ArgumentParser, "parse_known_args", parse_known_args)
         try:
-            import_module(module).main(words)
+            is_package = (ROOT / module.replace(".", "/")).is_dir()
+            import_module(f"{module}.__main__" if is_package else module).main(words)
         except Parsed as parsed:
             return parsed.args[0]
     raise AssertionError(f"{module} reads no options")
@@ -287,7 +290,7 @@ def check_python(words: list[str], monkeypatch) -> None:
     elif module == "hf_blosan.training":
         parse_arguments(words)
     elif module == "reproduce":
-        left = words_left("reproduce.command", words, monkeypatch)
+        left = words_left(module, words, monkeypatch)
         parse_arguments([*left, "--task_name", "trec", "--encoder", "disan", "--output_dir", "out"])
     else:
         assert not words_left(module, words, monkeypatch), words
@@ -339,7 +342,7 @@ def test_commands_are_understood(monkeypatch):
 def test_commands_and_options_in_the_text_exist(monkeypatch):
     """What stands between single backticks."""
     sources = [*(ROOT / "hf_blosan").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / ".ci").glob("*.py")]
-    sources += (ROOT / "examples").glob("*.py")
+    sources += [*(ROOT / "examples").glob("*.py"), *(ROOT / "reproduce").rglob("*.py")]
     options = {word for path in sources for word in re.findall(r'"(--[\w-]+)"', path.read_text())}
     dataclasses = [RunArguments, TableArguments, PageArguments, PlotArguments, RunOptions, VectorOptions, PeersOptions]
     dataclasses += [PeersReportOptions, *(command.options for command in COMMANDS.values())]

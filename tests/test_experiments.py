@@ -16,7 +16,8 @@ from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
 from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS
-from hf_blosan.tasks.kinds import CONFIG_CLASSES, find_problem
+from hf_blosan.tasks.base import config_class
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.metrics import METRICS
 from hf_blosan.training import RunArguments, parse_arguments, train
 from hf_blosan.training.reporting import count_parameters
@@ -28,7 +29,7 @@ from reproduce.tables import TABLES, choose, slug
 
 def config_fields(row, task) -> dict:
     """Configuration fields of a row on a task, except those that the data determine."""
-    recipe, known = asdict(TASKS[task].recipe(row.encoder, "paper")), CONFIG_CLASSES[row.encoder].__dataclass_fields__
+    recipe, known = asdict(TASKS[task].recipe(row.encoder, "paper")), config_class(row.encoder).__dataclass_fields__
     fields = {name: value for name, value in recipe.items() if name in known}
     return fields | {"vocab_size": 3, "num_sentences": TASKS[task].num_sentences} | dict(row.overrides)
 
@@ -43,7 +44,7 @@ class TestTables:
     def test_every_system_has_a_possible_configuration(self, table):
         for row in table.rows:
             for task in {column.task for column in table.columns}:
-                CONFIG_CLASSES[row.encoder](**config_fields(row, task) | find_problem(TASKS[task]).config_fields())
+                config_class(row.encoder)(**config_fields(row, task) | find_kind(TASKS[task]).config_fields())
             assert parse_config_overrides(format_config_overrides(row.overrides)) == row.overrides
 
     @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -60,7 +61,7 @@ class TestTables:
     @pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].columns[0].name == "parameters"])
     def test_models_have_as_many_parameters_as_the_paper_says(self, name):
         """To one unit of the last printed digit, because the papers sometimes round and sometimes truncate."""
-        snli = find_problem(TASKS["snli"])
+        snli = find_kind(TASKS["snli"])
         assert sum("parameters" in row.paper for row in TABLES[name].rows) > 2
         for row in TABLES[name].rows:
             if "parameters" not in row.paper:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from benchmarks import onnx as benchmark
 from hf_blosan import export
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import install
 from hf_blosan.text.tokenization import build_tokenizer
 
@@ -85,7 +87,7 @@ def saved(tmp_path_factory):
 def test_the_command_writes_a_file(saved, tmp_path, capsys):
     folder, tokenizer = saved
     path = tmp_path / "new" / "pairs.onnx"
-    assert export.main(["--model", str(folder), "--output", str(path)]) == 0
+    assert main(["export", str(folder), str(path)]) == 0
     assert [file.name for file in path.parent.iterdir()] == ["pairs.onnx"]
     assert "opset 18" in capsys.readouterr().out
     encoded = tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="np")
@@ -98,7 +100,7 @@ def test_the_command_writes_a_file(saved, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_command_writes_a_folder(saved, tmp_path):
     folder, _ = saved
-    assert export.main(["--model", str(folder), "--output", str(tmp_path)]) == 0
+    assert main(["export", str(folder), str(tmp_path)]) == 0
     assert {"model.onnx", "config.json", "tokenizer.json"} <= {file.name for file in tmp_path.iterdir()}
     assert not list(tmp_path.glob(".*"))
 
@@ -107,29 +109,29 @@ def test_the_command_writes_a_folder(saved, tmp_path):
 def test_a_failure_leaves_no_file(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
     with pytest.raises(RuntimeError, match="logits of the graph differs"):
-        export.main(["--model", str(saved[0]), "--output", str(tmp_path / "pairs.onnx")])
+        main(["export", str(saved[0]), str(tmp_path / "pairs.onnx")])
     assert not list(tmp_path.iterdir())
 
 
 def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
     def error(model):
         capsys.readouterr()
-        assert export.main(["--model", str(model), "--output", str(tmp_path / "x.onnx")]) == 2
+        assert main(["export", str(model), str(tmp_path / "x.onnx")]) == 2
         captured = capsys.readouterr().err
         assert captured.startswith("error: ") and captured.count("\n") == 1
         return captured
 
     assert "no saved model at" in error(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    assert export.main(["--model", "nowhere", "--output", str(tmp_path / "file" / "e.onnx")]) == 2
+    assert main(["export", "nowhere", str(tmp_path / "file" / "e.onnx")]) == 2
     assert "file is a file; give another path" in capsys.readouterr().err
     other = shutil.copytree(saved[0], tmp_path / "other")
     (other / "config.json").write_text('{"model_type": "bert"}')
     assert "is of type bert; choose one of disan" in error(other)
     (other / "config.json").write_text('{"model_type": "disan", "architectures": ["DiSANForMaskedLM"]}')
     assert "is of class DiSANForMaskedLM; choose one of" in error(other)
-    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else object())
-    assert f"export needs onnxscript: {install('export')}" in error(saved[0])
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert f"export needs onnxscript; {install('export')}" in error(saved[0])
     assert not (tmp_path / "x.onnx").exists()
 
 

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import transformers
 from cli_models import refused, save
 from small_data import pair_rows, question_rows, write_rows
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -11,8 +12,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 import hf_blosan
 from hf_blosan.hub.configs import read_config
 from hf_blosan.hub.finite import NotFinite, refuse_not_finite
-from hf_blosan.inference.stream import kind_of
-from hf_blosan.tasks.encoder_decoder import make_encoder_decoder
+from hf_blosan.tasks.kinds import kind_of
+from hf_blosan.tasks.translation import make_encoder_decoder
 from hf_blosan.text.tokenization import build_subword_tokenizer
 
 LABELS = {"id2label": {0: "B-X", 1: "O"}, "label2id": {"B-X": 0, "O": 1}}
@@ -100,7 +101,7 @@ def test_taggers_selectors_and_translators(tmp_path, capsys):
     make_encoder_decoder(config, tokenizer).save_pretrained(tmp_path / "e")
     tokenizer.save_pretrained(tmp_path / "e")
     for name, rows in ((tagger, tagged), (selector, passages), (str(tmp_path / "e"), [{"text": "the cat"}])):
-        model = kind_of(read_config(name)).auto_class.from_pretrained(name)
+        model = getattr(transformers, kind_of(read_config(name)).auto_class).from_pretrained(name)
         with torch.no_grad():
             for weight in model.parameters():
                 weight.fill_(float("nan"))

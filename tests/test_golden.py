@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 from hf_blosan.functional import IMPLEMENTATIONS
 from hf_blosan.models import encoder, layers, layers_mtsa, layers_recurrent
+from hf_blosan.models.equations import in_blocks
 from hf_blosan.models.layers import (
     DirectionalSelfAttention,
     FeatureAttention,
@@ -25,7 +26,6 @@ from hf_blosan.models.layers import (
 )
 from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
-from hf_blosan.models.masks import in_blocks
 from hf_blosan.models.modeling_multihead import MultiHeadLayer
 from hf_blosan.training.optim import build_optimizer, l2_penalty
 from reproduce import convert_tf_checkpoint as tf

@@ -107,6 +107,19 @@ def test_compiles_in_one_graph(model_type, implementation):
     torch.testing.assert_close(compiled(**batch).pooler_output, model(**batch).pooler_output)
 
 
+@pytest.mark.parametrize("model_type", ["disan", pytest.param("biblosan", marks=pytest.mark.slow)])
+def test_maps_compile_in_one_graph(model_type):
+    """Which layers side by side take their steps together for."""
+    model = make(AutoModel, model_type, num_hidden_layers=2)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    found, expected = (f(**sentences(11, 7), output_attentions=True) for f in (compiled, model))
+    for name in ("attentions", "gates"):
+        assert len(found[name]) == len(expected[name]) > 0
+        torch.testing.assert_close(found[name], expected[name])
+    torch.testing.assert_close(found.pooler_output, expected.pooler_output)
+
+
 @every_encoder
 @pytest.mark.parametrize("implementation", ["fused", "linear"])
 def test_checkpointing_gives_the_same_gradients(model_type, implementation):

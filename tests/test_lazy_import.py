@@ -135,7 +135,7 @@ def test_a_users_class_takes_the_place(monkeypatch):
 
 def test_lazy_classes_are_a_tuple_of_classes():
     classes = (hf_blosan.DiSANModel, hf_blosan.MTSAModel)
-    lazy = registry.LazyClasses("DiSANModel", "MTSAModel")
+    lazy = registry.LazyClasses(["DiSANModel", "MTSAModel"])
     assert isinstance(lazy, tuple) and len(lazy) == 2 and lazy == classes and classes == lazy
     assert hash(lazy) == hash(classes) and lazy != classes[:1] and lazy != [*classes]
     assert [*lazy] == list(lazy) == list(classes) and tuple(lazy) == classes and lazy[1] is classes[1]

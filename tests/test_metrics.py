@@ -78,7 +78,7 @@ def test_metrics_combine_as_those_of_evaluate_do():
     ],
 )
 def test_task_metrics(task, names):
-    inputs = SCORES if TASKS[task].problem == "regression" else CLASSES
+    inputs = SCORES if TASKS[task].kind == "regression" else CLASSES
     metrics = task_metrics(TASKS[task])
     for prediction, reference in zip(inputs["predictions"], inputs["references"], strict=True):
         metrics.add_batch(predictions=[prediction], references=[reference])

@@ -9,9 +9,10 @@ from huggingface_hub import ModelCard
 from loopback_hub import BAD_LICENSE, LoopbackHub
 from packaging.version import Version
 
+from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
 from hf_blosan.hub import make_model_card, write_model_card
-from hf_blosan.hub.model_card import figure_table, main
+from hf_blosan.hub.model_card import figure_table
 
 RUN = {
     "name": "biblosan-sick_relatedness",
@@ -220,7 +221,7 @@ def test_the_hub_accepts_the_metadata(num_sentences, monkeypatch, tmp_path):
 def test_command_renders_cards(tmp_path, capsys):
     for name in ("a", "b"):
         (tmp_path / f"{name}.json").write_text(json.dumps(RUN))
-    arguments = [str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--output_dir", str(tmp_path / "cards")]
+    arguments = ["card", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--output_dir", str(tmp_path / "cards")]
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / "cards" / f"{name}.md") for name in ("a", "b")]
     assert ModelCard.load(tmp_path / "cards" / "a.md").data.model_name == "biblosan-sick_relatedness"
@@ -231,14 +232,14 @@ def test_command_refuses_other_files(tmp_path, capsys, content):
     path = tmp_path / "run.json"
     if content is not None:
         path.write_text(content)
-    assert main([str(path), "--output_dir", str(tmp_path)]) == 2
+    assert main(["card", str(path), "--output_dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {path}")
     if content == "{":
         (tmp_path / "file").touch()
-        assert main([str(path), "--output_dir", str(tmp_path / "file")]) == 2
+        assert main(["card", str(path), "--output_dir", str(tmp_path / "file")]) == 2
         messages = capsys.readouterr().err
         assert "file is a file; give a folder" in messages
-        assert main([str(path), "--output_dir", str(tmp_path)]) == 2
+        assert main(["card", str(path), "--output_dir", str(tmp_path)]) == 2
         assert "give a file written by --results_file" in capsys.readouterr().err
 
 

@@ -4,6 +4,7 @@ import math
 import pickle
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 import hf_blosan
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.models.masks import in_blocks
+from hf_blosan.models.equations import in_blocks
 from hf_blosan.registry import FAMILIES
 
 # Encoders by name: model type and fields without which it would not be this encoder, or none of the sizes below.
@@ -463,6 +464,17 @@ def test_batches_without_rows(model_type, output_attentions):
     model = make(AutoModel, model_type).eval()
     output = model(torch.ones(0, 7, dtype=torch.long), output_attentions=output_attentions)
     assert output.pooler_output.shape == (0, model.config.hidden_size)
+
+
+@pytest.mark.parametrize("num_sentences", [1, 2])
+def test_a_batch_is_prepared_once(num_sentences, monkeypatch):
+    model, calls = make(AutoModelForSequenceClassification, "disan", num_sentences=num_sentences), []
+    modules = [import_module(f"hf_blosan.models.{name}") for name in ("embeddings", "encoder", "heads")]
+    for module in (module for module in modules if hasattr(module, "prepare_inputs")):
+        prepare = module.prepare_inputs
+        monkeypatch.setattr(module, "prepare_inputs", lambda *given, own=prepare: calls.append(given) or own(*given))
+    model(**(pairs((3, 4), (5, 1)) if num_sentences == 2 else sentences(3, 5)))
+    assert len(calls) == 1
 
 
 def test_a_pair_needs_its_score():

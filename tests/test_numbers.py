@@ -11,7 +11,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
 from hf_blosan import kernels
-from hf_blosan.kernels.directional import operator
 from hf_blosan.kernels.library import has_cpu_kernels
 
 B, N, D = 3, 20, 16
@@ -210,23 +209,6 @@ def test_a_model_with_one_block_for_every_sentence(output_attentions):
     torch.testing.assert_close(found.pooler_output, expected.pooler_output)
     if output_attentions:
         assert found.attentions[0].shape == (2, 2, 1, 11, 11, 6)
-
-
-@pytest.mark.parametrize("rows", [0, 2])
-@pytest.mark.parametrize("length", [1, 2, 9, 16, 17])
-def test_linear_with_windows_in_plain_torch(length, rows, monkeypatch):
-    monkeypatch.setattr(operator, "has_cpu_kernels", lambda: False)
-    generator = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(rows, length, 5, generator=generator, requires_grad=True) for _ in range(3)]
-    for direction in F.DIRECTIONS:
-        for window in (0, 1, 3, 16, 100):
-            linear, eager = (
-                F.directional_attention(*inputs, direction=direction, window=window, implementation=implementation)
-                for implementation in ("linear", "eager")
-            )
-            torch.testing.assert_close(linear, eager)
-            gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (linear, eager))
-            torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 # --- Forward mode -----------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class TestPreparation:
     def test_tasks_of_the_table_have_the_patience_of_their_recipe(self):
         for task in TASKS.values():
             modern, paper = (task.recipe("mtsa", name) for name in ("modern", "paper"))
-            both = {"demo": 5, "srl": 0, "translation": 0}.get(task.settings)
+            both = {"demo": 5, "srl": 0, "translation": 0}.get(task.recipe_family)
             for updates, every in ((3, None), (1000, None), (1000, 10)):
                 assert modern.patience(updates, every) == (0 if both is None else both)
                 assert paper.patience(updates, every) == (5 if both is None else both)

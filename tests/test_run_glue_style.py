@@ -195,13 +195,12 @@ class TestBadInput:
             assert f"error: argument {arguments[0]}" in fails(capsys, *arguments)
 
     def test_missing_extra(self, monkeypatch, capsys):
-        find_spec = util.find_spec
-        monkeypatch.setattr(hf_blosan.training, "find_spec", lambda name: None if name == "scipy" else find_spec(name))
+        monkeypatch.setitem(sys.modules, "scipy", None)
         spec = util.spec_from_file_location("run_glue_style", SCRIPT)
         script = util.module_from_spec(spec)
         spec.loader.exec_module(script)
         assert script.main() == 2
-        assert capsys.readouterr().err == f"error: training needs scipy: {install('train')}\n"
+        assert capsys.readouterr().err == f"error: training needs scipy; {install('train')}\n"
 
 
 def test_odd_texts_train(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -48,32 +49,45 @@ def saved_config(folder) -> dict:
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_every_save_has_all_entries(model_type, tmp_path):
-    """Whatever class of a family is saved, its checkpoint names the same classes, which its files define."""
+    """Whatever class of a family is saved, its checkpoint names encoder and classifier, which its files define.
+
+    The other heads travel only with the models that have them, each in a file of its own.
+    """
     stem, modeling = FAMILIES[model_type], f"modeling_{model_type}."
     expected = {
         "AutoConfig": f"configuration_{model_type}.{stem}Config",
         "AutoModel": f"{modeling}{stem}Model",
         "AutoModelForTextEncoding": f"{modeling}{stem}Model",
         "AutoModelForSequenceClassification": f"{modeling}{stem}ForSequenceClassification",
-        "AutoModelForPairRegression": f"{modeling}{stem}ForPairRegression",
-        "AutoModelForTokenClassification": f"{modeling}{stem}ForTokenClassification",
-        "AutoModelForMultipleChoice": f"{modeling}{stem}ForSentenceSelection",
+    }
+    others = {
+        "ForTokenClassification": ("AutoModelForTokenClassification", "tagging"),
+        "ForSentenceSelection": ("AutoModelForMultipleChoice", "selection"),
+        "ForPairRegression": ("AutoModelForPairRegression", "regression"),
     }
     suffixes = ("Model", "ForTokenClassification", "ForSentenceSelection", "ForSequenceClassification")
     for suffix in (*suffixes, "ForPairRegression"):
         folder = tmp_path / suffix
         num_sentences = 2 if suffix.startswith(("ForSequence", "ForPair")) else 1
         make(model_type, suffix, num_sentences=num_sentences).save_pretrained(folder)
-        if suffix == "ForPairRegression":  # what pipelines and run_glue scripts load
-            expected["AutoModelForSequenceClassification"] = expected["AutoModelForPairRegression"]
-        assert saved_config(folder)["auto_map"] == expected
-        for name in code(folder):
+        named, own = dict(expected), set()
+        if suffix in others:
+            auto_class, kind = others[suffix]
+            named[auto_class] = f"modeling_{model_type}_{kind}.{stem}{suffix}"
+            own = {f"modeling_{model_type}_{kind}.py"}
+            if kind == "regression":  # what pipelines and run_glue scripts load
+                named["AutoModelForSequenceClassification"] = named[auto_class]
+            assert {f"heads_{kind}.py", *own} <= code(folder)
+        assert saved_config(folder)["auto_map"] == named
+        heads = {f"heads_{kind}.py" for _, kind in others.values()}
+        assert len(code(folder) & heads) == (suffix in others)
+        for name in code(folder) - own:
             assert (folder / name).read_text() == (BUNDLE / name).read_text()
-        for entry in expected.values():
+        for entry in named.values():
             module, _, class_name = entry.partition(".")
             assert f"class {class_name}(" in (folder / f"{module}.py").read_text()
-    others = {f"modeling_{other}.py" for other in FAMILIES if other != model_type}
-    assert not code(folder) & others and "__init__.py" not in code(folder)
+    strangers = {f"modeling_{other}.py" for other in FAMILIES if other != model_type}
+    assert not code(folder) & strangers and "__init__.py" not in code(folder)
 
 
 def test_without_code(tmp_path):
@@ -81,7 +95,7 @@ def test_without_code(tmp_path):
     model.save_pretrained(tmp_path / "model", include_code=False)
     assert not code(tmp_path / "model") and "auto_map" not in saved_config(tmp_path / "model")
     model.save_pretrained(tmp_path / "model")
-    assert len(code(tmp_path / "model")) == 13 and len(saved_config(tmp_path / "model")["auto_map"]) == 7
+    assert len(code(tmp_path / "model")) == 12 and len(saved_config(tmp_path / "model")["auto_map"]) == 4
     model.save_pretrained(tmp_path / "model", include_code=False)
     for_sentence_transformers = {"modules.json", "sentence_bert_config.json"}
     found = {path.name for path in (tmp_path / "model").iterdir()}
@@ -312,6 +326,55 @@ def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch
         again = AutoModelForSequenceClassification.from_pretrained(copy)
         assert type(again) is type(model)
         assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
+
+
+HEADS_ELSEWHERE = """
+import sys
+sys.modules["hf_blosan"] = None  # importing it raises ImportError
+import torch
+from transformers import AutoModel, AutoModelForMultipleChoice, AutoModelForTokenClassification
+
+out, tagger, selector = sys.argv[1:]
+trusted, found = {"trust_remote_code": True}, {}
+ids = torch.arange(2, 14)[None]
+for auto_class, place in ((AutoModelForTokenClassification, tagger), (AutoModelForMultipleChoice, selector)):
+    model = auto_class.from_pretrained(place, **trusted)
+    assert "transformers_modules" in type(model).__module__
+    assert type(AutoModel.from_pretrained(place, **trusted)).__name__.endswith("Model")
+    model.save_pretrained(place + "_again")
+    again = auto_class.from_pretrained(place + "_again", **trusted)
+    lengths = {"question_input_ids": ids[:, :3], "passage_lengths": torch.tensor([1])}
+    inputs = {"input_ids": ids, **(lengths if place == selector else {})}
+    with torch.no_grad():
+        found[place] = model(**inputs).logits
+        assert torch.equal(again(**inputs).logits, found[place])
+torch.save(found, out)
+"""
+
+
+@pytest.mark.parametrize("model_type", ["disan", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES)])
+def test_heads_that_few_models_have_load_without_the_package(model_type, tmp_path, remove_kernels):
+    places = {suffix: tmp_path / suffix for suffix in ("ForTokenClassification", "ForSentenceSelection")}
+    models = {suffix: make(model_type, suffix) for suffix in places}
+    for suffix, model in models.items():
+        assert pickle.loads(pickle.dumps(type(model))) is getattr(hf_blosan, FAMILIES[model_type] + suffix)
+        model.save_pretrained(places[suffix])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", HEADS_ELSEWHERE, str(tmp_path / "out.pt"), *map(str, places.values())]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    found = torch.load(tmp_path / "out.pt", weights_only=True)
+    remove_kernels()  # what the models have there
+    ids = torch.arange(2, 14)[None]
+    packed = {"question_input_ids": ids[:, :3], "passage_lengths": torch.tensor([1])}
+    for suffix, own in (("ForTokenClassification", {}), ("ForSentenceSelection", packed)):
+        with torch.no_grad():
+            assert torch.equal(found[str(places[suffix])], models[suffix](ids, **own).logits)
+        again = Path(f"{places[suffix]}_again")
+        assert code(again) == code(places[suffix])
+        assert saved_config(again)["auto_map"] == saved_config(places[suffix])["auto_map"]
+        assert type(type(models[suffix]).from_pretrained(again)) is type(models[suffix])
 
 
 ONLY_THE_TOKENIZER = """

@@ -12,10 +12,11 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
-from hf_blosan.export import load_model
+from hf_blosan.export import load_exportable
 from hf_blosan.hub.saved import load
 from hf_blosan.tasks import TASKS, get_task, load_task
-from hf_blosan.tasks.selection import as_passage, encode_passages, normalise_passages, sentence_spans
+from hf_blosan.tasks.kinds import find_kind
+from hf_blosan.tasks.passages import as_passage, sentence_spans
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import train
 from hf_blosan.training.arguments import EvaluateArguments
@@ -117,7 +118,9 @@ def test_save_and_load(tmp_path):
     assert torch.equal(loaded(**packed()).logits, model(**packed()).logits)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["BiBloSANForSentenceSelection"] and config["passage_block_length"] == 2
-    assert config["auto_map"]["AutoModelForMultipleChoice"] == "modeling_biblosan.BiBloSANForSentenceSelection"
+    assert (
+        config["auto_map"]["AutoModelForMultipleChoice"] == "modeling_biblosan_selection.BiBloSANForSentenceSelection"
+    )
 
 
 @pytest.mark.slow
@@ -134,7 +137,8 @@ def test_compiled(model_type):
 
 
 def read(rows):
-    return normalise_passages(Dataset.from_list(rows), None, None, "rows.jsonl")
+    task = get_task("squad_sentences")
+    return find_kind(task).normalise(Dataset.from_list(rows), task.local, "rows.jsonl")
 
 
 def test_squad_rows_become_sentences(caplog):
@@ -254,7 +258,7 @@ def test_a_truncated_sentence_keeps_its_last_special_token(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", rows)
     files = {f"{split}_file": path for split in ("train", "validation", "test")}
     dataset = DatasetDict(test=load_task(get_task("squad_sentences"), **files, seed=0)["test"])
-    row = encode_passages(dataset, tokenizer, max_length=4)["test"][0]
+    row = find_kind(get_task("squad_sentences")).encode(dataset, tokenizer, 4)["test"][0]
     shown = [" ".join(tokenizer.convert_ids_to_tokens(ids)) for ids in (*row["input_ids"], row["question_input_ids"])]
     assert shown == ["[CLS] ann [SEP]", "[CLS] ann live [SEP]", "[CLS] where does [SEP]"]
 
@@ -328,7 +332,7 @@ def test_training_evaluation_and_predictions(tmp_path, capsys):
         with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
             load(str(tmp_path / "out"), auto_class)
     with pytest.raises(InputError, match="is of class DiSANForSentenceSelection, whose inputs have three dimensions"):
-        load_model(str(tmp_path / "out"))
+        load_exportable(str(tmp_path / "out"))
 
 
 def test_table_5_has_time_and_memory():
@@ -341,9 +345,9 @@ def test_table_5_has_time_and_memory():
 
 def test_label_smoothing_leaves_padding_out(tmp_path):
     _, preparation = prepared(options(tmp_path / "out", files(tmp_path)))
-    problem, model, labels = preparation.problem, make(AutoModelForMultipleChoice, "disan"), torch.tensor([1, 0, 3])
+    kind, model, labels = preparation.kind, make(AutoModelForMultipleChoice, "disan"), torch.tensor([1, 0, 3])
     output = model(**packed(), labels=labels)
-    wide, narrow = problem.loss(output, labels, 0.1), []
+    wide, narrow = kind.loss(output, labels, 0.1), []
     for row, size in enumerate((3, 1, 6)):
         logits = output.logits[row : row + 1, :size]
         narrow.append(torch.nn.functional.cross_entropy(logits, labels[row : row + 1], label_smoothing=0.1))
@@ -351,5 +355,5 @@ def test_label_smoothing_leaves_padding_out(tmp_path):
     for dtype in (torch.bfloat16, torch.float16):  # accelerate converts what a model returns in mixed precision
         half = model.to(dtype)(**packed(), labels=labels)
         half.loss, half.logits = half.loss.float(), half.logits.float()
-        torch.testing.assert_close(problem.loss(half, labels, 0.1), wide, rtol=0.05, atol=0.05)
+        torch.testing.assert_close(kind.loss(half, labels, 0.1), wide, rtol=0.05, atol=0.05)
     assert TASKS["squad_sentences"].local.splits["test"] == ("validation",)

@@ -363,7 +363,7 @@ class TestToken:
         for host, warned in (("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)):
             caplog.clear()
             assert main(["serve", "none", "--host", host, "--port", "0"]) == 2
-            assert ("everybody who can reach 0.0.0.0" in caplog.text) == warned
+            assert ("anyone who can reach 0.0.0.0" in caplog.text) == warned
         caplog.clear()
         monkeypatch.setenv("HF_BLOSAN_TOKEN", "s3cret")
         assert main(["serve", "none", "--host", "0.0.0.0", "--port", "0"]) == 2 and not caplog.text

@@ -233,7 +233,7 @@ def process(tmp_path):
                 subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
             )
         line = running[-1].stdout.readline()
-        assert "(Ctrl-C ends it)" in line, (tmp_path / "errors").read_text()
+        assert "(Ctrl-C to stop)" in line, (tmp_path / "errors").read_text()
         return running[-1], line.split()[0]
 
     yield start
@@ -271,7 +271,7 @@ class TestProcess:
             client.headers["Authorization"] = "Bearer s3cret"
             assert np.array(post(client, TEXTS).json()).shape == (len(TEXTS), 8)
         assert main(["serve", "none", "--port", address.rpartition(":")[2]]) == 2
-        assert "cannot be listened on" in capsys.readouterr().err
+        assert "cannot listen on" in capsys.readouterr().err
 
 
 def test_answers_are_sent_at_once():
@@ -299,7 +299,7 @@ def test_answers_are_sent_at_once():
         (["none", "--max_texts", "2000"], "--queue_size is 1024; it must be at least --max_texts, 2000"),
         (["none", "--max_length", "20000"], "--max_length is 20000; it must be at most --batch_tokens, 16384"),
         (["none", "--token_file", "nowhere"], "--token_file nowhere cannot be read"),
-        (["none", "--host", "300.1.1.1"], "300.1.1.1:8000 cannot be listened on"),
+        (["none", "--host", "300.1.1.1"], "cannot listen on 300.1.1.1:8000"),
     ],
 )
 def test_mistakes(words, message, capsys):
@@ -310,4 +310,4 @@ def test_mistakes(words, message, capsys):
 def test_the_server_is_an_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", "none"]) == 2
-    assert "the server needs more packages" in capsys.readouterr().err
+    assert "the server needs uvicorn; pip install" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from hf_blosan.analysis import explain
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS
-from hf_blosan.tasks.kinds import find_problem
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.metrics import ArgumentScores, SpanScores, TagAccuracy
 from hf_blosan.tasks.tags import decode_tags, may_follow, spans
 from hf_blosan.text.tokenization import build_tokenizer
@@ -193,9 +193,7 @@ def test_a_run_on_spans(tmp_path, capsys):
     with pytest.raises(InputError, match="BiRNNForTokenClassification has no sentence vectors to explain"):
         explain(tag.model, tag.tokenizer, "the red cat")
     texts = write_rows(tmp_path / "texts.jsonl", question_rows(4))
-    with pytest.raises(
-        InputError, match="is of class BiRNNForTokenClassification, texts.jsonl needs BiRNNForSequence"
-    ):
+    with pytest.raises(InputError, match="texts.jsonl has no column 'tags' or 'ner_tags'; it has text, label"):
         evaluate(EvaluateArguments(str(tmp_path / "out"), test_file=str(texts), cpu=True))
     roles = write_rows(tmp_path / "roles.jsonl", role_rows(4))
     with pytest.raises(InputError, match="predicts O, B-ANIMAL|'B-ARG0' is not one of the tags"):
@@ -272,11 +270,11 @@ def test_the_recipes_of_the_stacks_have_one_size():
     """The three encoders that are compared have the same number of parameters, within 1 %."""
     from hf_blosan.training.preparation import make_model
 
-    problem = find_problem(TASKS["propbank_srl"])
+    kind = find_kind(TASKS["propbank_srl"])
     sizes = []
     for encoder in ("mtsa", "birnn", "multihead"):
-        recipe = problem.task.recipe(encoder)
-        fields = {"hidden_size": recipe.hidden_size, "vocab_size": 10} | dict(recipe.config) | problem.config_fields()
+        recipe = kind.task.recipe(encoder)
+        fields = {"hidden_size": recipe.hidden_size, "vocab_size": 10} | dict(recipe.config) | kind.config_fields()
         with torch.device("meta"):
-            sizes.append(make_model(problem, encoder, fields).num_parameters())
+            sizes.append(make_model(kind, encoder, fields, None).num_parameters())
     assert max(sizes) < 1.01 * min(sizes)

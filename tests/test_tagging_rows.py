@@ -18,8 +18,8 @@ from transformers import (
 
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS, custom_task, load_task
-from hf_blosan.tasks.kinds import find_problem
-from hf_blosan.tasks.tagging import TaggingCollator, encode_tags
+from hf_blosan.tasks.kinds import find_kind
+from hf_blosan.tasks.words import TaggingCollator, encode_tags
 from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training.loop import fingerprint
 
@@ -77,7 +77,7 @@ def test_files_that_are_no_tagging_data(tmp_path):
     with pytest.raises(InputError, match="--text_pair_column_name is 'b', but tagging takes one text a row; leave it"):
         task_of({"tokens": ["a", "b"], "tags": ["X", "Y"]}, text_column_name="tokens", text_pair_column_name="b")
     own = task_of({"words": ["a", "b"], "pos": ["X", "Y"]}, text_column_name="words", label_column_name="pos")
-    assert own.problem == "tagging" and own.labels == ("X", "Y") and own.metrics == ("TagAccuracy",)
+    assert own.kind == "tagging" and own.labels == ("X", "Y") and own.metrics == ("TagAccuracy",)
 
 
 def test_rows_of_the_hub(tmp_path):
@@ -135,13 +135,13 @@ def test_words_without_a_token_count_in_figures(tmp_path):
     """Behind the limit a word is predicted to be outside of every span; the gold tags are those of all words."""
     rows = [{"tokens": "a b c d".split(), "tags": "B-X O B-Y I-Y".split()}, {"tokens": ["a"], "tags": ["B-X"]}]
     path = write_rows(tmp_path / "rows.jsonl", rows)
-    problem = find_problem(custom_task(path))
-    dataset = DatasetDict(test=load_task(problem.task, validation_fraction=0.5, seed=0, test_file=path)["test"])
-    encoded = problem.encode(dataset, build_tokenizer(["a b c d"]), max_length=2)["test"]
+    kind = find_kind(custom_task(path))
+    dataset = DatasetDict(test=load_task(kind.task, validation_fraction=0.5, seed=0, test_file=path)["test"])
+    encoded = kind.encode(dataset, build_tokenizer(["a b c d"]), max_length=2)["test"]
     labels = np.array([row + [-100] * (2 - len(row)) for row in encoded["labels"][:]])
-    predictions = problem.complete(labels, encoded["gold"][:])
-    assert list(problem.lines(predictions)) == ["B-X O O O", "B-X"]
-    figures = problem.figures(predictions, encoded["gold"][:])
+    predictions = kind.complete(labels, encoded["gold"][:])
+    assert list(kind.lines(predictions, None)) == ["B-X O O O", "B-X"]
+    figures = kind.figures(predictions, encoded["gold"][:], None)
     assert (figures["precision"], figures["recall"]) == (1, pytest.approx(2 / 3))
     assert figures["accuracy"] == pytest.approx(3 / 5)
 
@@ -209,8 +209,8 @@ def test_words_have_the_same_tokens_as_in_a_text(kind, tmp_path):
         names = {name: tokenizer.special_tokens_map[name] for name in tokenizer.special_tokens_map}
         merges = [tuple(merge) for merge in backend["merges"]]
         tokenizer = DebertaTokenizer(vocab=backend["vocab"], merges=merges, **names)
-    problem = find_problem(TASKS["propbank_srl"])
-    tokenizer = problem.prepare_tokenizer(tokenizer, for_backbone=False)
+    kind = find_kind(TASKS["propbank_srl"])
+    tokenizer = kind.prepare_tokenizer(tokenizer, for_backbone=False)
     tokenizer.save_pretrained(tmp_path)
     text = tokenizer("cat cat")["input_ids"]
     cat = tokenizer.convert_tokens_to_ids("Ġcat")
@@ -226,7 +226,7 @@ def test_tokenizers_that_divide_texts_before_bytes_are_refused():
     steps = [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     tokenizer = byte_level(pre_tokenizers.Sequence(steps))
     with pytest.raises(InputError, match="has other tokens for a word by itself .*; choose another one for tagging"):
-        find_problem(TASKS["propbank_srl"]).prepare_tokenizer(tokenizer, for_backbone=True)
+        find_kind(TASKS["propbank_srl"]).prepare_tokenizer(tokenizer, for_backbone=True)
 
 
 def test_encoded_rows_can_be_told_apart_for_resuming():

@@ -26,13 +26,12 @@ from hf_blosan.errors import InputError
 from hf_blosan.text.tokenization import (
     build_tokenizer,
     count_words,
-    embedding_matrix,
     limit_length,
     num_fixed_words,
     num_training_words,
     prepare_pretrained_tokenizer,
-    read_word_vectors,
 )
+from hf_blosan.text.word_vectors import embedding_matrix, read_word_vectors
 
 TEXTS = ["Who wrote Hamlet ?", "The dog doesn't bite.", "the cat"]
 

@@ -6,7 +6,6 @@ second; `make test-all` installs it, `make test` does not.
 
 import pytest
 import torch
-from test_earlier_checkpoints import save, with_stacked_heads
 from test_peft import FIELDS
 from test_quantization import linear_maps, logits, make
 from transformers import AutoModelForSequenceClassification, TorchAoConfig
@@ -49,15 +48,3 @@ def test_pair_regression(tmp_path):
     quantised = load_int8(AutoModelForPairRegression, tmp_path, "dynamic")
     assert {type(module.weight).__name__ for module in linear_maps(quantised)} == {"Int8Tensor"}
     torch.testing.assert_close(logits(quantised), logits(model), rtol=0, atol=0.05)
-
-
-def test_an_earlier_checkpoint_while_loading(tmp_path):
-    """The stacked heads of earlier checkpoints are divided, and then quantised head by head."""
-    model = make("mtsa")
-    save(model, tmp_path / "present")
-    save(model, tmp_path / "earlier", with_stacked_heads(model))
-    found = [
-        load_int8(AutoModelForSequenceClassification, tmp_path / name, "dynamic") for name in ("present", "earlier")
-    ]
-    assert {type(module.weight).__name__ for module in linear_maps(found[1])} == {"Int8Tensor"}
-    assert torch.equal(logits(found[0]), logits(found[1]))

@@ -5,6 +5,7 @@ import json
 import random
 import re
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -25,16 +26,17 @@ from transformers import (
 
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError, install
+from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, load_task
-from hf_blosan.tasks.encoder_decoder import make_encoder_decoder, translate
-from hf_blosan.tasks.kinds import CONFIG_CLASSES, find_problem
+from hf_blosan.tasks.base import config_class
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.metrics import SacreBLEU
-from hf_blosan.tasks.translation import encode_translations
+from hf_blosan.tasks.translation import make_encoder_decoder, texts_of, translate
 from hf_blosan.text.tokenization import build_subword_tokenizer, build_tokenizer
 from hf_blosan.training import RunArguments, train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.evaluation import Evaluator
-from hf_blosan.training.preparation import find_encoder, load_model
+from hf_blosan.training.preparation import find_encoder, pretrained_model
 from hf_blosan.training.reporting import count_parameters
 from hf_blosan.training.run import make_accelerator
 
@@ -46,6 +48,8 @@ STACKS = {
     "multihead": {"num_heads": 4, "output_layer": True, "formulation": "paper"},
 }
 every_stack = pytest.mark.parametrize("encoder", STACKS)
+
+TRANSLATION = find_kind(TASKS["multi30k_en_de"])
 
 
 def rows(count, seed=0):
@@ -170,11 +174,11 @@ class TestModel:
 
     def test_encoders_that_do_not_fit(self, tokenizer, tmp_path):
         folder = write_backbone(tmp_path / "bert", ["a"])
-        for fields, problem in (
+        for fields, message in (
             ({"backbone": str(folder)}, "has words of its own, not a backbone; leave it out"),
             ({"predicate_size": 4}, "predicate_size=4: translation has no predicates; set it to 0"),
         ):
-            with pytest.raises(InputError, match=problem):
+            with pytest.raises(InputError, match=message):
                 make_encoder_decoder(AutoConfig.for_model("disan", hidden_size=24, **fields), tokenizer)
 
     def test_bad_tokenizers_and_pooling(self, tokenizer):
@@ -274,32 +278,33 @@ class TestTask:
         with pytest.raises(
             InputError, match="is of class EncoderDecoderModel, the task trec needs MTSAFor.*train a new"
         ):
-            load_model(options(data_dir, again, **changes), find_problem(TASKS["trec"]), config, {})
+            pretrained_model(options(data_dir, again, **changes), find_kind(TASKS["trec"]), config, {})
 
     def test_loss_and_predictions(self, tokenizer, data_dir):
         """Padding counts in neither; the model's own loss is the one without smoothing."""
-        problem = find_problem(TASKS["multi30k_en_de"])
-        encoded = problem.encode(load_task(problem.task, data_dir=data_dir, seed=0), tokenizer)
+        kind = find_kind(TASKS["multi30k_en_de"])
+        encoded = kind.encode(load_task(kind.task, data_dir=data_dir, seed=0), tokenizer)
         model = make("disan", tokenizer)
-        batch = problem.collator(tokenizer)([encoded["train"][i] for i in range(5)])
-        output = problem.outputs(model, batch)
+        batch = kind.collator(tokenizer)([encoded["train"][i] for i in range(5)])
+        output = kind.outputs(model, batch)
         with pytest.warns(FutureWarning, match="computing the loss"):
             expected = model(**batch).loss
-        torch.testing.assert_close(problem.loss(output, batch["labels"], 0.0), expected)
-        assert problem.loss(output, batch["labels"], 0.5) != expected
+        torch.testing.assert_close(kind.loss(output, batch["labels"], 0.0), expected)
+        assert kind.loss(output, batch["labels"], 0.5) != expected
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        predicted = problem.predict_quickly(model, inputs)
-        assert len(problem.decode(predicted.tolist())) == 5 and not (predicted == tokenizer.pad_token_id).any()
+        predicted = kind.infer(model, inputs, quick=True)
+        assert len(texts_of(predicted.numpy(), tokenizer)) == 5 and not (predicted == tokenizer.pad_token_id).any()
         references = encoded["test"][:]["labels"]
-        texts = load_task(problem.task, data_dir=data_dir, seed=0)["test"]["translation"]
-        assert problem.decode(references) == list(texts) == list(encoded["test"]["translation"])
-        assert problem.figures(
+        texts = load_task(kind.task, data_dir=data_dir, seed=0)["test"]["translation"]
+        assert texts_of(map(np.array, references), tokenizer) == list(texts) == list(encoded["test"]["translation"])
+        assert kind.figures(
             torch.nn.utils.rnn.pad_sequence(
                 [torch.tensor(row) for row in references], batch_first=True, padding_value=-100
             ).numpy(),
             list(texts),
+            tokenizer,
         ) == {"bleu": pytest.approx(100)}
-        assert (problem.lengths(encoded["test"]) > [len(row) for row in references]).all()
+        assert (kind.lengths(encoded["test"]) > [len(row) for row in references]).all()
 
     def test_references_do_not_go_through_the_tokenizer(self, tokenizer, data_dir, tmp_path):
         """Which may be lossy: this one has no capitals."""
@@ -315,12 +320,12 @@ class TestTask:
         ids = [tokenizer(text.lower())["input_ids"] for text in texts]
         width = max(map(len, ids))
         predictions = torch.tensor([row + [-100] * (width - len(row)) for row in ids]).numpy()
-        assert preparation.problem.figures(predictions, split.references)["bleu"] < 90
+        assert preparation.kind.figures(predictions, split.references, tokenizer)["bleu"] < 90
 
     def test_long_texts(self, tokenizer, data_dir, caplog):
         """Sentences are truncated; the translations that are compared with are not."""
         dataset = load_task(TASKS["multi30k_en_de"], data_dir=data_dir, seed=0)
-        encoded = encode_translations(dataset, tokenizer, max_length=4)
+        encoded = TRANSLATION.encode(dataset, tokenizer, max_length=4)
         assert max(map(len, encoded["train"][:]["labels"])) == 4 < max(map(len, encoded["test"][:]["labels"]))
         assert max(map(len, encoded["test"][:]["input_ids"])) == 4
         assert encoded["train"][0]["labels"][-1] == tokenizer.eos_token_id
@@ -329,13 +334,13 @@ class TestTask:
         # The tokenizer's limit, 40, is that of the decoder's positions too.
         long = [{"en": "dog " * 60, "de": "Hund " * 60}]
         files = {f"{split}_file": write_rows(data_dir / f"{split}.jsonl", long) for split in ("train", "validation")}
-        encoded = encode_translations(load_task(TASKS["multi30k_en_de"], **files, seed=0), tokenizer, max_length=64)
+        encoded = TRANSLATION.encode(load_task(TASKS["multi30k_en_de"], **files, seed=0), tokenizer, max_length=64)
         assert [len(row[0]["labels"]) for row in encoded.values()] == [40, 61]
         assert [len(row[0]["input_ids"]) for row in encoded.values()] == [40, 61]
         assert "train: 1 of 1 rows reach 40 tokens" in caplog.text
         with pytest.raises(InputError, match="max_length is 1; use 2 or more"):
-            encode_translations(dataset, tokenizer, max_length=1)
-        collate = find_problem(TASKS["multi30k_en_de"]).collator(tokenizer, padding="max_length", max_length=64)
+            TRANSLATION.encode(dataset, tokenizer, max_length=1)
+        collate = find_kind(TASKS["multi30k_en_de"]).collator(tokenizer, padding="max_length", max_length=64)
         assert collate([encoded["train"][0]])["labels"].shape == (1, 40)
 
     @pytest.mark.parametrize(
@@ -361,23 +366,22 @@ class TestTask:
             train(options(data_dir, tmp_path / "run", word_vectors=str(vectors)))
 
     def test_every_encoder_has_a_recipe(self, tokenizer):
-        problem = find_problem(TASKS["multi30k_en_de"])
-        problem.tokenizer = tokenizer
+        kind = find_kind(TASKS["multi30k_en_de"])
         sizes = {}
-        for encoder, config_class in CONFIG_CLASSES.items():
-            recipe = problem.task.recipe(encoder)
+        for encoder in FAMILIES:
+            recipe = kind.task.recipe(encoder)
             fields = {"hidden_size": recipe.hidden_size, **recipe.config, "vocab_size": 8000}
-            sizes[encoder] = problem.make_model(encoder, fields | problem.config_fields()).num_parameters()
-            assert config_class.stackable == ("num_hidden_layers" in fields) or encoder == "textcnn"
+            sizes[encoder] = kind.make_model(encoder, fields | kind.config_fields(), tokenizer).num_parameters()
+            assert config_class(encoder).stackable == ("num_hidden_layers" in fields) or encoder == "textcnn"
         assert sizes["multihead"] == sizes["mtsa"]
 
 
 def test_without_sacrebleu(tokenizer, data_dir, monkeypatch):
     """The sentence comes before training."""
     monkeypatch.setattr("hf_blosan.tasks.metrics.find_spec", lambda name: None)
-    problem = find_problem(TASKS["multi30k_en_de"])
+    kind = find_kind(TASKS["multi30k_en_de"])
     with pytest.raises(InputError, match=re.escape(f"BLEU needs the package sacrebleu; {install('translation')}")):
-        problem.encode(load_task(problem.task, data_dir=data_dir, seed=0), tokenizer)
+        kind.encode(load_task(kind.task, data_dir=data_dir, seed=0), tokenizer)
 
 
 def test_bleu():

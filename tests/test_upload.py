@@ -13,7 +13,7 @@ from hf_blosan.errors import InputError
 from hf_blosan.models.pretrained import code_in
 from hf_blosan.training import main, train
 
-CODE = 13
+CODE = 12
 ALWAYS = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", ".gitignore", "log.jsonl"}
 ALWAYS |= {"modules.json", "sentence_bert_config.json"}
 AT_THE_END = ALWAYS | {"README.md", "all_results.json", "predict_results_custom.txt"}

@@ -7,6 +7,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan.kernels.library import has_cpu_kernels
 from hf_blosan.models import encoder as encoder_module
+from hf_blosan.models.attention import Tokens
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="the C++ kernels are not compiled")
 
@@ -149,9 +150,9 @@ def test_where_padding_stays(rows_seen, remove_kernels):
 def test_context_layers_that_need_rows_refuse_sentences_in_one():
     hidden, starts = torch.randn(1, 7, 12, dtype=torch.float64), torch.tensor([0, 3, 7])
     disan = build("disan", embedding_size=12).context
-    together, _ = disan(hidden, cu_seqlens=starts)
+    together, _ = disan(Tokens(hidden, cu_seqlens=starts))
     alone = torch.cat([disan(hidden[:, :3])[0], disan(hidden[:, 3:])[0]], dim=1)
     torch.testing.assert_close(together, alone, **EXACT)
     for context, maps in ((disan, True), *((build(e, embedding_size=12).context, False) for e in ("mtsa", "birnn"))):
         with pytest.raises(ValueError, match="cu_seqlens: only a DiSAN without windows or maps"):
-            context(hidden, output_attentions=maps, cu_seqlens=starts)
+            context(Tokens(hidden, cu_seqlens=starts), output_attentions=maps)

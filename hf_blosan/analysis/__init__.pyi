@@ -1,4 +1,4 @@
-# For type checkers: __init__.py imports these on first use.
+# __init__.py imports these on first use.
 from .explanation import Explanation as Explanation
 from .explanation import Sentence as Sentence
 from .explanation import explain as explain

@@ -1,4 +1,4 @@
-"""Options of the commands that look inside a model."""
+"""Options of the commands that explain a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..inference.arguments import MODEL, BenchArguments
 
 MAX_TOKENS = 128
-"""Longest sentence that is explained by default; an attention map grows with its square."""
+"""Longest sentence that is explained by default; attention maps grow with the square of the length."""
 
 
 @dataclass

@@ -16,14 +16,11 @@ def explain_text(arguments: ExplainArguments) -> int:
         InputError: the model or the texts cannot be used, or the files not be written.
     """
     model, tokenizer = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
-    texts = (arguments.text, arguments.pair)
-    explanation = explain(model, tokenizer, *texts, max_tokens=arguments.max_tokens)
-    files = (
-        explanation.save(arguments.output_dir, figure_format=arguments.figure_format) if arguments.output_dir else []
-    )
-    print(report(explanation, arguments.top_tokens))
-    for path in files:
-        print(f"wrote {path}")
+    explanation = explain(model, tokenizer, arguments.text, arguments.pair, max_tokens=arguments.max_tokens)
+    files = []
+    if arguments.output_dir:
+        files = explanation.save(arguments.output_dir, figure_format=arguments.figure_format)
+    print(report(explanation, arguments.top_tokens), *(f"wrote {path}" for path in files), sep="\n")
     return 0
 
 

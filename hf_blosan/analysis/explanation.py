@@ -1,4 +1,4 @@
-"""``explain``: what a model predicts for a sentence or a pair, and what it looks at."""
+"""``explain``: what a model predicts for a sentence or a pair, and its attention, gates and pooling weights."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError
 from ..files import write_bytes, write_json
-from ..hub.saved import probabilities_of
-from ..registry import DESCRIPTIONS
+from ..registry import ENCODERS
+from ..tasks.classification import probabilities_of
 from .arguments import MAX_TOKENS
 from .maps import Map, read_maps, word_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KINDS = {"attention": "attention between tokens", "gate": "gates", "pooling": "weights in the sentence vector"}
-"""The kinds of maps, each of which becomes one figure, and what they are called."""
+"""The kinds of maps and their names; each kind is one figure."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What a model predicts for a sentence or a pair, and what it looks at.
+    """What a model predicts for a sentence or a pair, and its attention, gates and pooling weights.
 
     Attributes:
         model_type: the encoder, as in ``"disan"``.
@@ -91,28 +91,29 @@ class Explanation:
 
     @property
     def note(self) -> str:
-        """One sentence on the kinds of maps that the encoder lacks; empty if it has all."""
-        missing = [name for kind, name in KINDS.items() if not self.sentences[0].of_kind(kind)]
+        """A sentence on the kinds of maps that the encoder lacks; empty if it has all of them."""
+        kinds = {map_.kind for map_ in self.sentences[0].maps.values()}
+        missing = [name for kind, name in KINDS.items() if kind not in kinds]
         if not missing:
             return ""
-        shown = [name for name in KINDS.values() if name not in missing]
-        encoder = f"{self.model_type} ({DESCRIPTIONS.get(self.model_type, 'an encoder of your own')})"
+        shown = [name for kind, name in KINDS.items() if kind in kinds]
+        known = ENCODERS.get(self.model_type)
+        encoder = f"{self.model_type} ({known.description if known else 'an encoder of your own'})"
         return f"{encoder} has no {' and no '.join(missing)}; it has {' and '.join(shown)}."
 
     def figures(self, *, columns: int = 2) -> dict[str, Figure]:
         """matplotlib figures of the feature means, by names such as ``"sentence1_attention"``.
 
         Args:
-            columns: attention maps side by side.
+            columns: number of attention maps side by side.
 
         Raises:
             InputError: matplotlib is not installed.
         """
         from .figures import DRAW
 
-        options = {"attention": {"columns": columns}}
         return {
-            f"sentence{number}_{kind}": DRAW[kind](maps, **options.get(kind, {}))
+            f"sentence{number}_{kind}": DRAW[kind](maps, **({"columns": columns} if kind == "attention" else {}))
             for number, sentence in enumerate(self.sentences, 1)
             for kind in KINDS
             if (maps := sentence.of_kind(kind))
@@ -130,13 +131,8 @@ class Explanation:
                     "text": sentence.text,
                     "tokens": sentence.tokens,
                     "maps": {
-                        name: {
-                            "kind": map_.kind,
-                            "title": map_.title,
-                            "meaning": map_.meaning,
-                            "labels": map_.labels,
-                            "mean": map_.mean.tolist(),
-                        }
+                        name: {entry: getattr(map_, entry) for entry in ("kind", "title", "meaning", "labels")}
+                        | {"mean": map_.mean.tolist()}
                         for name, map_ in sentence.maps.items()
                     },
                 }
@@ -185,7 +181,7 @@ def explain(
     *,
     max_tokens: int = MAX_TOKENS,
 ) -> Explanation:
-    """What a model predicts for a sentence or a pair, and what it looks at, without dropout.
+    """What a model predicts for a sentence or a pair, and its attention, gates and pooling weights, without dropout.
 
     Args:
         model: any model of this package, with a head or without.
@@ -195,7 +191,7 @@ def explain(
         max_tokens: refuse longer sentences, because attention maps grow with the square of the length.
 
     Raises:
-        InputError: a text is empty or too long, there is one text too many or too few, or the model is of another
+        InputError: a text is empty or too long, there is one text too many or too few, or the model is not from this
             package.
     """
     texts = check_texts(model, text, pair)
@@ -216,16 +212,20 @@ def explain(
             output = model.eval()(**encoding.to(model.device), **options)
     finally:
         model.train(was_training)
-    predicted = predict(model.config, output.logits.float().cpu().numpy()) if "logits" in output else {}
-    return Explanation(
-        model_type=model.config.model_type,
-        probabilities=predicted.get("probabilities"),
-        score=predicted.get("score"),
-        sentences=tuple(
-            Sentence(text, tokens, {map_.name: map_ for map_ in read_maps(model.config, output, row, tokens)})
-            for row, (text, tokens) in enumerate(zip(texts, sentences, strict=True))
-        ),
+    probabilities = score = None
+    if "logits" in output:
+        logits = output.logits.float().cpu().numpy()
+        values = probabilities_of(model.config, logits)
+        if values is None:
+            score = float(logits[0, 0])
+        else:
+            labels = model.config.id2label
+            probabilities = {labels[int(i)]: float(values[0, i]) for i in values[0].argsort()[::-1]}
+    explained = (
+        Sentence(text, tokens, {map_.name: map_ for map_ in read_maps(model.config, output, row, tokens)})
+        for row, (text, tokens) in enumerate(zip(texts, sentences, strict=True))
     )
+    return Explanation(model.config.model_type, probabilities, score, tuple(explained))
 
 
 def num_sentences(model: PreTrainedModel) -> int:
@@ -236,9 +236,7 @@ def num_sentences(model: PreTrainedModel) -> int:
 def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str]:
     """The texts, as many as the model takes; raises InputError otherwise."""
     if not hasattr(model.config, "embedding_trainable"):
-        raise InputError(
-            f"{type(model).__name__} is not a model of this package; give one of {', '.join(DESCRIPTIONS)}"
-        )
+        raise InputError(f"{type(model).__name__} is not a model of this package; give one of {', '.join(ENCODERS)}")
     if getattr(model.base_model, "pooler", model) is None:
         raise InputError(
             f"{type(model).__name__} has no sentence vectors to explain; give a model of sentences or pairs"
@@ -270,12 +268,3 @@ def tokens_of(tokenizer: PreTrainedTokenizerBase, encoding: Any, texts: list[str
         return [names]
     types = encoding["token_type_ids"][0].long().tolist()
     return [[name for name, type_ in zip(names, types, strict=True) if type_ == row] for row in (0, 1)]
-
-
-def predict(config: Any, logits: np.ndarray) -> dict[str, Any]:
-    """The entries ``probabilities`` or ``score`` of an explanation, from logits (1, labels)."""
-    values = probabilities_of(config, logits)
-    if values is None:
-        return {"score": float(logits[0, 0])}
-    order = values[0].argsort()[::-1]
-    return {"probabilities": {config.id2label[int(i)]: float(values[0, i]) for i in order}}

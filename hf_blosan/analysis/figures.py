@@ -1,8 +1,9 @@
-"""The maps of a sentence as matplotlib figures, without pyplot, so that threads and servers may draw them."""
+"""The maps of a sentence as matplotlib figures; pyplot, which is not thread-safe, is not used."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,16 @@ if TYPE_CHECKING:
     from .explanation import Sentence
 
 HIDDEN = "0.88"
-"""The grey of keys that a query does not see."""
+"""Grey level of keys that are hidden from a query."""
 BAR, COLOURS = "#225ea8", "YlGnBu"
 CELL, SMALLEST_CELL = 0.34, 0.1
-"""Inches of a token in the figures of short and of very long sentences."""
+"""Inches per token in figures of short and of very long sentences."""
 SMALLEST, LARGEST = 2.4, 6.0
-"""Inches of a heatmap between them."""
+"""Smallest and largest side in inches of a heatmap in between."""
 LETTER, LONGEST_LABEL = 0.08, 22
-"""Inches of a letter of a label, and the letters of the longest one."""
+"""Inches per letter of a label, and the most letters of one."""
 MOST_NUMBERS = 24
-"""Values of a gate are printed for at most this many tokens."""
+"""Number of tokens up to which the values of a gate are printed."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -64,31 +65,32 @@ def draw_attention(maps: Sequence[Map], *, columns: int = 2) -> Figure:
         axes.set(xlabel="key (attended to)", ylabel="query (attends)")
     for axes in grid.flat[len(maps) :]:
         axes.remove()
-    bar = figure.colorbar(
-        image, ax=list(grid.flat[: len(maps)]), shrink=0.8 / rows, aspect=25, ticks=[0, 0.05, 0.2, 0.5, 1]
-    )
-    bar.set_label(f"{maps[0].meaning}, {averaged(maps[0])}")
-    hidden = Patch(facecolor=HIDDEN, edgecolor="0.6", label="hidden: by word order, window or block")
+    label, ticks = f"{maps[0].meaning}, {averaged(maps[0])}", [0, 0.05, 0.2, 0.5, 1]
+    figure.colorbar(image, ax=list(grid.flat[: len(maps)]), shrink=0.8 / rows, aspect=25, ticks=ticks, label=label)
     if any(map_.hidden.any() for map_ in maps):
+        hidden = Patch(facecolor=HIDDEN, edgecolor="0.6", label="hidden: by word order, window or block")
         figure.legend(handles=[hidden], loc="outside lower center", frameon=False, fontsize=9)
     return figure
 
 
 def draw_gates(maps: Sequence[Map]) -> Figure:
     """A strip for each gate, those over the same tokens or blocks together; 0.5 is white."""
-    groups = in_groups(maps)
+    by_tokens: dict[tuple, list[Map]] = {}
+    for map_ in maps:
+        by_tokens.setdefault((map_.meaning, *map_.labels), []).append(map_)
+    groups = list(by_tokens.values())
     width = max(strip_width(group[0]) for group in groups)
     figure = new_figure(width + 2.6, sum(0.45 * len(group) + 1.5 for group in groups))
     strips = figure.subplots(len(groups), squeeze=False, height_ratios=[0.45 * len(g) + 1 for g in groups])
     for axes, group in zip(strips[:, 0], groups, strict=True):
         values = np.stack([map_.mean for map_ in group])
-        spread = max(0.05, float(np.abs(values - 0.5).max()))
-        image = axes.imshow(values, cmap="PuOr", vmin=0.5 - spread, vmax=0.5 + spread, aspect="auto")
+        largest = max(0.05, float(np.abs(values - 0.5).max()))
+        image = axes.imshow(values, cmap="PuOr", vmin=0.5 - largest, vmax=0.5 + largest, aspect="auto")
         token_ticks(axes.xaxis, group[0].labels, width, upright=True)
         axes.set_yticks(range(len(group)), [map_.title for map_ in group], fontsize=9)
         if values.shape[1] <= MOST_NUMBERS:
             for row, column in np.ndindex(*values.shape):
-                strong = abs(values[row, column] - 0.5) > 0.7 * spread
+                strong = abs(values[row, column] - 0.5) > 0.7 * largest
                 style = {"color": "white" if strong else "black", "fontsize": 8, "ha": "center", "va": "center"}
                 axes.text(column, row, f"{values[row, column]:.2f}".lstrip("0"), **style)
         axes.set_title(f"{group[0].meaning}\n{averaged(group[0])}", fontsize=9, loc="left")
@@ -97,7 +99,7 @@ def draw_gates(maps: Sequence[Map]) -> Figure:
 
 
 def draw_pooling(maps: Sequence[Map]) -> Figure:
-    """Bars for each map: the weights of the tokens; the line is the weight if all were the same."""
+    """Bars of the tokens' weights for each map; the line is an equal share."""
     width = max(strip_width(map_) for map_ in maps)
     figure = new_figure(width + 1.0, 2.4 * len(maps))
     for axes, map_ in zip(figure.subplots(len(maps), squeeze=False)[:, 0], maps, strict=True):
@@ -112,7 +114,7 @@ def draw_pooling(maps: Sequence[Map]) -> Figure:
 
 
 DRAW = {"attention": draw_attention, "gate": draw_gates, "pooling": draw_pooling}
-"""What draws the maps of a kind."""
+"""The function that draws each kind of map."""
 
 
 def compare_word(word: str, first: Sentence, second: Sentence) -> Figure:
@@ -132,9 +134,8 @@ def compare_word(word: str, first: Sentence, second: Sentence) -> Figure:
     strip.set_yticks([0, 1], ["first", "second"])
     strip.axhline(0.5, color="white", linewidth=3)
     strip.set(xlabel="feature of the sentence vector")
-    strip.set_title(
-        f"weight of “{word}” in\nfirst: {in_short(first)}\nsecond: {in_short(second)}", **LITERAL, fontsize=9
-    )
+    texts = (textwrap.shorten(sentence.text, 60, placeholder="...") for sentence in (first, second))
+    strip.set_title("weight of “{}” in\nfirst: {}\nsecond: {}".format(word, *texts), **LITERAL, fontsize=9)
     figure.colorbar(image, ax=strip, label="weight", pad=0.02)
     dots.scatter(*weights, s=6, color=BAR, alpha=0.6, linewidths=0)
     dots.axline((0, 0), slope=1, color="0.4", linewidth=0.8, linestyle="--")
@@ -147,22 +148,9 @@ LITERAL: dict[str, Any] = {"parse_math": False}
 """Texts in which $ is a dollar."""
 
 
-def in_short(sentence: Sentence) -> str:
-    text = " ".join(sentence.text.split())
-    return text if len(text) < 60 else f"{text[:57]}..."
-
-
 def averaged(map_: Map) -> str:
     features = map_.values.shape[-1]
     return "one for all features" if features == 1 else f"mean of {features} features"
-
-
-def in_groups(maps: Sequence[Map]) -> list[list[Map]]:
-    """Maps over the same labels with the same meaning together."""
-    groups: dict[tuple, list[Map]] = {}
-    for map_ in maps:
-        groups.setdefault((map_.meaning, tuple(map_.labels)), []).append(map_)
-    return list(groups.values())
 
 
 def heatmap_side(map_: Map) -> float:

@@ -1,10 +1,10 @@
-"""The attention weights and gates of one sentence, read from the output of each encoder and freed from padding."""
+"""The attention weights and gates of one sentence, without padding, from the output of each encoder."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -15,11 +15,8 @@ ITSELF = "share of the token itself, the rest is its context"
 CONTEXT = "share of the context, the rest is the token itself"
 BLOCK_ITSELF = "share of the block itself, the rest is the other blocks"
 BLOCK_CONTEXT = "share of the other blocks, the rest is the block itself"
-POOLED = {
-    "source2token": "weight in the sentence vector",
-    **dict.fromkeys(("additive", "mean", "cls"), "weight in the sentence vector"),
-    "max": "share of the sentence vector's features taken from the window that starts here",
-}
+IN_SENTENCE = "weight in the sentence vector"
+MAX_POOLED = "share of the sentence vector's features taken from the window that starts here"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,82 +63,76 @@ def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map
         row: which row of the maps.
         tokens: the N tokens of the sentence.
     """
-    attentions, gates = ([in_numpy(x[row]) for x in maps or ()] for maps in (output.attentions, output.gates))
-    read = READERS.get(config.model_type)
+    attentions, gates = ([to_numpy(x[row]) for x in maps or ()] for maps in (output.attentions, output.gates))
     found = []
-    if read and (attentions or gates):
+    if (read := READERS.get(config.model_type)) and (attentions or gates):
         layers = config.num_hidden_layers
         for layer in range(layers):
             parts = (maps[len(maps) * layer // layers :][: len(maps) // layers] for maps in (attentions, gates))
-            for kind, title, meaning, values, labels in read(config, *parts, tokens):
-                title += f", layer {layer + 1}" if layers > 1 else ""
-                found.append(Map(kind, title, meaning, values, labels))
-    pooled = in_numpy(output.pooler_attentions[row, : len(tokens)])
+            suffix = f", layer {layer + 1}" if layers > 1 else ""
+            found += [replace(map_, title=map_.title + suffix) for map_ in read(config, *parts, tokens)]
+    pooled = to_numpy(output.pooler_attentions[row, : len(tokens)])
     title = config.pooling if config.pooling == "source2token" else f"{config.pooling} pooling"
-    return [*found, Map("pooling", title, POOLED[config.pooling], pooled, tokens)]
+    return [*found, Map("pooling", title, MAX_POOLED if config.pooling == "max" else IN_SENTENCE, pooled, tokens)]
 
 
-Part = tuple[str, str, str, np.ndarray, list[str]]
-"""The fields of a Map."""
+def make_maps(kind: str, title: str, meaning: str, names: Sequence[str], values: Any, labels: list[str]) -> list[Map]:
+    """A map for each name, such as that of a direction or head, and the first axis of the values."""
+    return [Map(kind, f"{title}, {name}", meaning, value, labels) for name, value in zip(names, values, strict=True)]
 
 
-def read_disan(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+def read_disan(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
     """Attention (2, N, N, D) and gates (2, N, D) of both directions (DiSAN Eq. 15-20)."""
-    N = len(tokens)
-    names = with_windows(numbered(config.directions), config.windows)
-    for name, weights in zip(names, attentions[0], strict=True):
-        yield "attention", f"attention, {name}", KEY, weights[:N, :N], tokens
-    for name, gate in zip(names, gates[0], strict=True):
-        yield "gate", f"gate, {name}", ITSELF, gate[:N], tokens
+    N, names = len(tokens), with_windows(numbered(config.directions), config.windows)
+    return [
+        *make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N], tokens),
+        *make_maps("gate", "gate", ITSELF, names, gates[0][:, :N], tokens),
+    ]
 
 
-def read_biblosan(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+def read_biblosan(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
     """Attention in blocks (2, M, R, R, D), of block vectors (2, M, R, D), between blocks (2, M, M, D), and gates."""
     N, R = len(tokens), config.block_length
     edges = [*range(0, N, R), N]
     M, names = len(edges) - 1, numbered(config.directions)
-    blocks = [in_short(tokens[start:end]) for start, end in pairwise(edges)]
-    for name, weights in zip(names, attentions[0], strict=True):
-        yield "attention", f"attention in blocks, {name}", KEY, on_diagonal(weights[:M])[:N, :N], tokens
-    if config.fuse_global:
-        for name, weights in zip(names, attentions[2], strict=True):
-            yield "attention", f"attention between blocks, {name}", KEY, weights[:M, :M], blocks
-        of_itself = BLOCK_ITSELF if config.formulation == "released" else BLOCK_CONTEXT
-        for name, gate in zip(names, gates[0], strict=True):
-            yield "gate", f"gate of blocks, {name}", of_itself, gate[:M], blocks
-    for name, gate in zip(names, gates[-1], strict=True):
-        yield "gate", f"gate, {name}", CONTEXT, gate[:N], tokens
-    if config.fuse_global:
-        for name, weights in zip(names, attentions[1], strict=True):
-            flat = weights.reshape(-1, weights.shape[-1])[:N]
-            yield "pooling", f"block vectors, {name}", "weight in the vector of its block", flat, tokens
+    in_blocks = [on_diagonal(weights_MRRD[:M])[:N, :N] for weights_MRRD in attentions[0]]
+    local = make_maps("attention", "attention in blocks", KEY, names, in_blocks, tokens)
+    fused = make_maps("gate", "gate", CONTEXT, names, gates[-1][:, :N], tokens)
+    if not config.fuse_global:
+        return local + fused
+    blocks = [block_label(tokens[start:end]) for start, end in pairwise(edges)]
+    of_block = BLOCK_ITSELF if config.formulation == "released" else BLOCK_CONTEXT
+    vectors = attentions[1].reshape(len(names), -1, attentions[1].shape[-1])[:, :N]
+    return [
+        *local,
+        *make_maps("attention", "attention between blocks", KEY, names, attentions[2][:, :M, :M], blocks),
+        *make_maps("gate", "gate of blocks", of_block, names, gates[0][:, :M], blocks),
+        *fused,
+        *make_maps("pooling", "block vectors", "weight in the vector of its block", names, vectors, tokens),
+    ]
 
 
-def read_mtsa(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+def read_mtsa(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
     """Attention (H, N, N, D) and, if there are any, gates (H, N, D) of the heads (MTSA Eq. 7-13)."""
     N, heads = len(tokens), config.num_heads
     directions, windows = (
         [value for value in values for _ in range(heads // len(values))]
         for values in (config.directions, config.windows or [None])
     )
-    names = with_windows([f"head {i + 1} {direction}" for i, direction in enumerate(directions)], windows)
-    for name, weights in zip(names, attentions[0], strict=True):
-        yield "attention", f"attention, {name}", KEY, weights[:N, :N], tokens
-    for gate_of_heads in gates:
-        for name, gate in zip(names, gate_of_heads, strict=True):
-            yield "gate", f"gate, {name}", ITSELF, gate[:N], tokens
+    names = with_windows([f"head {i} {direction}" for i, direction in enumerate(directions, 1)], windows)
+    found = make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N], tokens)
+    return found + [map_ for gate in gates for map_ in make_maps("gate", "gate", ITSELF, names, gate[:, :N], tokens)]
 
 
-def read_multihead(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+def read_multihead(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
     """Attention (H, N, N): one weight for all features of a head."""
-    N = len(tokens)
-    for head, weights in enumerate(attentions[0], 1):
-        yield "attention", f"attention, head {head}", KEY, weights[:N, :N, None], tokens
+    N, names = len(tokens), [f"head {i + 1}" for i in range(config.num_heads)]
+    return make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N, None], tokens)
 
 
-def read_textcnn(config: Any, attentions: list, gates: list, tokens: list[str]) -> Iterator[Part]:
+def read_textcnn(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
     """The gates (N, hidden_size) of a hierarchical CNN."""
-    yield "gate", "gate", "share of the convolution's result that passes", gates[0][: len(tokens)], tokens
+    return [Map("gate", "gate", "share of the convolution's result that passes", gates[0][: len(tokens)], tokens)]
 
 
 READERS = {
@@ -151,10 +142,10 @@ READERS = {
     "multihead": read_multihead,
     "textcnn": read_textcnn,
 }
-"""What reads the attention and gates of a layer, by model type; the other encoders have none."""
+"""Functions that read the attention and gates of a layer, by model type; other encoders have none."""
 
 
-def in_numpy(x: Any) -> np.ndarray:
+def to_numpy(x: Any) -> np.ndarray:
     return x.detach().float().cpu().numpy()
 
 
@@ -164,11 +155,12 @@ def numbered(names: Sequence[str]) -> list[str]:
     return list(names) if different else [f"{name} {i}" for i, name in enumerate(names, 1)]
 
 
-def with_windows(names: list[str], windows: Sequence[int | None] | None) -> list[str]:
+def with_windows(names: Sequence[str], windows: Sequence[int | None] | None) -> list[str]:
     """Names that also say how far a token sees."""
-    if windows is None:
-        return names
-    return [n if w is None else f"{n} within {w}" for n, w in zip(names, windows, strict=True)]
+    return [
+        name if window is None else f"{name} within {window}"
+        for name, window in zip(names, windows or [None] * len(names), strict=True)
+    ]
 
 
 def on_diagonal(blocks_MRRD: np.ndarray) -> np.ndarray:
@@ -184,7 +176,7 @@ def word_of(token: str) -> str:
     return token.partition(" ")[0]
 
 
-def in_short(tokens: list[str]) -> str:
+def block_label(tokens: list[str]) -> str:
     """A block of tokens by its first and last one."""
     words = list(map(word_of, tokens))
     return " ".join(words) if len(words) < 3 else f"{words[0]} … {words[-1]}"

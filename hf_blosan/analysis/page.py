@@ -1,4 +1,4 @@
-"""``hf-blosan demo``: a web page that shows what models predict for a sentence or a pair, and what they look at."""
+"""``hf-blosan demo``: a web page that explains what models predict for a sentence or a pair."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import InputError, install
+from ..errors import InputError, require
 from ..hub import model_card
-from ..hub.model_card import ENCODER_NAMES
 from ..hub.saved import load
+from ..registry import encoder_name
 from .arguments import DemoArguments
 from .explanation import Explanation, draw, explain, num_sentences
 
@@ -30,7 +30,7 @@ PAIRS = [
     ["A dog is chasing a man .", "A man is chasing a dog ."],
     ["Two children play in the park .", "Some kids are outside ."],
 ]
-DEMO_PAIRS = [[row["text"], row["text_pair"]] for row in model_card.EXAMPLES["generated"]]
+DEMO_PAIRS = [[row["text"], row["text_pair"]] for row in model_card.GENERATED_EXAMPLES]
 EXAMPLES = {
     "trec": QUESTIONS,
     "trec_fine": QUESTIONS,
@@ -38,21 +38,21 @@ EXAMPLES = {
     "demo_relatedness": DEMO_PAIRS,
     **dict.fromkeys(("sst2", "sst5", "glue_sst2", "mr", "cr"), OPINIONS),
 }
-"""Examples to click, by the task of the model."""
+"""Example inputs by the task of the model."""
 OTHER_EXAMPLES = {1: [QUESTIONS[0], *OPINIONS[:2]], 2: PAIRS}
-"""Those for all other tasks, by the number of sentences."""
+"""Example inputs for all other tasks, by number of sentences."""
 
 HOW_TO_READ = """
-- **Attention**: a row is a token that looks, a column a token that is looked at; the weights of a row sum to 1. Grey
-  is hidden: *forward* looks at earlier tokens, *backward* at later ones.
-- **Gates** mix a token's own vector with what it gathered from its context.
+- **Attention**: a row is a query, a column a key; the weights of a row sum to 1. Grey is hidden: *forward* attends to
+  earlier tokens, *backward* to later ones.
+- **Gates** weigh a token's own vector against its context.
 - **Sentence vector**: how much each token contributes to it. The dashed line is an equal share.
 
 All values are means over the features, each of which has weights of its own in DiSAN, Bi-BloSAN and MTSA.
 """
 WHAT_IT_SHOWS = """
-{do}, and see {answer}how {reader} {it}: which words each word looks at, and how
-much each word counts in the vector that stands for the sentence. An example is filled in; others are below.{labels}
+{type}, and see {prediction}which tokens attend to which, and how much each token counts in the vector of its sentence.
+An example is filled in; others are below.{labels}
 """
 WHAT_LABELS_MEAN = """ *Entailment*: if the first sentence is true, so is the second. *Contradiction*: the second is
 then false. *Neutral*: it may be either.
@@ -76,8 +76,7 @@ class Shown:
     @property
     def title(self) -> str:
         """Name and encoder."""
-        encoder = self.model.config.model_type
-        return f"{self.name} ({ENCODER_NAMES.get(encoder, encoder)})"
+        return f"{self.name} ({encoder_name(self.model.config.model_type)})"
 
     @property
     def has_head(self) -> bool:
@@ -90,20 +89,14 @@ class Shown:
             InputError: a text cannot be used.
         """
         explanation = explain(self.model, self.tokenizer, *texts)
-        if explanation.probabilities is not None:
-            label = explanation.probabilities
-        elif explanation.score is not None:
-            label = f"{explanation.score:.2f}"
-        else:
-            label = ""
-        return label, figures_html(explanation, columns)
+        score = "" if explanation.score is None else f"{explanation.score:.2f}"
+        return explanation.probabilities or score, figures_html(explanation, columns)
 
 
 def figures_html(explanation: Explanation, columns: int) -> str:
     """The figures as images, the two sentences of a pair side by side."""
-    sections = [""] * len(explanation.sentences)
-    if len(sections) > 1:
-        sections = [f"<h4>{html.escape(sentence.text)}</h4>" for sentence in explanation.sentences]
+    pair = len(explanation.sentences) > 1
+    sections = [f"<h4>{html.escape(sentence.text)}</h4>" if pair else "" for sentence in explanation.sentences]
     for name, figure in explanation.figures(columns=columns).items():
         number, _, kind = name.removeprefix("sentence").partition("_")
         content = base64.b64encode(draw(figure, "svg")).decode()
@@ -136,7 +129,7 @@ def make_page(models: Sequence[Shown]) -> Any:
 
     examples = examples_for(models[0].model)
     names = ["Sentence"] if count == 1 else ["First sentence", "Second sentence"]
-    # Two boxes of this width do not fit side by side on a phone, so that they stack there.
+    # On a phone two boxes of this width do not fit side by side and are stacked.
     boxes = [
         gradio.Textbox(label=name, value=text, min_width=320, elem_id=f"text{number}", render=False)
         for number, (name, text) in enumerate(zip(names, examples[0], strict=True), 1)
@@ -171,33 +164,28 @@ def make_page(models: Sequence[Shown]) -> Any:
 
 
 def what_it_shows(models: Sequence[Shown]) -> str:
-    """A sentence or two on what one sees, in Markdown."""
-    one, several = num_sentences(models[0].model) == 1, len(models) > 1
+    """An introduction in Markdown."""
     labels = {label.lower() for shown in models if shown.has_head for label in shown.model.config.id2label.values()}
-    predicts = "the models predict" if several else "the model predicts"
     return WHAT_IT_SHOWS.format(
-        do="Type a sentence" if one else "Type two sentences",
-        answer=f"what {predicts} and " if any(shown.has_head for shown in models) else "",
-        reader="they read" if several else "it reads",
-        it="it" if one else "each of them",
+        type="Type a sentence" if num_sentences(models[0].model) == 1 else "Type two sentences",
+        prediction="the prediction, " if any(shown.has_head for shown in models) else "",
         labels=WHAT_LABELS_MEAN if {"entailment", "contradiction"} <= labels else "",
     ).strip()
 
 
 def examples_for(model: PreTrainedModel) -> list[list[str]]:
-    """Examples to click, one row of texts each."""
+    """Rows of example texts."""
     count = num_sentences(model)
     rows = EXAMPLES.get(getattr(model.config, "finetuning_task", None) or "", OTHER_EXAMPLES[count])
     return [([row] if isinstance(row, str) else row)[:count] for row in rows]
 
 
 def import_gradio() -> Any:
-    """Gradio, which is not to report anything to anybody; raises InputError if it is not installed."""
+    """Gradio with its telemetry off; raises InputError if it is not installed."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
-        import gradio
-    except ImportError as error:
-        raise InputError(f"the page needs Gradio; {install('demo')}") from error
+    require("the page needs", "demo", "gradio")
+    import gradio
+
     return gradio
 
 
@@ -212,23 +200,17 @@ def demo(arguments: DemoArguments) -> int:
     models = [Shown(Path(name).name, *load(name, None, **options)) for name in names]
     page = make_page(models)
     gradio = import_gradio()
-    # Fonts of the reader's system: the default theme's would be served, others come from Google.
+    # System fonts: the default theme serves its own, other themes load theirs from Google.
     theme = gradio.themes.Default(
         primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
     )
     settings = {"share": False, "run_history": False, "ssr_mode": False, "footer_links": [], "quiet": True}
+    settings |= {"theme": theme, "css": CSS, "prevent_thread_lock": True}
     try:
-        _, url, _ = page.launch(
-            server_name=arguments.host,
-            server_port=arguments.port,
-            theme=theme,
-            css=CSS,
-            prevent_thread_lock=True,
-            **settings,
-        )
+        _, url, _ = page.launch(server_name=arguments.host, server_port=arguments.port, **settings)
     except OSError as error:
         place = arguments.host if arguments.port is None else f"{arguments.host}:{arguments.port}"
-        raise InputError(f"{place} cannot be listened on ({error}); give another --host or --port") from error
-    print(f"{url} (Ctrl-C ends it)", flush=True)
+        raise InputError(f"cannot listen on {place} ({error}); give another --host or --port") from error
+    print(f"{url} (Ctrl-C to stop)", flush=True)
     page.block_thread()
     return 0

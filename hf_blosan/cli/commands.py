@@ -1,6 +1,6 @@
-"""The command ``hf-blosan``: one table of commands, each a thin layer over a function of the package.
+"""The command ``hf-blosan``: a table of commands, each a thin layer over a function of the package.
 
-Nothing heavy is imported before the arguments are parsed, so that ``--help`` and mistakes are answered at once.
+Nothing heavy is imported before the arguments are parsed, so that ``--help`` and mistakes are answered immediately.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..analysis.arguments import DemoArguments, ExplainArguments
 from ..errors import InputError, install
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
 from ..serving.arguments import ServeArguments
+from ..training import check_extra
 from ..training.arguments import EvaluateArguments, RunArguments
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
 from .lists import encoder_list, task_list
@@ -29,25 +30,33 @@ class Command:
 
     Attributes:
         summary: one line for ``hf-blosan --help``.
-        options: dataclass of its options, in a module that imports nothing heavy.
+        options: dataclass of its options, in a module that is fast to import.
         function: ``"module:function"``, which takes the options and returns the exit status.
-        epilog: the end of its help.
+        epilog: text at the end of its help.
+        needs_training: whether it needs the extra ``train``, some packages of which are imported only after hours.
     """
 
     summary: str
     options: type
     function: str
     epilog: str = ""
+    needs_training: bool = False
 
 
 COMMANDS = {
     "train": Command(
         "train an encoder on a task or your own data",
         RunArguments,
-        "hf_blosan.cli.adapters:train",
+        "hf_blosan.training.run:run_command",
         f"tasks:\n{task_list()}\n\nencoders:\n{encoder_list()}",
+        needs_training=True,
     ),
-    "evaluate": Command("measure a saved model", EvaluateArguments, "hf_blosan.cli.adapters:evaluate"),
+    "evaluate": Command(
+        "measure a saved model",
+        EvaluateArguments,
+        "hf_blosan.training.evaluate_model:run_command",
+        needs_training=True,
+    ),
     "predict": Command(
         "predictions for a file of any size: labels, scores, tags, ...",
         PredictArguments,
@@ -56,7 +65,9 @@ COMMANDS = {
     "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
     "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),
     "explain": Command(
-        "what a model looks at in a sentence or a pair", ExplainArguments, "hf_blosan.analysis.command:explain_text"
+        "prediction and attention for a sentence or a pair",
+        ExplainArguments,
+        "hf_blosan.analysis.command:explain_text",
     ),
     "demo": Command("a web page to try one model or two", DemoArguments, "hf_blosan.analysis.page:demo"),
     "serve": Command(
@@ -64,13 +75,13 @@ COMMANDS = {
         ServeArguments,
         "hf_blosan.serving.command:serve",
     ),
-    "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.cli.adapters:export"),
-    "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.cli.adapters:card"),
-    "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.cli.adapters:push"),
+    "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.export:run_command"),
+    "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.hub.model_card:write_cards"),
+    "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.hub.upload:push"),
     "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.lists:tasks"),
     "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.lists:encoders"),
 }
-"""Every command. A new one is one entry."""
+"""All commands."""
 
 
 def make_parser() -> Parser:
@@ -92,7 +103,7 @@ def make_parser() -> Parser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit status: 2 after an error in the input, 130 after an interruption."""
+    """Run a command and return its exit status: 2 after bad input, 130 after an interruption."""
     try:
         parser = make_parser()
         namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
@@ -107,7 +118,9 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
         prepare_imports()
         try:
-            status = load(command.function)(options)
+            if command.needs_training:
+                check_extra()
+            status = find(command.function)(options)
             if sys.stdout:
                 sys.stdout.flush()
             return status
@@ -130,16 +143,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def output_fails() -> bool:
-    """Whether standard output cannot be written; what waits to be written there is then given up."""
+    """Whether standard output cannot be written; if so, its buffer is discarded."""
     try:
-        print(flush=True)  # without a buffer nothing waits that a flush alone could try
+        print(flush=True)  # a flush alone writes nothing if the buffer is empty
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
     return False
 
 
-def load(function: str):
-    """The function of a command."""
+def find(function: str):
+    """The function that ``"module:function"`` names."""
     module, _, name = function.partition(":")
     return getattr(import_module(module), name)

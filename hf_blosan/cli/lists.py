@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from ..registry import DESCRIPTIONS, FAMILIES
+from ..registry import ENCODERS
 from ..tasks import TASKS
+from ..tasks.kinds import describe_rows
 from .arguments import NoArguments
 
 
 def task_list() -> str:
     """Name, title, and what a row is."""
-    lines = []
-    for task in TASKS.values():
-        rows = "pairs" if task.num_sentences == 2 else "words" if task.problem == "tagging" else "texts"
-        kinds = {"regression": "scores", "tagging": f"{len(task.labels)} tags", "translation": "translations"}
-        kind = kinds.get(task.problem, f"{len(task.labels)} classes")
-        what = "passages, one sentence" if task.problem == "selection" else f"{rows}, {kind}"
-        lines.append(f"  {task.name:<18}{task.title} ({what})")
-    return "\n".join(lines)
+    return "\n".join(f"  {task.name:<18}{task.title} ({describe_rows(task)})" for task in TASKS.values())
 
 
 def encoder_list() -> str:
     """Model type and description."""
-    return "\n".join(f"  {name:<18}{DESCRIPTIONS.get(name, FAMILIES[name])}" for name in FAMILIES)
+    return "\n".join(f"  {name:<18}{encoder.description}" for name, encoder in ENCODERS.items())
 
 
 def tasks(options: NoArguments) -> int:

@@ -1,9 +1,8 @@
-"""Options of a command line as fields of a dataclass, read by argparse of the standard library.
+"""Command-line options as fields of a dataclass, parsed by argparse.
 
-The fields mean what they mean to ``transformers.HfArgumentParser``, whose import takes longer than a user wants to
-wait for ``--help``: ``bool`` fields are flags (``--name``, ``--name false``, and ``--no_name`` if the default is
-true), a ``Literal`` is a choice, a ``list`` takes several words, a field without default is required, ``-`` and ``_``
-in names are the same.
+The fields mean what they mean to ``transformers.HfArgumentParser``, which is too slow to import for ``--help``: a
+``bool`` is a flag (``--name``, ``--name false``, and ``--no_name`` if the default is true), a ``Literal`` a choice, a
+``list`` takes several words, a field without default is required, and ``-`` and ``_`` in names are the same.
 """
 
 from __future__ import annotations
@@ -22,27 +21,27 @@ from ..errors import InputError
 T = TypeVar("T")
 
 BOOLEANS = dict.fromkeys(("yes", "true", "t", "y", "1"), True) | dict.fromkeys(("no", "false", "f", "n", "0"), False)
-"""What may follow a flag."""
+"""The words that may follow a flag."""
 
 
 def option(text: str, default: Any = None, *, group: str | None = None) -> Any:
-    """A field with help text; ``group`` is the heading in ``--help`` of this option and of those that follow."""
+    """A field with help text; ``group`` is the heading in ``--help`` of this option and the following ones."""
     return field(metadata={"help": text, "group": group}, **_default(default))
 
 
 def positional(text: str, default: Any = MISSING) -> Any:
-    """A field whose value is given without its name."""
+    """A field that is a positional argument."""
     return field(metadata={"help": text, "positional": True}, **_default(default))
 
 
 def same_as(options: type, name: str) -> Any:
-    """The field ``name`` of another dataclass of options, for one that has it too."""
+    """The field ``name`` of another dataclass of options."""
     entry = next(entry for entry in fields(options) if entry.name == name)
     return field(default=entry.default, metadata=entry.metadata)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, as an InputError."""
+    """A parser that raises its errors as InputError."""
 
     def __init__(self, **settings: Any):
         super().__init__(**({"formatter_class": Formatter, "allow_abbrev": False} | settings))
@@ -55,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def _complete_flags(self, words: list[str]) -> list[str]:
-        """Write ``--flag=true`` for a flag before a positional argument, which argparse would take for its value."""
+        """Write ``--flag=true``, because argparse takes a positional argument after a flag for the flag's value."""
         if all(action.option_strings for action in self._actions):
             return words
         flags = {name for action in self._actions if action.type is _boolean for name in action.option_strings}
@@ -65,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         ]
 
     def refuse(self, words: Sequence[str], options: type, program: str | None = None) -> None:
-        """Raise InputError if there are words that `parse_known_args` has left over; ``program``: whose they are."""
+        """Raise InputError if `parse_known_args` left words of the command line of ``program`` over."""
         if words:
             word = words[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
@@ -79,13 +78,13 @@ class Parser(argparse.ArgumentParser):
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help with the defaults of those options that have one which their text does not mention."""
+    """Help that adds the default of an option if its text does not mention it."""
 
     def __init__(self, prog: str, **settings: Any):
         super().__init__(prog, **({"max_help_position": 30} | settings))
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        flag = action.const is True  # which may be followed by true or false, but rarely is
+        flag = action.const is True  # followed by true or false only rarely
         return action.option_strings[0] if flag else super()._format_action_invocation(action)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
@@ -96,7 +95,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def add_options(parser: argparse.ArgumentParser, options: type) -> None:
-    """Add the fields of a dataclass to a parser, in groups."""
+    """Add the fields of a dataclass to a parser."""
     types_of, target, shown = get_type_hints(options), parser, [parser.prog]
     for entry in fields(options):
         settings: dict[str, Any] = {"help": entry.metadata.get("help", "").replace("%", "%%")}
@@ -133,7 +132,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
 
 
 def read_options(namespace: argparse.Namespace, options: type[T]) -> T:
-    """The dataclass from what a parser with its fields has read."""
+    """The dataclass of the values that a parser with its fields has read."""
     return options(**{entry.name: getattr(namespace, entry.name) for entry in fields(options)})
 
 

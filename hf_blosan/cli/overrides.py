@@ -1,4 +1,4 @@
-"""Fields of a configuration that a command line changes."""
+"""``--config_overrides``: fields of a configuration on a command line."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ def parse_config_overrides(text: str | None) -> dict:
     Values are read as YAML: numbers, true/false, null, strings, lists.
 
     Raises:
-        InputError: the text has another form.
+        InputError: the text cannot be parsed.
     """
     if not text:
         return {}
@@ -32,7 +32,7 @@ def parse_config_overrides(text: str | None) -> dict:
 
 
 def format_config_overrides(overrides: Mapping) -> str:
-    """The text that :func:`parse_config_overrides` turns into these fields."""
+    """The inverse of :func:`parse_config_overrides`."""
     return ",".join(f"{name}={_text(value)}" for name, value in overrides.items())
 
 
@@ -51,7 +51,7 @@ def _number(value):
 
 
 def check_field_names(names: Iterable[str], config_class: type, *, decided: Iterable[str] = ()) -> None:
-    """Raise InputError for names that are not the encoder's own fields, or that users cannot set (`decided`)."""
+    """Raise InputError for names that are not fields of the encoder, or that the command sets itself (`decided`)."""
     inherited = {entry.name for entry in fields(PreTrainedConfig)}
     own = {entry.name for entry in fields(config_class)}
     choices = sorted(own - inherited - set(decided))

@@ -1,4 +1,4 @@
-"""What a command decides before torch is imported."""
+"""Settings that must be made before torch is imported."""
 
 from __future__ import annotations
 
@@ -9,25 +9,22 @@ SPINS = 10_000
 
 
 def prepare_imports() -> None:
-    """Decide how threads wait, and which warnings of other packages are not shown."""
+    """Set how idle threads wait, and silence warnings of other packages."""
     wait_briefly()
     quiet_imports()
 
 
 def wait_briefly() -> None:
-    """Let a thread that waits spin for a moment only, unless the environment says how threads wait.
+    """Limit how long OpenMP threads spin before they sleep, unless the environment sets it.
 
-    By default they spin for milliseconds. Beside other programs they then keep the cores that the threads which they
-    wait for need; benchmarks/reports/waiting.md has the times.
+    By default they spin for milliseconds, and beside other programs they then occupy the cores of the very threads
+    that they wait for: benchmarks/reports/waiting.md has the times.
     """
     if not os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}:
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
 def quiet_imports() -> None:
-    """Where torchao is installed, transformers imports it, and it warns of parts that nobody asked for.
-
-    Its warnings, and torch's of how it registers its classes, are not shown; errors are.
-    """
+    """Hide the warnings that torchao, which transformers imports where it is installed, causes; errors are shown."""
     for name in ("torchao", "torch.utils._pytree"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-# For type checkers: __init__.py imports these on first use.
+# __init__.py imports these on first use.
 from .batching import LengthBucketBatchSampler as LengthBucketBatchSampler
 from .batching import PaddingCollator as PaddingCollator
 from .batching import encode_dataset as encode_dataset

@@ -7,13 +7,44 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..errors import InputError, half_of_a_character, listed
+from ..errors import InputError, unpaired_surrogate, listed
 
 LABEL_COLUMNS = ("label", "labels", "score")
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Columns that a user names; ``None``: those of training, or found.
+
+    Attributes:
+        text, text_pair: of the (first) text, or of the words to tag; of the second text of pairs.
+        label: of the labels, scores, tags or translations.
+    """
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+
+    @classmethod
+    def of(cls, options: Any) -> ColumnNames:
+        """As named by the options of a command."""
+        return cls(*(getattr(options, f"{name}_column_name", None) for name in ("text", "text_pair", "label")))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.text, self.text_pair)))
+
+    def refuse_pair(self, what: str) -> None:
+        """Raise InputError if a second text is named for a kind of task that takes one."""
+        if self.text_pair:
+            raise InputError(
+                f"--text_pair_column_name is {self.text_pair!r}, but {what} takes one text a row; leave it out"
+            )
 
 
 def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column: str | None = None) -> tuple[str, ...]:
@@ -44,15 +75,15 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
     return tuple(named[:1] or texts[:2])
 
 
-def remembered_rows(config: Any) -> dict[str, Any]:
-    """What the configuration of a saved model says of the rows that it was trained on."""
-    return getattr(config, "training_rows", None) or {}
-
-
-def trained_columns(config: Any, columns: Collection[str]) -> tuple[str, ...]:
-    """The text columns that a model was trained on, if these are among the columns of a table; otherwise none."""
-    names = tuple(remembered_rows(config).get("text_columns", ()))
-    return names if set(names) <= set(columns) else ()
+def label_column(columns: Collection[str], where: str) -> str:
+    """The label column of a table whose columns were not named; raises InputError if there is none."""
+    found = next((name for name in LABEL_COLUMNS if name in columns), None)
+    if found is None:
+        raise InputError(
+            f"{where} has no column 'label', 'labels' or 'score'; it has {listed(columns)}; "
+            "name the column with --label_column_name"
+        )
+    return found
 
 
 def check_columns(wanted: Iterable[str], columns: Collection[str], where: str) -> None:
@@ -70,14 +101,6 @@ def check_distinct(columns: Iterable[str], where: str) -> None:
         )
 
 
-def check_single(text_pair_column_name: str | None, kind: str) -> None:
-    """Raise InputError if a second text is named for a kind of task that takes one."""
-    if text_pair_column_name:
-        raise InputError(
-            f"--text_pair_column_name is {text_pair_column_name!r}, but {kind} takes one text a row; leave it out"
-        )
-
-
 def as_text(value: Any, where: str, row: int, column: str) -> str:
     """A cell as text.
 
@@ -89,7 +112,7 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     if isinstance(value, list | dict | bytes):
         raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text")
     text = str(value)
-    if half := half_of_a_character(text):
+    if half := unpaired_surrogate(text):
         raise InputError(f"{where}, row {row}: {column} has half of a character, {half!r}; correct the text")
     return text
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from ..errors import InputError, first_line
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyarrow.parquet import ParquetFile
 
 READABLE_TABLES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".json.gz", ".csv.gz", ".tsv.gz")
@@ -94,14 +95,19 @@ class Rows:
 
     def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows with their numbers in the file, from 1; blank lines, which are no rows, are counted."""
-        try:
+        with self._errors():
             for row in self._rows:
                 self._number += 1
                 if row is BLANK:
                     continue
                 if not isinstance(row, dict):
-                    raise no_object(self.name, self._number)
+                    raise InputError(f"{self.name}, row {self._number} is not a JSON object; write one per line")
                 yield self._number, row
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
         except InputError:
             raise
         except UNREADABLE as error:
@@ -112,6 +118,11 @@ class Rows:
     def position(self) -> int:
         """How far the file has been read."""
         return self._file.tell() if self.unit == "B" else self._number
+
+    def parquet_table(self) -> pyarrow.Table:
+        """All rows of a Parquet file at once."""
+        with self._errors(), _arrow_errors():
+            return open_parquet(self._file, self.name).read()
 
     def _parquet(self) -> Iterator[dict[str, Any]]:
         table = open_parquet(self._file, self.name)
@@ -237,11 +248,6 @@ def _checked(rows: Iterator[list[str]], lines: _Lines, columns: list[str], name:
             f"{name}, row {number + 1} is not CSV ({first_line(error)}); close every quotation mark, and double those "
             "within a quoted cell"
         ) from error
-
-
-def no_object(name: str, row: int) -> InputError:
-    """The error for a row of JSON without columns."""
-    return InputError(f"{name}, row {row} is not a JSON object; write one per line")
 
 
 def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:

@@ -1,22 +1,16 @@
-"""Reads one file of rows."""
+"""Reads files of rows, and data sets, as tables of `datasets`."""
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
 
-import numpy as np
-from datasets import Dataset, Features, Value, load_dataset
-from datasets.exceptions import DatasetsError
+import pyarrow as pa
+from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets.exceptions import DatasetGenerationError, DatasetsError
 
 from ..errors import InputError, first_line
-from .rows import READABLE_TABLES, UNREADABLE, Rows, csv_layout, csv_rows, lines_of, no_object, open_parquet, remedy
-
-_NESTED = 1000  # brackets in a row
+from .rows import READABLE_TABLES, Rows
 
 
 def read_table(path: str | Path) -> Dataset:
@@ -25,8 +19,7 @@ def read_table(path: str | Path) -> Dataset:
     JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so that
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
-    A column of JSON has one type, as in Arrow: dates in ISO 8601 become times (``2020-01-01 00:00:00`` as text), and 1
-    beside 2.5 becomes 1.0. :class:`hf_blosan.data.rows.Rows` keeps both as they are written.
+    A column of JSON has one type, as in Arrow: 1 beside 2.5 becomes 1.0.
 
     Blank lines are left out; :func:`row_numbers` counts them.
 
@@ -35,40 +28,56 @@ def read_table(path: str | Path) -> Dataset:
 
     Raises:
         InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns have one
-            name, or a row repeats the header or has more or fewer cells.
+            name, a column has cells of several types, or a row repeats the header or has more or fewer cells.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(
             f"data file {path} does not exist; give the path of a .jsonl, .json, .csv, .tsv or .parquet file"
         )
-    suffix = next((suffix for suffix in READABLE_TABLES if path.name.endswith(suffix)), None)
-    if suffix is None:
+    if not path.name.endswith(READABLE_TABLES):
         raise InputError(f"data file {path} is of an unknown type; use one that ends in {', '.join(READABLE_TABLES)}")
-    try:
-        kind, options, blank = (suffix.split(".")[1].removesuffix("l"), {}, [])
-        if kind != "parquet" and _is_empty(path, header=kind != "json"):
-            rows = ()
+    columns: dict[str, list] = {}
+    numbers: list[int] = []
+    with Rows(path) as rows:
+        if path.suffix == ".parquet":
+            table = Dataset(rows.parquet_table())
         else:
-            if kind in ("csv", "tsv"):
-                kind, (options, blank) = "csv", _csv_options(path, suffix)
-            elif kind == "json":
-                blank = _refuse_fatal_rows(path)
-            else:
-                with path.open("rb") as file:
-                    open_parquet(file, str(path))
-            rows = load_dataset(kind, data_files={"train": str(path)}, split="train", **options)
-    except InputError:
-        raise
-    except (DatasetsError, *UNREADABLE) as error:
-        error = error.__cause__ or error
-        solution = remedy(error) or "check that every line is complete"
-        raise InputError(f"data file {path} cannot be read ({first_line(error)}); {solution}") from error
-    if not rows:
+            for number, row in rows.numbered():
+                for name in row:
+                    columns.setdefault(name, [None] * len(numbers))
+                for name, cells in columns.items():
+                    cells.append(row.get(name))
+                numbers.append(number)
+            table = Dataset(pa.table({name: _array(path, name, cells, numbers) for name, cells in columns.items()}))
+            table.row_numbers = numbers
+    if not len(table):
         raise InputError(f"data file {path} has no rows; give a file with at least one")
-    if blank:
-        rows.row_numbers = np.setdiff1d(np.arange(1, len(rows) + len(blank) + 1), blank).tolist()
-    return rows
+    return table
+
+
+def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
+    """The cells of a column; raises InputError if they have no common type."""
+    try:
+        return pa.array(cells)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+        row = _first_that_fails(cells, numbers)
+        raise InputError(
+            f"data file {path} cannot be read: column {name!r} has cells of different types, or one that is no valid "
+            f"value, at row {row} ({first_line(error)}); correct it"
+        ) from error
+
+
+def _first_that_fails(cells: list, numbers: list[int]) -> int:
+    low, high = 0, len(cells)  # as many cells can be converted together, as many cannot
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            pa.array(cells[:middle])
+            low = middle
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+            high = middle
+    return numbers[high - 1]
 
 
 def row_numbers(table: Dataset) -> Sequence[int]:
@@ -77,45 +86,22 @@ def row_numbers(table: Dataset) -> Sequence[int]:
     return numbers if len(numbers) == len(table) else range(1, len(table) + 1)
 
 
-def _open_text(path: Path) -> TextIO:
-    return (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="")
+def load_splits(name: str, config: str | None = None, *, revision: str | None = None, remedy: str) -> DatasetDict:
+    """All splits of a data set on the Hub, or in a folder of data files or of ``save_to_disk``.
 
+    Args:
+        name, config, revision: as in ``datasets.load_dataset``.
+        remedy: what to do if the data set cannot be loaded, for the error.
 
-def _is_empty(path: Path, header: bool) -> bool:
-    with _open_text(path) as file:
-        lines = filter(str.strip, lines_of(file))
-        return next(lines, None) is None or (header and next(lines, None) is None)
-
-
-def _csv_options(path: Path, suffix: str) -> tuple[dict, list[int]]:
-    """How to read a file, and the numbers of its blank rows."""
-    layout = csv_layout(suffix)
-    with _open_text(path) as file:
-        columns, rows = csv_rows(file, str(path), **layout)
-        # All of them are checked: pandas takes cells beyond the header for an index, and fills short rows up.
-        blank = [number for number, row in enumerate(rows, 1) if not row]
-    # Declared as text because pandas would turn empty cells into NaN and "007" into 7.
-    features = Features(dict.fromkeys(columns, Value("string")))
-    return layout | {"features": features, "keep_default_na": False}, blank
-
-
-def _refuse_fatal_rows(path: Path) -> list[int]:
-    """For pyarrow, which ends the process at a row that is null (https://github.com/apache/arrow/issues/47409) and at
-    one that is nested too deeply. Returns the numbers of blank lines."""
-    blank = []
-    with _open_text(path) as file:
-        for number, line in enumerate(lines_of(file), 1):
-            line = line.lstrip()
-            if not line:
-                blank.append(number)
-            if line.startswith("["):  # one list
-                with Rows(path) as rows:
-                    for _ in rows:
-                        pass
-                return []
-            if line.startswith("null"):
-                raise no_object(str(path), number)
-            if line.count("[") + line.count("{") > _NESTED:
-                with suppress(ValueError):  # which pyarrow finds too
-                    json.loads(line)
-    return blank
+    Raises:
+        InputError: it cannot be loaded.
+    """
+    folder = Path(name)
+    try:
+        if any((folder / file).exists() for file in ("dataset_dict.json", "state.json")):
+            loaded = load_from_disk(name)
+            return loaded if isinstance(loaded, DatasetDict) else DatasetDict(train=loaded)
+        return load_dataset(name, config, revision=revision)
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+        reason = first_line((isinstance(error, DatasetGenerationError) and error.__cause__) or error)
+        raise InputError(f"data set {name!r} cannot be loaded ({reason}); {remedy}") from error

@@ -1,4 +1,4 @@
-# For type checkers: __init__.py imports these on first use.
+# __init__.py imports these on first use.
 from .model_card import make_model_card as make_model_card
 from .model_card import write_model_card as write_model_card
 from .upload import Uploads as Uploads

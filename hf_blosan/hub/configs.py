@@ -11,7 +11,7 @@ from huggingface_hub.dataclasses import validate_typed_dict
 from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
 from transformers import AutoConfig, PreTrainedConfig
 
-from ..errors import InputError, first_line, half_of_a_character, listed
+from ..errors import InputError, first_line, listed, unpaired_surrogate
 
 NAMES_OF_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}
 DEEPEST = 20
@@ -89,7 +89,7 @@ def problem_of_leaves(value: Any) -> str | None:
         for leaf in level:
             if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
                 return f"has the number {str(leaf)[:30]}, which is beyond 64 bits; give a smaller one"
-            if isinstance(leaf, str) and (half := half_of_a_character(leaf)):
+            if isinstance(leaf, str) and (half := unpaired_surrogate(leaf)):
                 return f"has half of a character, {half!r}; correct the text"
         inner = [x for x in level if isinstance(x, dict | list)]
         level = [y for x in inner for y in ([*x, *x.values()] if isinstance(x, dict) else x)]

@@ -1,35 +1,26 @@
-"""Model cards, made from the record of a run: for its output folder, and for the recorded runs in results/.
-
-`python -m hf_blosan.hub.model_card results/*.json --output_dir model_cards` renders the cards of recorded runs.
-"""
+"""Model cards, made from the record of a run: for its output folder, and for the recorded runs in results/."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError
 from ..files import check_writable
+from ..registry import encoder_name
+from ..tasks.kinds import kind_class
+
+if TYPE_CHECKING:
+    from ..cli.arguments import CardArguments
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
-ENCODER_NAMES = {
-    "disan": "DiSAN",
-    "biblosan": "Bi-BloSAN",
-    "mtsa": "MTSA",
-    "birnn": "Bi-RNN",
-    "textcnn": "CNN",
-    "multihead": "Multi-head attention",
-    "wordbag": "Bag of word vectors",
-}
 PAPERS = {
     "disan": "[DiSAN: Directional Self-Attention Network for RNN/CNN-Free Language Understanding]"
     "(https://arxiv.org/abs/1709.04696) (Shen et al., AAAI 2018)",
@@ -44,47 +35,13 @@ RECORD_ENTRIES = frozenset(
 )
 """Entries of a record that a card shows."""
 
-PIPELINES = {"selection": "multiple-choice", "tagging": "token-classification", "translation": "translation"}
-"""The pipeline of each kind of task that is not text classification."""
-
-AUTO_CLASSES = {
-    "text-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "translation": "AutoModelForSeq2SeqLM",
-    "multiple-choice": "AutoModelForMultipleChoice",
-}
-
-USES = {
-    "tagging": "tagging sentences",
-    "selection": "choosing the sentence that answers a question",
-    "translation": "translating sentences",
-}
-"""What a model of each kind is for; others classify or score."""
-
-EXAMPLES = {
-    1: [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}],
-    2: [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}],
-    "generated": [
-        {"text": "the man pushes the cat", "text_pair": "the cat is pushed by the man"},
-        {"text": "the cat pushes the man", "text_pair": "the cat is pushed by the man"},
-        {"text": "the nurse does not follow the dog", "text_pair": "the nurse is followed by the dog"},
-        {"text": "some boys are happy", "text_pair": "all boys are not happy"},
-    ],
-    "selection": None,
-    "translation": [{"text": "Two dogs are playing in the snow."}],
-}
-"""What the page of the model and its snippet try it with, by number of sentences, problem or source of the rows."""
-
-SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-_LAST_LAYERS = ("classifier_highway", "classifier_bias")
-UNUSED = {
-    "classification": (*SCORE_FIELDS, "passage_block_length"),
-    "regression": (*_LAST_LAYERS, "passage_block_length"),
-    "selection": (*SCORE_FIELDS, *_LAST_LAYERS),
-    "tagging": (*SCORE_FIELDS, *_LAST_LAYERS, "classifier_size", "passage_block_length"),
-    "translation": (*SCORE_FIELDS, *_LAST_LAYERS, "classifier_size", "passage_block_length"),
-}
-"""Fields of the configuration that the model of each kind of task does not use."""
+GENERATED_EXAMPLES = [
+    {"text": "the man pushes the cat", "text_pair": "the cat is pushed by the man"},
+    {"text": "the cat pushes the man", "text_pair": "the cat is pushed by the man"},
+    {"text": "the nurse does not follow the dog", "text_pair": "the nurse is followed by the dog"},
+    {"text": "some boys are happy", "text_pair": "all boys are not happy"},
+]
+"""What the page of a model of generated rows, and its snippet, try it with."""
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
 HUB_METRICS = {"pearson": "pearsonr"}
@@ -113,20 +70,20 @@ def make_model_card(
         if entry not in run:
             raise InputError(f"not the record of a run: it has no entry {entry!r}; record the run with --results_file")
     table, task, machine = figure_table(run), run["task"], run["hardware"]
+    kind, pair = kind_class(task["problem"]), task["num_sentences"] == 2
     threads = machine["processes"] * machine["threads"]
     cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
-    unused = {*UNUSED[task["problem"]], "backbone_config"}
+    unused = {*kind.unused_fields, "backbone_config"}
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
-        "encoder": ENCODER_NAMES.get(run["encoder"], run["encoder"]),
+        "encoder": encoder_name(run["encoder"]),
         "paper": PAPERS.get(run["encoder"]),
         "location": location or run["name"],
         "in_progress": in_progress,
-        "spread": spread_of(repeated),
-        "use": USES.get(task["problem"]) or use_of(task),
-        "widget": examples(run),
-        "pipeline": pipeline_of(task),
-        "auto_class": AUTO_CLASSES[pipeline_of(task)],
+        "over_seeds": over_seeds(repeated),
+        "use": kind.use.format("pairs of sentences" if pair else "sentences"),
+        "kind": kind,
+        "snippet": kind.snippet(run, location or run["name"], (examples(run) or [None])[0]),
         "command": command_without_paths(run["command"]),
         "figures": table,
         "metrics": list(dict.fromkeys(metric for row in table.values() for metric in row)),
@@ -137,12 +94,7 @@ def make_model_card(
     return ModelCard.from_template(card_metadata(run), str(TEMPLATE), run=run, **entries)
 
 
-def use_of(task: dict[str, Any]) -> str:
-    verb = "scoring" if task["problem"] == "regression" else "classifying"
-    return f"{verb} {'pairs of ' * (task['num_sentences'] == 2)}sentences"
-
-
-def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """Seeds, mean and standard deviation of the test figure by which models are selected; None for fewer than two."""
     values = {run["seed"]: run["figures"].get(f"test_{run['task']['best_metric']}") for run in runs}
     if len(values) < 2 or None in values.values():
@@ -151,8 +103,8 @@ def spread_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def examples(run: dict[str, Any]) -> list[dict[str, str]] | None:
-    keys = (run["data"]["source"], run["task"]["problem"], run["task"]["num_sentences"])
-    return next(EXAMPLES[key] for key in keys if key in EXAMPLES)
+    generated = run["data"]["source"] == "generated"
+    return GENERATED_EXAMPLES if generated else kind_class(run["task"]["problem"]).examples(run["task"])
 
 
 def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:
@@ -184,10 +136,11 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     task, data = run["task"], run["data"]
     files = data.get("files", {})
     from_hub = data["source"] == HUB and data["hub_id"]
-    own_code = [] if task["problem"] == "translation" else ["sentence-encoder", "custom_code"]
+    kind = kind_class(task["problem"])
+    own_code = ["sentence-encoder", "custom_code"] if kind.own_code else []
     results = [
         EvalResult(
-            task_type=pipeline_of(task),
+            task_type=kind.pipeline,
             task_name=task["title"],
             dataset_type=data["hub_id"] if from_hub and read_from not in files else task["name"],
             dataset_name=files.get(read_from, task["title"]),
@@ -205,7 +158,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         language=task.get("languages", "en") or None,
         license="apache-2.0",
         library_name="transformers",
-        pipeline_tag=pipeline_of(task),
+        pipeline_tag=kind.pipeline,
         base_model=backbone if "/" in (backbone := run.get("backbone") or "") else None,
         tags=["hf_blosan", run["encoder"], *own_code],
         # The Hub's widget has no place for a predicate.
@@ -215,11 +168,6 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
         model_name=run["name"],
         eval_results=results or None,
     )
-
-
-def pipeline_of(task: dict[str, Any]) -> str:
-    """The pipeline that runs a model of this task; records of earlier versions do not name the kind of task."""
-    return PIPELINES.get(task.get("problem"), "text-classification")
 
 
 def rows_of(split: str) -> str:
@@ -260,27 +208,21 @@ def data_sentence(run: dict[str, Any]) -> str:
     return f"{', '.join(sources)}; rows: {rows}{parts}."
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Render the cards of recorded runs; return 2 for a file that is not a record."""
-    parser = argparse.ArgumentParser(prog="python -m hf_blosan.hub.model_card", description=__doc__.splitlines()[0])
-    parser.add_argument("results", nargs="+", type=Path, help="JSON files written by --results_file")
-    parser.add_argument("--output_dir", type=Path, required=True, help="folder for the cards, one <name>.md per file")
-    arguments = parser.parse_args(argv)
-    for path in arguments.results:
+def write_cards(options: CardArguments) -> int:
+    """Write the cards of recorded runs, one NAME.md for each NAME.json; return the exit status.
+
+    Raises:
+        InputError: a file is not a record, or a card cannot be written.
+    """
+    for path in map(Path, options.results):
+        check_writable("--output_dir", options.output_dir, folder=True)
         try:
-            check_writable("--output_dir", arguments.output_dir, folder=True)
             card = make_model_card(json.loads(path.read_text(encoding="utf-8")), location=path.stem)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            print(f"error: {path}: not JSON ({error}); give a file written by --results_file", file=sys.stderr)
-            return 2
+            raise InputError(f"{path}: not JSON ({error}); give a file written by --results_file") from error
         except (OSError, ValueError) as error:
-            print(f"error: {path}: {error}", file=sys.stderr)
-            return 2
-        target = arguments.output_dir / f"{path.stem}.md"
+            raise InputError(f"{path}: {error}") from error
+        target = Path(options.output_dir, f"{path.stem}.md")
         card.save(target)
         print(target)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

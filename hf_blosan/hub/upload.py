@@ -1,4 +1,4 @@
-"""Uploads the output folder of a run to a model repository."""
+"""Uploading the output folder of a run to a model repository."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.errors import HFValidationError
 
+from ..cli.arguments import PushArguments
 from ..errors import InputError, first_line
 
 logger = logging.getLogger(__name__)
@@ -48,13 +49,14 @@ class Uploads:
         try:
             # Without the option the owner's default holds.
             self.repo_id = self.api.create_repo(name, private=private or None, exist_ok=True).repo_id
-        except Exception as error:  # also those of the HTTP client, which has no common base with the Hub's client
-            if isinstance(error, HFValidationError) or isinstance(error, HfHubHTTPError) and is_refusal(error):
-                sentence = f"the Hub rejects the repository {name!r} ({reason(error)})"
-                raise InputError(f"{sentence}; check --hub_model_id and --hub_token") from error
-            sentence = f"the Hub at {self.api.endpoint} cannot be reached ({reason(error)})"
-            remedy = "check the connection and HF_HUB_OFFLINE, or do not push"
-            raise InputError(f"{sentence}; {remedy}") from error
+        except Exception as error:  # the HTTP client's errors share no base class with the Hub client's
+            status = getattr(getattr(error, "response", None), "status_code", 500)
+            if isinstance(error, HFValidationError) or status < 500:
+                fault, remedy = f"the Hub rejects the repository {name!r}", "check --hub_model_id and --hub_token"
+            else:
+                fault = f"the Hub at {self.api.endpoint} cannot be reached"
+                remedy = "check the connection and HF_HUB_OFFLINE, or do not push"
+            raise InputError(f"{fault} ({reason(error)}); {remedy}") from error
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")
 
@@ -69,7 +71,7 @@ class Uploads:
         )
 
     def try_upload(self, message: str) -> None:
-        """Upload the folder, or log a warning if that fails, whatever the reason: training goes on."""
+        """Upload the folder; if that fails for whatever reason, log a warning and let training go on."""
         try:
             self.upload(message)
         except Exception as error:
@@ -85,21 +87,30 @@ class Uploads:
             try:
                 return self.upload(message)
             except Exception as error:
-                failure = error
-            if attempt < ATTEMPTS:
-                logger.warning("upload to %s failed (%s); trying again", self.repo_id, reason(failure))
+                if attempt == ATTEMPTS:
+                    raise InputError(
+                        f"the upload to {self.repo_id} failed ({reason(error)}); everything is saved in "
+                        f"{self.folder}; upload it with `hf upload {self.repo_id} {self.folder} .`"
+                    ) from error
+                logger.warning("upload to %s failed (%s); trying again", self.repo_id, reason(error))
                 time.sleep(SECONDS_BETWEEN * attempt)
-        raise InputError(
-            f"the upload to {self.repo_id} failed ({reason(failure)}); everything is saved in {self.folder}, "
-            f"to be uploaded with `hf upload {self.repo_id} {self.folder} .`"
-        ) from failure
 
 
-def is_refusal(error: HfHubHTTPError) -> bool:
-    """Whether the Hub has understood the request and says no."""
-    return error.response is not None and error.response.status_code < 500
+def push(options: PushArguments) -> int:
+    """``hf-blosan push``: upload a folder, creating the repository if needed; returns the exit status.
+
+    Raises:
+        InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.
+    """
+    folder = Path(options.folder)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"no saved model in {options.folder}; give the folder of one, with its config.json")
+    uploads = Uploads(folder, options.hub_model_id, options.hub_token, private=options.hub_private_repo)
+    uploads.finish(options.commit_message)
+    print(f"{uploads.api.endpoint}/{uploads.repo_id}")
+    return 0
 
 
 def reason(error: BaseException) -> str:
-    """What the Hub says, else the first line of the error."""
+    """The Hub's message, otherwise the first line of the error."""
     return getattr(error, "server_message", None) or first_line(error)

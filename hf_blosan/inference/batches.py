@@ -1,34 +1,23 @@
-"""What `predict` and `encode` compute of rows, in batches of similar length: one class for each kind of model."""
+"""What a saved model computes of rows, in batches of similar length."""
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import (
-    AutoModelForMultipleChoice,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.batching import PaddingCollator, characters, cut, token_limit
+from ..data.batching import characters, token_limit
 from ..hub.finite import NotFinite
-from ..hub.saved import probabilities_of
-from ..tasks.encoder_decoder import translate
-from ..tasks.selection import PassageCollator, tokens_of_passages
-from ..tasks.tagging import TaggingCollator, cut_words, encode_words
-from ..tasks.tags import decode_tags
+from ..tasks.base import Source, Task, TaskKind
+from ..tasks.classification import Classification, choose_texts
+from ..tasks.kinds import remembered_rows
 from ..text.tokenization import check_max_length
-from .arguments import StreamArguments
-from .output import PREDICTIONS, TAGS, Columns
 
 logger = logging.getLogger(__name__)
 
@@ -36,26 +25,37 @@ CHARACTERS_AT_ONCE = 2**23
 """What a tokenizer returns takes a hundred times as much memory as the tokens."""
 
 
-def prediction_columns(config: Any, logits: np.ndarray, probabilities: bool) -> Columns:
-    """Columns of predictions from logits (rows, labels), as in transformers' text-classification pipeline."""
-    probability = probabilities_of(config, logits)
-    if probability is None:
-        return {"score": logits[:, 0]}
-    names, best = [config.id2label[i] for i in range(config.num_labels)], probability.argmax(axis=1)
-    columns = {"label": [names[i] for i in best], "score": probability.max(axis=1)}
-    return columns | (
-        {f"probability_{name}": probability[:, i] for i, name in enumerate(names)} if probabilities else {}
-    )
+class SentenceVectors(Classification):
+    """In place of a kind of task: the vector of each text, (B, features), by a model with or without a head.
+
+    Args:
+        config: of the model.
+    """
+
+    pipeline = "feature-extraction"
+
+    def __init__(self, config: Any):
+        super().__init__(
+            Task(name="vectors", title="sentence vectors", local=Source(location="", text_columns=(), splits={})),
+            config,
+        )
+
+    def infer(self, model, batch, *, quick=False):
+        return model(**batch).pooler_output
+
+    def choose_texts(self, head, where, names):
+        trained = tuple(remembered_rows(self.config).get("text_columns", ()))
+        return choose_texts(head, where, names, trained, 2 if names.text_pair else 1)
 
 
-def portions(texts: list[tuple], sizes: Iterable[int]) -> Iterator[list[tuple]]:
-    """Texts of at most ``CHARACTERS_AT_ONCE`` together, at least one of them; `sizes`: the characters of each."""
+def portions(items: Sequence[tuple], sizes: Iterable[int]) -> Iterator[Sequence[tuple]]:
+    """Items of at most ``CHARACTERS_AT_ONCE`` together, at least one of them; `sizes`: the characters of each."""
     ends = list(accumulate(sizes))
     start = 0
-    while start < len(texts):
+    while start < len(items):
         before = ends[start - 1] if start else 0
         end = max(start + 1, bisect(ends, before + CHARACTERS_AT_ONCE))
-        yield texts[start:end]
+        yield items[start:end]
         start = end
 
 
@@ -63,112 +63,69 @@ class Batches:
     """Computes rows in batches of similar length.
 
     Args:
-        model, tokenizer: from :func:`load`.
-        arguments: batch size and length limit.
-        take: output of the model -> the tensor wanted, (batch, ...).
-
-    Attributes:
-        auto_class: loads the models that `predict` uses it for.
-        column: what `predict` calls its results; ``None``: labels or scores.
-        formats: suffixes of `predict`'s output.
+        model, tokenizer: from :func:`hf_blosan.hub.saved.load`.
+        kind: what is computed; the kind of task of the model, or :class:`SentenceVectors`.
+        batch_size: rows in a batch.
+        max_length: tokens in a row; ``None``: the tokenizer's limit.
     """
-
-    auto_class: type = AutoModelForSequenceClassification
-    column: str | None = None
-    formats = PREDICTIONS
 
     def __init__(
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        arguments: StreamArguments,
-        take: Callable[[Any], torch.Tensor],
+        kind: TaskKind,
+        *,
+        batch_size: int,
+        max_length: int | None = None,
     ):
-        self.model, self.tokenizer, self.take, self.size = model, tokenizer, take, arguments.batch_size
-        check_max_length(arguments.max_length, tokenizer, getattr(model.config, "backbone_config", None))
-        self.limit = token_limit(tokenizer, arguments.max_length)
-        # An encoder takes the sentences of a pair one by one.
-        num_sentences = getattr(model.config, "num_sentences", 1) if hasattr(model, "classifier") else 1
-        self.collate = PaddingCollator(tokenizer, num_sentences=num_sentences)
+        self.model, self.tokenizer, self.kind, self.size = model, tokenizer, kind, batch_size
+        check_max_length(max_length, tokenizer, getattr(model.config, "backbone_config", None))
+        self.limit = token_limit(tokenizer, max_length)
+        self.collate = kind.collator(tokenizer)
         self.truncated = self.longest = self.shortened = 0
 
-    def __call__(self, texts: list[tuple[str, ...]]) -> np.ndarray:
-        """(rows, ...) in float32, in the order of the texts.
+    def __call__(self, items: Sequence[tuple]) -> list[np.ndarray]:
+        """The model's answer for each item, (...), in float32 if it is of floats.
 
         Raises:
-            NotFinite: with the number of the text, if what the model computes of it is not finite.
+            NotFinite: with the number of the item, if what the model computes of it is not finite.
         """
-        rows = self.tokenize(texts)
-        lengths = [len(row["input_ids"]) for row in rows]
+        rows = self.tokenize(items)
         # Longest rows first, so that running out of memory shows in the first batch.
-        order = sorted(range(len(rows)), key=lambda row: -lengths[row])
-        parts = []
+        order = sorted(range(len(rows)), key=lambda row: -len(rows[row]["input_ids"]))
+        answers: list[Any] = [None] * len(rows)
         for start in range(0, len(order), self.size):
             part = order[start : start + self.size]
             try:
-                parts.append(self.forward([rows[i] for i in part]))
+                found = self.forward([rows[i] for i in part])
             except NotFinite as error:
                 raise NotFinite(str(error), part[error.of(len(part))], len(rows), error.value) from error
-        by_length = np.concatenate(parts)
-        result = np.empty_like(by_length)
-        result[order] = by_length
-        return result
+            for i, answer in zip(part, found, strict=True):
+                answers[i] = self.kind.trim(answer, rows[i])
+        return answers
 
     @torch.inference_mode()
-    def forward(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
-        """(rows, ...) in float32, of one batch of token ids."""
-        batch = self.collate(rows)
-        return self.take(self.model(**batch.to(self.model.device))).float().cpu().numpy()
+    def forward(self, rows: list[dict[str, Any]]) -> np.ndarray:
+        """The answers, (rows, ...), for one batch of token ids, with its padding."""
+        batch = {name: x.to(self.model.device) for name, x in self.collate(rows).items() if x is not None}
+        answers = self.kind.infer(self.model, batch)
+        return (answers.float() if answers.is_floating_point() else answers).cpu().numpy()
 
-    def tokenize(self, texts: list[tuple]) -> list[dict[str, Any]]:
+    def tokenize(self, items: Sequence[tuple]) -> list[dict[str, Any]]:
         """Rows of token ids; counts those that are truncated."""
-        sizes = (sum(map(len, parts)) for parts in self.texts(texts))
-        return [row for some in portions(texts, sizes) for row in self._tokenize(some)]
+        found = []
+        items = list(map(self.cut, items))
+        for some in portions(items, self.kind.sizes(items)):
+            rows, long = self.kind.tokenize(some, self.tokenizer, self.limit)
+            found += rows
+            self.truncated, self.longest = self.truncated + len(long), max(self.longest, *long, 0)
+        return found
 
-    def texts(self, rows: list[tuple]) -> Iterable[Sequence[str]]:
-        """The texts of each row."""
-        return rows
-
-    def _tokenize(self, texts: list[tuple]) -> list[dict[str, Any]]:
-        rows = self.rows(texts)
-        too_long = [len(row["input_ids"]) for row in rows if len(row["input_ids"]) > self.limit]
-        if too_long:
-            self.truncated, self.longest = self.truncated + len(too_long), max(self.longest, *too_long)
-            rows = self.rows(texts, truncate=True)
-        return rows
-
-    def cut(self, text: str) -> str:
-        """The part of a text that is tokenized; counts texts that are longer."""
-        part = cut(text, self.limit, self.tokenizer.truncation_side)
-        self.shortened += len(part) < len(text)
+    def cut(self, item: tuple) -> tuple:
+        """The part of an item that is tokenized; counts texts that are longer."""
+        part = self.kind.cut(item, self.limit, self.tokenizer.truncation_side)
+        self.shortened += sum(len(cut) < len(text) for cut, text in zip(part, item, strict=True) if cut is not text)
         return part
-
-    def rows(self, texts: list[tuple[str, ...]], *, truncate: bool = False) -> list[dict[str, list[int]]]:
-        """Rows of token ids, of any length or cut to the limit; with type ids in pairs."""
-        if max(len(text) for row in texts for text in row) > characters(self.limit):
-            texts = [tuple(map(self.cut, row)) for row in texts]
-        columns = [list(column) for column in zip(*texts, strict=True)]
-        paired = len(columns) == 2 and "token_type_ids" in self.tokenizer.model_input_names
-        if truncate or not self.tokenizer.is_fast:
-            options = {"truncation": True, "max_length": self.limit} if truncate else {}
-            options |= {"return_token_type_ids": paired, "return_attention_mask": False}
-            encoding = self.tokenizer(*columns, verbose=False, **options)
-            return [dict(zip(encoding, row, strict=True)) for row in zip(*encoding.values(), strict=True)]
-        # The library under transformers' tokenizer, which by itself takes less than half the time.
-        backend = self.tokenizer.backend_tokenizer
-        if backend.truncation or backend.padding:
-            backend.no_truncation()
-            backend.no_padding()
-        encodings = backend.encode_batch_fast(texts if len(columns) == 2 else columns[0])
-        if paired:
-            return [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings]
-        return [{"input_ids": encoding.ids} for encoding in encodings]
-
-    def columns(self, rows: list[tuple], probabilities: bool) -> Columns:
-        """What `predict` writes of some rows."""
-        if self.column:
-            return {self.column: self(rows).tolist()}
-        return prediction_columns(self.model.config, self(rows), probabilities)
 
     def report(self) -> None:
         """Warn of texts that were truncated."""
@@ -182,95 +139,3 @@ class Batches:
                 "%d texts have more than %d characters; no more of them was tokenized",
                 *(self.shortened, characters(self.limit)),
             )
-
-
-class Translations(Batches):
-    """The same for an encoder-decoder: texts."""
-
-    auto_class, column = AutoModelForSeq2SeqLM, "translation"
-
-    def forward(self, rows: list[dict[str, list[int]]]) -> np.ndarray:
-        found = translate(self.model, self.collate(rows).to(self.model.device))
-        return np.array(self.tokenizer.batch_decode(found, skip_special_tokens=True), dtype=object)
-
-
-class Tags(Batches):
-    """The same for a tagger: rows of words, with a predicate if the model needs one, and lists of tags.
-
-    A word without a token, for example beyond the limit, has the tag O, or ``None`` if there is no such tag.
-    """
-
-    auto_class, column, formats = AutoModelForTokenClassification, "tags", TAGS
-
-    def __init__(self, model: PreTrainedModel, *args: Any):
-        super().__init__(model, *args)
-        self.collate = TaggingCollator(self.tokenizer)
-        self.labels = [model.config.id2label[i] for i in range(model.config.num_labels)]
-        self.missing = "O" if "O" in self.labels else None
-
-    def texts(self, rows: list[tuple]) -> Iterable[Sequence[str]]:
-        return (words for words, *_ in rows)
-
-    def rows(self, texts: list[tuple], *, truncate: bool = False) -> list[dict[str, Any]]:
-        sentences, *predicates = (list(column) for column in zip(*texts, strict=True))
-        limit, parts = self.limit if truncate else None, [cut_words(words, self.limit) for words in sentences]
-        columns, words = encode_words(self.tokenizer, parts, predicates[0] if predicates else None, limit)
-        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        for row, sentence, of_tokens in zip(rows, sentences, words, strict=True):
-            row["words"] = len(sentence), [word for word in of_tokens if word is not None]
-        return rows
-
-    @torch.inference_mode()
-    def forward(self, rows: list[dict[str, Any]]) -> np.ndarray:
-        words = [row["words"] for row in rows]
-        batch = self.collate([{name: row[name] for name in row if name != "words"} for row in rows])
-        batch = batch.to(self.model.device)
-        tags = np.empty(len(rows), dtype=object)
-        decoded = decode_tags(self.model(**batch).logits, self.labels, batch["word_mask"]).tolist()
-        for i, ((count, with_token), ids) in enumerate(zip(words, decoded, strict=True)):
-            found = dict(zip(with_token, (self.labels[tag] for tag in ids if tag != -100), strict=True))
-            tags[i] = [found.get(word, self.missing) for word in range(count)]
-        return tags
-
-
-class Selections(Batches):
-    """The same for a model that chooses sentences: rows of a question and the sentences of its passage."""
-
-    auto_class, column = AutoModelForMultipleChoice, "sentence"
-
-    def __init__(self, model: PreTrainedModel, *args: Any):
-        super().__init__(model, *args)
-        self.collate = PassageCollator(self.tokenizer)
-
-    def tokenize(self, texts: list[tuple]) -> list[dict[str, Any]]:
-        numbers: dict[tuple[str, ...], int] = {}
-        passages = [numbers.setdefault(sentences, len(numbers)) for _, sentences in texts]
-        by_passage, questions, too_long = tokens_of_passages(
-            [question for question, _ in texts], list(numbers), self.tokenizer, self.limit
-        )
-        if too_long:
-            self.truncated, self.longest = self.truncated + len(too_long), max(self.longest, *too_long)
-        names = ("input_ids", "question_input_ids", "passage")
-        rows = zip((by_passage[number] for number in passages), questions, passages, strict=True)
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    @torch.inference_mode()
-    def forward(self, rows: list[dict[str, Any]]) -> np.ndarray:
-        """The logits (sentences,) of each row."""
-        batch = {name: tensor.to(self.model.device) for name, tensor in self.collate(rows).items()}
-        logits = self.model(**batch).logits.float().cpu().numpy()
-        found = np.empty(len(rows), dtype=object)
-        for i, row in enumerate(rows):
-            found[i] = logits[i, : len(row["input_ids"])]
-        return found
-
-    def columns(self, rows: list[tuple], probabilities: bool) -> Columns:
-        """The index of the best sentence, from 0, its text and its probability."""
-        found = [torch.from_numpy(logits).softmax(0).numpy() for logits in self(rows)]
-        best = [int(scores.argmax()) for scores in found]
-        chosen = list(zip(rows, found, best, strict=True))
-        return {
-            "sentence": best,
-            "text": [sentences[i] for (_, sentences), _, i in chosen],
-            "score": [float(scores[i]) for _, scores, i in chosen],
-        }

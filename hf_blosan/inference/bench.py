@@ -24,7 +24,7 @@ def bench(arguments: BenchArguments) -> int:
     """
     if arguments.output_file:
         check_writable("--output_file", arguments.output_file, folder=False)
-    model, tokenizer = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
+    model, tokenizer = load(arguments.model, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
     check_max_length(max(arguments.lengths), tokenizer, getattr(model.config, "backbone_config", None), "--lengths")
     report = describe(model, arguments.model)
     print(

@@ -283,5 +283,5 @@ PREDICTIONS = {
     ".csv": Format(lambda columns: _csv_lines(_by_row(columns)), lambda columns: _csv_lines([tuple(columns)])),
     ".parquet": Format(_json_lines, complete=_predictions_to_parquet),
 }
-TAGS = {suffix: PREDICTIONS[suffix] for suffix in (".jsonl", ".parquet")}  # CSV has no lists
+NESTED_PREDICTIONS = {suffix: PREDICTIONS[suffix] for suffix in (".jsonl", ".parquet")}  # CSV has no lists
 VECTORS = {".npy": _NPY, ".jsonl": _JSON_LINES, ".parquet": Format(_NPY.encode, _NPY.header, _vectors_to_parquet)}

@@ -5,41 +5,21 @@ changes in a way that callers notice: the models' ``attention.py``, a copy of wh
 it.
 """
 
-from .directional import directional_attention, takes_parts
-from .dropout import dropout
-from .library import instruction_set
-from .pointwise import available as can_use_kernel
-from .pointwise import (
-    block_fusion,
-    elu,
-    fusion_gate,
-    fusion_gate_of_scores,
-    heads_fusion_gate,
-    heads_linear,
-    linear,
-)
-from .recurrence import linear_recurrence
-from .source2token import source2token_attention
-from .tensorized import short_for_tensorized_attention, tensorized_attention
+from .directional.operator import directional_attention as directional_attention
+from .directional.operator import takes_parts as takes_parts
+from .dropout import dropout as dropout
+from .library import instruction_set as instruction_set
+from .pointwise import available as can_use_kernel  # noqa: F401
+from .pointwise import block_fusion as block_fusion
+from .pointwise import elu as elu
+from .pointwise import fusion_gate as fusion_gate
+from .pointwise import fusion_gate_of_scores as fusion_gate_of_scores
+from .pointwise import heads_fusion_gate as heads_fusion_gate
+from .pointwise import heads_linear as heads_linear
+from .pointwise import linear as linear
+from .recurrence import linear_recurrence as linear_recurrence
+from .source2token import source2token_attention as source2token_attention
+from .tensorized.operator import short_for_tensorized_attention as short_for_tensorized_attention
+from .tensorized.operator import tensorized_attention as tensorized_attention
 
 INTERFACE = 6
-
-__all__ = [
-    "INTERFACE",
-    "block_fusion",
-    "can_use_kernel",
-    "directional_attention",
-    "dropout",
-    "elu",
-    "fusion_gate",
-    "fusion_gate_of_scores",
-    "heads_fusion_gate",
-    "heads_linear",
-    "instruction_set",
-    "linear",
-    "linear_recurrence",
-    "short_for_tensorized_attention",
-    "source2token_attention",
-    "takes_parts",
-    "tensorized_attention",
-]

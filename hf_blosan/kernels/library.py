@@ -1,18 +1,16 @@
-"""The library of operators: their namespace in torch, and the compiled C++ that implements them for the CPU.
-
-Operators are declared in each folder's ``operator.py``; ``csrc/`` implements them for CPU tensors. Without the
-compiled C++ they run in plain torch.
-"""
+"""The library of operators: their namespace in torch, and the compiled C++ that implements them for the CPU."""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.autograd.function import once_differentiable
 
 from .sources import mark
 
@@ -20,6 +18,7 @@ NAMESPACE = "hf_blosan_kernels"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 LIBRARY.define("instruction_set() -> str")
 LIBRARY.define("uses_onednn() -> bool")
+LIBRARY.define("expansion(Tensor like, float scale) -> (Tensor, Tensor)")
 
 OPERATORS = torch.ops.hf_blosan_kernels
 
@@ -99,6 +98,147 @@ def distinct(*tensors: Tensor | None) -> list[Tensor | None]:
     for x in tensors:
         seen.append(x.view_as(x) if x is not None and any(x is other for other in seen) else x)
     return seen
+
+
+class Differentiable:
+    r"""A function of tensors that autograd records with a gradient of its own.
+
+    Args:
+        compute: (\*options, \*tensors, save) -> the result; a tuple of it and of what else the gradient needs.
+        gradient: (\*options, needed, grad, \*tensors, \*results) -> the gradients of the first tensors.
+        num_options: how many arguments that are no tensors come first.
+        equation: (\*options, \*tensors) -> the result by torch's operators, for second derivatives and vmap.
+        kept: (\*options) -> whether the gradient needs the result too, where that is alone.
+        dropped: the position of a tensor that the gradient does without.
+    """
+
+    def __init__(
+        self,
+        compute: Callable,
+        gradient: Callable,
+        num_options: int,
+        equation: Callable | None = None,
+        kept: Callable = lambda *options: True,
+        dropped: int | None = None,
+    ):
+        class Recorded(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*inputs):
+                return compute(*inputs, True)
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                results = output if isinstance(output, tuple) else (output,)
+                ctx.options, tensors = inputs[:num_options], list(inputs[num_options:])
+                ctx.num_tensors = len(tensors)
+                if dropped is not None:
+                    del tensors[dropped]
+                ctx.mark_non_differentiable(*results[1:])
+                ctx.set_materialize_grads(False)
+                ctx.save_for_backward(*tensors, *(results if len(results) > 1 or kept(*ctx.options) else ()))
+
+            @staticmethod
+            def backward(ctx, grad, *_):
+                saved, needed = ctx.saved_tensors, ctx.needs_input_grad[num_options:]
+                if grad is None:
+                    found = ()
+                elif equation is not None and (torch.is_grad_enabled() or is_batched(grad, *saved)):
+                    found = by_torch(equation, ctx.options, needed, grad, *saved[: ctx.num_tensors])
+                else:
+                    found = gradient(*ctx.options, needed, grad, *saved)
+                found = [x if need else None for x, need in zip(found, needed, strict=False)]
+                return *(None,) * num_options, *found, *(None,) * (ctx.num_tensors - len(found))
+
+        if equation is None:
+            Recorded.backward = staticmethod(once_differentiable(Recorded.backward))
+        self._compute, self._recorded, self._num_options = compute, Recorded, num_options
+
+    def __call__(self, *arguments):
+        """The result, from options and tensors."""
+        options, tensors = arguments[: self._num_options], arguments[self._num_options :]
+        if is_recorded(*tensors):
+            results = self._recorded.apply(*options, *distinct(*tensors))
+        else:
+            results = self._compute(*arguments, False)
+        return results[0] if isinstance(results, tuple) else results
+
+
+def define(
+    name: str,
+    tensors: str,
+    options: tuple[str, ...] = (),
+    *,
+    saved: int = 0,
+    gradients: int,
+    fake: Callable,
+    fake_backward: Callable | None = None,
+    forms: tuple[Callable, ...] = (),
+    dropped: int | None = None,
+    more: Callable = lambda needed, gradients: (),
+) -> Differentiable:
+    """Declare an operator that is differentiable once, and its gradient, an operator too: nodes for torch.compile.
+
+    ``name(tensors, options, save) -> (result, what the gradient needs)``, without ``save`` where the result is alone;
+    ``name_backward(grad, tensors, results, options) -> gradients of the first tensors``. C++ implements them for the
+    CPU.
+
+    Args:
+        tensors, options: as in a schema of torch.
+        saved: how many results there are besides the first.
+        gradients: how many there are.
+        fake, fake_backward: the shapes of results and of gradients; by default these are like their tensors.
+        forms: both for other devices, and for all where the C++ is missing.
+        dropped: the position of a tensor that the gradient does without.
+        more: from what is needed and the gradients those of further tensors.
+
+    Returns:
+        The operator as a function of options and tensors.
+    """
+    names, save = tensors.split(", "), ("bool save",) * bool(saved)
+    kept = [x for i, x in enumerate(names) if i != dropped] + [f"Tensor result{i}" for i in range(1 + saved)]
+    LIBRARY.define(f"{name}({', '.join((*names, *options, *save))}) -> ({', '.join(['Tensor'] * (1 + saved))})")
+    LIBRARY.define(
+        f"{name}_backward({', '.join(('Tensor grad', *kept, *options))}) -> ({', '.join(['Tensor'] * gradients)})"
+    )
+
+    def like_tensors(_, *inputs):
+        return tuple(x.new_empty(x.shape) for x in inputs[:gradients])
+
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+    torch.library.register_fake(f"{NAMESPACE}::{name}_backward", fake_backward or like_tensors, lib=LIBRARY)
+    for suffix, form in zip(("", "_backward"), forms, strict=False):
+        LIBRARY.impl(name + suffix, form, "CompositeExplicitAutograd")
+    operator, differentiate = (getattr(OPERATORS, name + suffix).default for suffix in ("", "_backward"))
+    n = len(options)
+
+    def compute(*arguments):
+        *arguments, save = arguments
+        return operator(*arguments[n:], *arguments[:n], *(save,) * bool(saved))
+
+    def gradient(*arguments):
+        found = differentiate(*arguments[n + 1 :], *arguments[:n])
+        return *found, *more(arguments[n], found)
+
+    return Differentiable(compute, gradient, n, dropped=dropped)
+
+
+def by_torch(equation: Callable, options: tuple, needed: tuple[bool, ...], grad: Tensor, *tensors: Tensor | None):
+    """Gradients of ``equation`` by torch's operators, which can be differentiated again and work under vmap."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        own = [x.view_as(x) if isinstance(x, Tensor) else x for x in tensors]  # so that gradients take only this path
+        wanted = [i for i, need in enumerate(needed) if need]
+        found = torch.autograd.grad(equation(*options, *own), [own[i] for i in wanted], grad, create_graph=again)
+    gradients = dict(zip(wanted, found, strict=True))
+    return tuple(gradients.get(i) for i in range(len(tensors)))
+
+
+def is_batched(*tensors: Tensor | None) -> bool:
+    """Whether vmap is at work on these; it has no rule of its own for operators that take lists of tensors."""
+    functorch = torch._C._functorch
+    return any(functorch.is_batchedtensor(x) or functorch.is_legacy_batchedtensor(x) for x in tensors if x is not None)
 
 
 def instruction_set() -> str | None:

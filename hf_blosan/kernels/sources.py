@@ -1,14 +1,21 @@
-"""A mark of the C++ sources that a library is compiled from; setup.py writes it, library.py looks for it."""
+"""What the package and the compilation of its C++ must agree on: setup.py reads it too, so it imports no torch."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
+# The largest scale of directional attention: exp(c), and sums of it, must stay within float32.
+MAX_SCALE = 80
+# Tokens of a chunk of directional attention, the unit in which keys are near or distant.
+CHUNK = 16
+
+DEFINITIONS = {"HF_BLOSAN_MAX_SCALE": MAX_SCALE, "HF_BLOSAN_CHUNK": CHUNK}
+
 
 def mark(sources: Path) -> bytes:
-    """What a library compiled from these sources contains: a SHA-256 of their names and contents."""
-    digest = hashlib.sha256()
+    """What a library compiled from these sources contains: a SHA-256 of their names, contents and definitions."""
+    digest = hashlib.sha256(repr(DEFINITIONS).encode())
     for path in sorted(sources.iterdir()):
         if path.suffix in (".cpp", ".h", ".inc"):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

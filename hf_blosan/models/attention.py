@@ -1,6 +1,6 @@
-"""The one door from the models to the fast forms: the operators of equations.py with an ``implementation``.
+"""The one door from the models to what is there for speed: the fast forms, and layouts other than padded rows.
 
-Those of MTSA and of recurrent units come through it too, in attention_mtsa.py and layers_recurrent.py.
+Layers say dense map, attention, gate. Here is decided how each is computed, by ``implementation``:
 
 ``"eager"``   the equation with its N x N tensors: torch operators only, differentiable any number of times.
 ``"fused"``   the same function in O(N D) memory.
@@ -11,31 +11,29 @@ The fast forms are the package ``hf_blosan.kernels``. Where it is not installed 
 checkpoint), the equations are computed for a slice of queries at a time, so that memory stays O(N D).
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .equations import IMPLEMENTATIONS, full_precision, scan
-from .equations import directional_attention as directional_equation
-from .equations import source2token_attention as source2token_equation
-from .masks import (
-    check_bias,
+from .equations import (
+    IMPLEMENTATIONS,
     check_block_length,
     check_cu_seqlens,
-    check_direction,
-    check_scale,
+    check_scores,
     check_shapes,
-    check_window,
-    full_token_mask,
+    full_precision,
     on_blocks,
-    on_sentences,
     out_of_blocks,
-    out_of_sentences,
+    scan,
 )
+from .equations import directional_attention as directional_equation
+from .equations import source2token_attention as source2token_equation
+from .masks import check_direction, check_window, full_token_mask
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
 INTERFACE = 6
@@ -65,7 +63,8 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
     """
     if kernels is None or implementation == "eager" or not all(map(is_plain, maps)):
         return False
-    return kernels.can_use_kernel(*tensors, *_parameters(maps))
+    parts = (part for map_ in maps for part in (map_, *map_._modules.values()))  # faster than parameters()
+    return kernels.can_use_kernel(*tensors, *(x for part in parts for x in part._parameters.values() if x is not None))
 
 
 def is_plain(map_: nn.Module) -> bool:
@@ -87,13 +86,105 @@ def is_plain(map_: nn.Module) -> bool:
     return all(map(is_plain, own["_modules"].values()))
 
 
-def _parameters(maps: Iterable[nn.Module]) -> Iterator[Tensor]:
-    """Of the maps and their heads, in less time than ``parameters()`` takes."""
-    for map_ in maps:
-        for x in map_._parameters.values():
-            if x is not None:
-                yield x
-        yield from _parameters(map_._modules.values())
+@dataclass(eq=False)
+class Tokens:
+    """Tokens of a batch that do not lie in padded rows: in inference, layers take them in place of a tensor (B, N, D).
+
+    A map of single tokens is computed once for each distinct word, or for real tokens alone, and gives ``Tokens``
+    again; the operators below put the tokens in their places.
+
+    Args:
+        vectors: (1, V, D), or by heads (1, H, V, D), of V distinct words, or of all tokens if there are no places.
+        places_BN: which of the words each token is.
+        cu_seqlens: where sentences start in a single row, see :func:`directional_attention`.
+    """
+
+    vectors: Tensor
+    places_BN: Tensor | None = None
+    cu_seqlens: Tensor | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the vectors in rows."""
+        return self.vectors.shape if self.places_BN is None else self.places_BN.shape
+
+    @property
+    def device(self) -> torch.device:
+        return self.vectors.device
+
+    def chunk(self, *sizes) -> "list[Tokens]":
+        return [replace(self, vectors=x) for x in self.vectors.chunk(*sizes)]
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The vectors in the rows that operators take, (B, N, D) or (B, H, N, D)."""
+        if self.places_BN is None:
+            return self.vectors
+        tokens = self.vectors[0].index_select(-2, self.places_BN.flatten()).unflatten(-2, self.places_BN.shape)
+        return tokens if tokens.dim() == 3 else tokens.transpose(0, 1)
+
+
+def for_each_token(function: Callable[[Tensor], Tensor], x: Tensor | Tokens) -> Tensor | Tokens:
+    """A function that leaves tokens where they are, of tokens in any layout."""
+    return replace(x, vectors=function(x.vectors)) if isinstance(x, Tokens) else function(x)
+
+
+def in_rows(x: Tensor | Tokens) -> Tensor:
+    return x.rows if isinstance(x, Tokens) else x
+
+
+ACTIVATIONS = {
+    "elu": F.elu,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "selu": F.selu,
+    "linear": lambda x: x,
+}
+
+
+def dropout(x: Tensor, p: float, training: bool = True, copies: int | None = None) -> Tensor:
+    """As in torch; of several copies of x, (copies, ...), each of which loses elements of its own."""
+    if kernels is not None:
+        return kernels.dropout(x, p, training, copies)
+    return F.dropout(x.expand(copies, *x.shape) if copies else x, p, training)
+
+
+def dense(
+    map_: nn.Module, x: Tensor | Tokens, activation: str = "linear", implementation: str = "auto"
+) -> Tensor | Tokens:
+    """act(W x + b) for a linear map, or one of every head (``HeadLinear``)."""
+    if isinstance(x, Tokens):
+        return for_each_token(lambda x: dense(map_, x, activation, implementation), x)
+    elu = activation == "elu"
+    if can_use_kernel(implementation, x, maps=[map_]):
+        heads = hasattr(map_, "weights")
+        kernel = kernels.heads_linear if heads else kernels.linear
+        y = kernel(x, *((map_.weights, map_.biases) if heads else (map_.weight, map_.bias)), elu)
+        return y if elu else ACTIVATIONS[activation](y)
+    y = map_(x)
+    if elu and not torch.is_grad_enabled() and can_use_kernel(implementation, y):
+        return kernels.elu(y)
+    return ACTIVATIONS[activation](y)
+
+
+def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The sum of a ``FusionGate``, 0 where the mask is false; ``None`` if it must be computed by its equation."""
+    x, b, (one, other) = in_rows(first), layer.bias, (layer.first, layer.second)
+    mask, fits = None if mask is None else mask.bool(), partial(can_use_kernel, layer.implementation, x, second, b)
+    if fits(maps=(one, other)):
+        if isinstance(first, Tokens) and first.places_BN is not None:  # Wa a is computed once for each word
+            scores = in_rows(layer.linear(one, first))
+            return kernels.fusion_gate_of_scores(x, second, scores, other.weight, b, other.bias, mask=mask)
+        drops = layer.training and layer.dropout
+        dropped = {"first_input": layer.drop(x), "second_input": layer.drop(second)} if drops else {}
+        return kernels.fusion_gate(x, second, one.weight, other.weight, b, one.bias, other.bias, mask=mask, **dropped)
+    if not torch.is_grad_enabled() and fits():
+        scores = in_rows(layer.linear(one, first)) + layer.linear(other, second)
+        if fits(scores):
+            return kernels.fusion_gate_of_scores(x, second, scores.contiguous(), None, b, mask=mask)
+    return None
 
 
 @full_precision
@@ -140,14 +231,15 @@ def directional_attention(
             above 80, the block length is below 1, shapes do not match, the token mask is floating-point, or two of
             token mask, blocks and ``cu_seqlens`` are combined.
     """
+    cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
+    keys, queries, values = map(in_rows, (keys, queries, values))
     check_implementation(implementation)
     check_direction(direction)
     check_window(window)
-    check_scale(scale)
     check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
-    check_bias(bias, values.shape[2])
-    check_cu_seqlens(cu_seqlens, *values.shape[:2], block_length=block_length, token_mask=token_mask)
+    check_scores(scale, bias, values.shape[2])
+    check_cu_seqlens(cu_seqlens, *values.shape[:2], {"block_length": block_length, "token_mask": token_mask})
     if token_mask is not None:
         token_mask = full_token_mask(token_mask, *values.shape[:2])
     options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
@@ -207,22 +299,20 @@ def source2token_attention(
         ValueError: the implementation is unknown, the block length is below 1, the mask has another shape, or
             ``cu_seqlens`` does not divide a single row.
     """
+    cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
+    scores, values = in_rows(scores), in_rows(values)
     check_implementation(implementation)
     check_shapes(*values.shape[:2], mask)
     check_block_length(block_length)
-    own = {"empty_rows='mean'": None if empty_rows == "zero" else empty_rows}
-    check_cu_seqlens(cu_seqlens, *values.shape[:2], block_length=block_length, **own)
+    mean = None if empty_rows == "zero" else empty_rows
+    check_cu_seqlens(cu_seqlens, *values.shape[:2], {"block_length": block_length, "empty_rows='mean'": mean})
     if kernels is not None and implementation != "eager" and empty_rows == "zero" and not to_onnx():
         parts = {"block_length": block_length, "cu_seqlens": None if cu_seqlens is None else cu_seqlens.long()}
         pooled = kernels.source2token_attention(scores, values, mask.bool(), **parts)
         if pooled is not None:
             return pooled
     if cu_seqlens is not None:
-
-        def equation(scores, values, key_mask):
-            return source2token_equation(scores, values, mask=key_mask)
-
-        return on_sentences(equation, cu_seqlens, (scores, values), mask)
+        return on_sentences(source2token_equation, cu_seqlens, (scores, values), mask, "mask")
     options = {"mask": mask, "empty_rows": empty_rows, "block_length": block_length}
     return source2token_equation(scores, values, **options)
 
@@ -247,11 +337,50 @@ def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> T
     return torch.cat([compute(rows=slice(start, start + size)) for start in range(0, N, size)], dim=-2)
 
 
-def check_implementation(implementation: str) -> None:
+def check_implementation(implementation: str, name: str = "implementation") -> None:
     if implementation not in IMPLEMENTATIONS:
-        raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
+        raise ValueError(f"{name} is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
 
 
 def precision(values: Tensor) -> torch.dtype:
     """The dtype to compute in."""
     return torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
+
+
+def pack(x: Tensor | Tokens, mask_BN: Tensor) -> Tokens:
+    """(B, N, D) without padding, sentence after sentence in a single row."""
+    cu_seqlens = F.pad(mask_BN.sum(1).cumsum(0), (1, 0))
+    if isinstance(x, Tokens):
+        return Tokens(x.vectors, selected(x.places_BN, mask_BN), cu_seqlens)
+    return Tokens(selected(x, mask_BN), cu_seqlens=cu_seqlens)
+
+
+def selected(x: Tensor, mask_BN: Tensor) -> Tensor:
+    """(B, N, ...) -> (1, T, ...): where the mask is true."""
+    return x.flatten(0, 1).index_select(0, mask_BN.flatten().nonzero()[:, 0])[None]
+
+
+def unpack(x: Tensor, mask_BN: Tensor) -> Tensor:
+    """(1, T, ...) -> (B, N, ...), 0 where the mask is false: undoes :func:`selected`."""
+    real_BN = mask_BN.flatten()
+    rows = x.new_empty(len(real_BN), *x.shape[2:]).index_copy_(0, real_BN.nonzero()[:, 0], x[0])
+    return rows.index_fill_(0, (~real_BN).nonzero()[:, 0], 0).unflatten(0, mask_BN.shape)
+
+
+def rows_of_sentences(cu_seqlens: Tensor) -> Tensor:
+    """The mask (S, L) of S sentences of a single row once each has a row of its own, padded to the longest."""
+    lengths_S = cu_seqlens.diff()
+    longest = int(lengths_S.max()) if len(lengths_S) else 0
+    return torch.arange(longest, device=cu_seqlens.device) < lengths_S[:, None]
+
+
+def on_sentences(operator, cu_seqlens: Tensor, tensors: Sequence[Tensor], mask: Tensor | None, name="key_mask"):
+    """``operator(*tensors, key_mask=...)`` with each sentence of a row as a row, (1, N, D) each -> (S, L, ...)."""
+    mask_SL = rows_of_sentences(cu_seqlens)
+    real_SL = mask_SL if mask is None else unpack(mask.bool(), mask_SL)
+    return operator(*(unpack(x, mask_SL) for x in tensors), **{name: real_SL})
+
+
+def out_of_sentences(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """(S, L, ...) -> (1, N, ...): undoes what :func:`on_sentences` does to tensors."""
+    return selected(rows, rows_of_sentences(cu_seqlens))

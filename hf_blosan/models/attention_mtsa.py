@@ -1,14 +1,14 @@
-"""The operator of equations_mtsa.py with an ``implementation``; see attention.py."""
+"""The operator of equations_mtsa.py with an ``implementation``, and the gate of heads; see attention.py."""
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from .attention import check_implementation, kernels, precision, some_queries_at_a_time, to_onnx
-from .equations import full_precision
+from .attention import can_use_kernel, check_implementation, kernels, precision, some_queries_at_a_time, to_onnx
+from .equations import check_shapes, full_precision
 from .equations_mtsa import SCORE_FUNCTIONS, for_each_head
 from .equations_mtsa import tensorized_attention as tensorized_equation
-from .masks import check_direction, check_shapes, check_window
+from .masks import check_direction, check_window
 
 
 @full_precision
@@ -77,3 +77,11 @@ def tensorized_attention(
         return some_queries_at_a_time(tensorized_equation, *tensors, **options).to(v.dtype)
     options["key_mask"] = None if key_mask is None else key_mask.bool()
     return kernels.tensorized_attention(*tensors, **options).to(v.dtype)
+
+
+def heads_gate(layer: nn.Module, v_BHND: Tensor, attended_BHND: Tensor, mask_BN: Tensor) -> Tensor | None:
+    """MTSA's gate by one kernel, heads concatenated, 0 at padding; ``None`` if it must be computed by its equation."""
+    dropped = layer.training and layer.dropout
+    if dropped or not can_use_kernel(layer.implementation, v_BHND, attended_BHND, maps=[layer.gate]):
+        return None
+    return kernels.heads_fusion_gate(v_BHND, attended_BHND, layer.gate.weights, layer.gate.biases, mask_BN.bool())

@@ -86,6 +86,3 @@ def optimal_block_length(length: float, *, length_std: float = 0.0, batch_size: 
     longest = length + length_std * math.sqrt(2 * math.log(batch_size))
     # The small offset keeps exact cubes from being rounded up: (2 * 32) ** (1/3) is 3.9999999999999996 or 4.
     return max(1, math.ceil((2 * longest) ** (1 / 3) - 1e-9))
-
-
-__all__ = ["BiBloSANConfig", "optimal_block_length"]

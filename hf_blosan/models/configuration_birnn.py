@@ -50,6 +50,3 @@ class BiRNNConfig(SentenceEncoderConfig):
                 f'hidden_size={self.hidden_size} with cell="{self.cell}" and embedding_size={self.input_size}: '
                 f"a direction of an SRU is as wide as its input; set hidden_size={wanted}"
             )
-
-
-__all__ = ["BiRNNConfig"]

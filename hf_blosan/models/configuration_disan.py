@@ -18,6 +18,3 @@ class DiSANConfig(SentenceEncoderConfig):
     @property
     def window_counts(self) -> dict[str, int]:
         return {"direction": len(self.directions)}
-
-
-__all__ = ["DiSANConfig"]

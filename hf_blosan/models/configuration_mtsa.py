@@ -120,6 +120,3 @@ class MTSAConfig(SentenceEncoderConfig):
                 "token2token=False and source2token=False leave no attention; set one of them, or use model type "
                 "wordbag with dense_map=True, the paper's ablation without both"
             )
-
-
-__all__ = ["MTSAConfig"]

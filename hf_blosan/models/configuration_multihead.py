@@ -46,6 +46,3 @@ class MultiHeadConfig(SentenceEncoderConfig):
             raise ValueError(
                 f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}; choose a divisor"
             )
-
-
-__all__ = ["MultiHeadConfig"]

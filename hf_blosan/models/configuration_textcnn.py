@@ -94,6 +94,3 @@ class TextCNNConfig(SentenceEncoderConfig):
                 'pooling="max" with architecture="hierarchical": the maximum is taken over the windows of '
                 'architecture="multi"; choose "source2token" or "additive"'
             )
-
-
-__all__ = ["TextCNNConfig"]

@@ -51,6 +51,3 @@ class WordBagConfig(SentenceEncoderConfig):
                 f"hidden_size={self.hidden_size} with word vectors of embedding_size={self.input_size} and "
                 "dense_map=False, which keeps their width; set both to the same or dense_map=True"
             )
-
-
-__all__ = ["WordBagConfig"]

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .configuration_base import SentenceEncoderConfig
-from .masks import can_look_at, check_shapes, full_token_mask, in_graph, real_tokens_first
+from .equations import can_branch_on, check_shapes, in_graph
+from .masks import full_token_mask
 
 
 class PredicateEmbeddings(nn.Embedding):
@@ -41,13 +42,13 @@ class InputEmbeddings(nn.Module):
             self.backbone.train(mode and any(weight.requires_grad for weight in self.backbone.parameters()))
         return self
 
-    def forward(self, input_ids: Tensor | None = None, mask_BN: Tensor | None = None, inputs_embeds=None) -> Tensor:
+    def forward(self, inputs: Tensor, mask_BN: Tensor | None = None) -> Tensor:
         """Ids (B, N), or vectors (B, N, E) that replace the backbone's word embeddings -> (B, N, embedding_size)."""
+        are_ids = inputs.dim() == 2
         if self.backbone is None:
-            return self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        inputs = {"input_ids": input_ids} if inputs_embeds is None else {"inputs_embeds": inputs_embeds}
-        mask_BN = None if mask_BN is None else mask_BN.long()
-        return self.backbone(**inputs, attention_mask=mask_BN, return_dict=True).last_hidden_state
+            return self.word_embeddings(inputs) if are_ids else inputs
+        options = {"attention_mask": None if mask_BN is None else mask_BN.long(), "return_dict": True}
+        return self.backbone(**{"input_ids" if are_ids else "inputs_embeds": inputs}, **options).last_hidden_state
 
     def join_predicates(self, words_BNE: Tensor, predicate_mask: Tensor | None) -> Tensor:
         """scale * [words; embedding of predicate_mask (B, N)], (B, N, embedding_size + predicate_size).
@@ -67,7 +68,7 @@ class InputEmbeddings(nn.Module):
             if predicate_mask.shape != words_BNE.shape[:2]:
                 shapes = f"{tuple(predicate_mask.shape)} for tokens {tuple(words_BNE.shape[:2])}"
                 raise ValueError(f"predicate_mask has shape {shapes}; give both the shape (B, N)")
-            if can_look_at(predicate_mask) and not ((predicate_mask == 0) | (predicate_mask == 1)).all():
+            if can_branch_on(predicate_mask) and not ((predicate_mask == 0) | (predicate_mask == 1)).all():
                 raise ValueError("predicate_mask has values other than 0 and 1; give 1 at the predicate of each row")
             words_BNE = torch.cat([words_BNE, self.predicate_embeddings(predicate_mask.long())], dim=-1)
         return words_BNE if self.scale == 1 else words_BNE * self.scale
@@ -203,16 +204,9 @@ def prepare_inputs(
         else:
             attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
     check_shapes(*inputs.shape[:2], attention_mask)
-    if attention_mask.is_floating_point() and can_look_at(attention_mask) and (attention_mask < 0).any():
+    if attention_mask.is_floating_point() and can_branch_on(attention_mask) and (attention_mask < 0).any():
         raise ValueError("attention_mask has values below 0; give 1 at real tokens and 0 at padding")
     return inputs, attention_mask.bool()
-
-
-def fill_empty(token_mask: Tensor | None) -> Tensor | None:
-    """A token mask for rows of width 0 after :func:`prepare_inputs` has padded them."""
-    if token_mask is None or token_mask.shape[-1]:
-        return token_mask
-    return token_mask.new_zeros(*token_mask.shape[:-2], 1, 1)
 
 
 def split_pairs(
@@ -226,7 +220,7 @@ def split_pairs(
     word. N' is the length of the longest sentence, or N in a graph, whose shapes cannot depend on values.
 
     Raises:
-        ValueError: there are no token_type_ids, or the token mask has another shape.
+        ValueError: there are no token_type_ids, they mark no second sentence, or the token mask has another shape.
     """
     if token_type_ids is None:
         raise ValueError(
@@ -235,6 +229,11 @@ def split_pairs(
         )
     if token_type_ids.shape[1] == 0:  # a batch of pairs of empty texts
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
+    if can_branch_on(mask_BN) and mask_BN.any() and not token_type_ids.any():
+        raise ValueError(
+            "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
+            "tokenize pairs as tokenizer(first, second)"
+        )
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
     if not in_graph():
@@ -242,6 +241,14 @@ def split_pairs(
     mask_2BN = mask_2BN.gather(1, order_2BN)
     rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]
     if token_mask is not None:
-        token_mask_BNN = full_token_mask(fill_empty(token_mask), *mask_BN.shape)
+        token_mask_BNN = full_token_mask(token_mask, *mask_BN.shape)
         token_mask = token_mask_BNN[rows_2B1[..., None], order_2BN[..., None], order_2BN[:, None]]
     return inputs[rows_2B1, order_2BN], mask_2BN, token_mask
+
+
+def real_tokens_first(mask_BN: Tensor) -> Tensor:
+    """Positions (B, N), real tokens first; both real tokens and padding keep their order."""
+    if torch.compiler.is_exporting():  # to formats without a stable sort: distinct keys
+        N, device = mask_BN.shape[1], mask_BN.device
+        return torch.where(mask_BN, torch.arange(N, device=device), torch.arange(N, 2 * N, device=device)).argsort(1)
+    return torch.argsort((~mask_BN).to(torch.uint8), dim=1, stable=True)

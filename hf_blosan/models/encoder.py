@@ -5,22 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
+from .attention import Tokens, can_use_kernel, dropout, for_each_token, in_rows, pack, unpack
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import InputEmbeddings, fill_empty, prepare_inputs
-from .layers import POOLERS, AttentionMaps, Layer, Pooler, dropout, spread, with_maps
-from .masks import (
-    can_look_at,
-    check_shapes,
-    cumulative_lengths,
-    full_token_mask,
-    pack,
-    real_tokens_first,
-    reorder,
-    unpack,
-    zero_padding,
-)
+from .embeddings import InputEmbeddings, prepare_inputs, split_pairs
+from .equations import can_branch_on, check_shapes, zero_padding
+from .layers import POOLERS, AttentionMaps, Layer, Pooler, with_maps
+from .masks import full_token_mask
 from .pretrained import SentenceEncoderPreTrainedModel
 
 # Share of real tokens in a batch up to which it is encoded without its padding.
@@ -54,10 +46,9 @@ class SentenceEncoderOutput(ModelOutput):
 class ContextFusion(Layer):
     """The part between embeddings and pooler: ``context(hidden_BNE, mask_BN) -> (tokens_BNH, maps or None)``.
 
-    Can be used independently, as a context layer in other networks. Each layer is called as
+    It can be used in other networks by itself. Each layer is called as
     ``layer(hidden_BNE, mask_BN, output_attentions)`` and returns a pair like this module's; a caller's token mask is
-    the fourth argument of layers with ``takes_token_mask``. Layers with ``takes_cu_seqlens`` work without padding.
-    ``input_layer`` is a linear map before all layers.
+    the fourth argument of layers with ``takes_token_mask``. ``input_layer`` is a linear map before all layers.
     """
 
     def __init__(self, layers: list[nn.Module], input_layer: nn.Module | None = None, *, dropout: float = 0.0):
@@ -67,32 +58,26 @@ class ContextFusion(Layer):
 
     def forward(
         self,
-        hidden_BNE: Tensor,
+        hidden_BNE: Tensor | Tokens,
         mask_BN: Tensor | None = None,
         output_attentions: bool = False,
         hidden_states: list[Tensor] | None = None,
         token_mask: Tensor | None = None,
-        places_BN: Tensor | None = None,
-        cu_seqlens: Tensor | None = None,
     ) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens.
 
         Args:
-            hidden_BNE: token vectors, (B, N, embedding_size).
+            hidden_BNE: token vectors, (B, N, embedding_size); or ``Tokens`` (see attention.py), without maps.
             mask_BN: (B, N), true at real tokens; by default all are real.
             output_attentions: return attention weights and gates as well.
             hidden_states: a list to which the output of every layer is appended.
-            token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
-                model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one.
-            places_BN: which of V distinct words, (1, V, embedding_size) in hidden_BNE, each token is; without maps.
-            cu_seqlens: where S sentences start in a single row, (S + 1,), as in ``directional_attention``; only if
-                ``takes_cu_seqlens``, without maps.
+            token_mask: as in a model's forward.
 
         Raises:
-            ValueError: rows have no positions, a mask has another shape, or a token mask or ``cu_seqlens`` is given
-                for layers that do not take it.
+            ValueError: rows have no positions, a mask has another shape, or a token mask or ``Tokens`` with
+                ``cu_seqlens`` are given for layers that do not take them.
         """
-        B, N = (hidden_BNE if places_BN is None else places_BN).shape[:2]
+        B, N = hidden_BNE.shape[:2]
         if mask_BN is None:
             mask_BN = torch.ones((B, N), dtype=torch.bool, device=hidden_BNE.device)
         mask_BN = mask_BN.bool()
@@ -101,37 +86,34 @@ class ContextFusion(Layer):
             raise ValueError(
                 "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
             )
-        # Among distinct words, padding is one more, of zeros.
-        words = {} if places_BN is None else {"places_BN": torch.where(mask_BN, places_BN, hidden_BNE.shape[1])}
-        hidden_BNE = nn.functional.pad(hidden_BNE, (0, 0, 0, 1)) if words else zero_padding(hidden_BNE, mask_BN)
-        sentences = {} if cu_seqlens is None else {"cu_seqlens": cu_seqlens}
-        if sentences and (output_attentions or not self.takes_cu_seqlens):
+        cu_seqlens = None
+        if not isinstance(hidden_BNE, Tokens):
+            hidden_BNE = zero_padding(hidden_BNE, mask_BN)
+        elif (cu_seqlens := hidden_BNE.cu_seqlens) is not None and (output_attentions or not self.can_be_packed):
             raise ValueError("cu_seqlens: only a DiSAN without windows or maps takes them; give each sentence a row")
         options = [mask_BN, output_attentions]
         if token_mask is not None:
-            options.append(self.checked_token_mask(token_mask, mask_BN))
+            for layer in self.layers:
+                if not getattr(layer, "takes_token_mask", False):
+                    raise ValueError(f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA")
+            options.append(full_token_mask(token_mask, B, N))
         if self.input_layer is not None:
             hidden_BNE = self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
         for layer in self.layers:
-            hidden_BNE, maps = layer(hidden_BNE, *options, **words, **sentences)
-            words = {}
+            hidden_BNE, maps = layer(hidden_BNE, *options)
+            if cu_seqlens is not None:
+                hidden_BNE = Tokens(hidden_BNE, cu_seqlens=cu_seqlens)
             if hidden_states is not None:
                 hidden_states.append(hidden_BNE)
             if maps is not None:
                 attentions, gates = attentions + maps.attentions, gates + maps.gates
-        return hidden_BNE, AttentionMaps(attentions, gates) if output_attentions else None
+        return in_rows(hidden_BNE), AttentionMaps(attentions, gates) if output_attentions else None
 
     @property
-    def takes_cu_seqlens(self) -> bool:
+    def can_be_packed(self) -> bool:
         """Whether all layers can work on sentences that lie one after the other in a single row, without padding."""
-        return all(getattr(layer, "takes_cu_seqlens", False) for layer in self.layers)
-
-    def checked_token_mask(self, token_mask: Tensor, mask_BN: Tensor) -> Tensor:
-        for layer in self.layers:
-            if not getattr(layer, "takes_token_mask", False):
-                raise ValueError(f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA")
-        return full_token_mask(token_mask, *mask_BN.shape)
+        return all(getattr(layer, "can_be_packed", False) for layer in self.layers)
 
 
 class StackableLayer(GradientCheckpointingLayer, Layer):
@@ -158,47 +140,39 @@ class StackableLayer(GradientCheckpointingLayer, Layer):
             self.feed_forward_norm = nn.LayerNorm(size, eps=1e-6)
             self.fusion_norm = nn.LayerNorm(size, eps=1e-6)
 
-    def fuse(self, hidden_BNE: Tensor, *options, **layout) -> tuple[Tensor, AttentionMaps | None]:
+    def fuse(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens; arguments and results as in a layer of ``ContextFusion``."""
         raise NotImplementedError(f"{type(self).__name__} must implement fuse(hidden_BNE, mask_BN, output_attentions)")
 
-    def forward(self, hidden_BNE: Tensor, *options, **layout) -> tuple[Tensor, AttentionMaps | None]:
+    def forward(self, hidden_BNE: Tensor, *options) -> tuple[Tensor, AttentionMaps | None]:
         if not self.stacked:
-            return self.fuse(hidden_BNE, *options, **layout)
-        added_BNH = self.dense(self.feed_forward, hidden_BNE)
+            return self.fuse(hidden_BNE, *options)
+        hidden_BNH = for_each_token(self.feed, hidden_BNE)
+        fused_BNH, maps = self.fuse(hidden_BNH, *options)
+        added_BNH = dropout(fused_BNH, self.residual_dropout, self.training)
+        return self.fusion_norm(in_rows(hidden_BNH) + added_BNH), maps
+
+    def feed(self, x: Tensor) -> Tensor:
+        """LN(x + act(W x + b))."""
+        added = self.dense(self.feed_forward, x)
         if self.feed_forward_output is not None:
-            added_BNH = self.linear(self.feed_forward_output, added_BNH)
-        hidden_BNH = self.feed_forward_norm(hidden_BNE + dropout(added_BNH, self.residual_dropout, self.training))
-        fused_BNH, maps = self.fuse(hidden_BNH, *options, **layout)
-        hidden_BNH = spread(hidden_BNH, layout.get("places_BN"))
-        return self.fusion_norm(hidden_BNH + dropout(fused_BNH, self.residual_dropout, self.training)), maps
+            added = self.linear(self.feed_forward_output, added)
+        return self.feed_forward_norm(x + dropout(added, self.residual_dropout, self.training))
 
 
-def stack_layers(layer_class: type[StackableLayer], config: SentenceEncoderConfig) -> ContextFusion:
-    """A stack of ``config.num_hidden_layers`` layers.
-
-    Residual connections add the input to tokens: if their widths differ, the stack starts with a linear layer from
-    ``input_size`` to ``hidden_size``. (The authors' stack expects an input of that width.)
-    """
-    input_layer = None
-    if config.num_hidden_layers > 1 and config.input_size != config.hidden_size:
-        input_layer = nn.Linear(config.input_size, config.hidden_size)
-    layers = [layer_class(config) for _ in range(config.num_hidden_layers)]
-    return ContextFusion(layers, input_layer, dropout=config.dropout)
-
-
-def fuse_directions(modules, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others, **layout):
-    """Run one attention module per direction; features are concatenated, maps stacked in dimension 1."""
+def fuse_directions(layers, hidden_BNE: Tensor, mask_BN: Tensor, output_attentions: bool, *others):
+    """Run one fusion layer per direction; features are concatenated, maps stacked in dimension 1."""
     if output_attentions:
-        tokens, maps = with_maps(*(module.steps(hidden_BNE, mask_BN, *others) for module in modules), stack=True)
+        results, maps = with_maps(layers, hidden_BNE, mask_BN, *others)
     else:
-        tokens, maps = [module(hidden_BNE, mask_BN, False, *others, **layout)[0] for module in modules], None
-    return torch.cat(tokens, dim=-1), maps
+        results, maps = [layer(hidden_BNE, mask_BN, False, *others) for layer in layers], None
+    return torch.cat([tokens_BND for tokens_BND, _ in results], dim=-1), maps
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     """A sentence encoder in three parts: ``embeddings``, ``context``, ``pooler``. Subclasses define ``context``."""
 
+    layer_class: type[StackableLayer] | None = None
     takes_words = False  # whether the first layer of ``context`` can compute on distinct words
 
     def __init__(self, config: SentenceEncoderConfig):
@@ -208,9 +182,15 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         self.pooler = self.make_pooler(config)
         self.post_init()
 
-    @staticmethod
-    def make_context(config: SentenceEncoderConfig) -> ContextFusion:
-        raise NotImplementedError("SentenceEncoderModel has no context layer; use a subclass such as DiSANModel")
+    @classmethod
+    def make_context(cls, config: SentenceEncoderConfig) -> ContextFusion:
+        """A stack of ``layer_class``, after a linear layer if its residual connections add tokens of another width."""
+        if cls.layer_class is None:
+            raise NotImplementedError(f"{cls.__name__} has no layers of context; use a subclass such as DiSANModel")
+        sizes = config.input_size, config.hidden_size
+        input_layer = nn.Linear(*sizes) if config.num_hidden_layers > 1 and sizes[0] != sizes[1] else None
+        layers = [cls.layer_class(config) for _ in range(config.num_hidden_layers)]
+        return ContextFusion(layers, input_layer, dropout=config.dropout)
 
     @staticmethod
     def make_pooler(config: SentenceEncoderConfig) -> nn.Module | None:
@@ -223,11 +203,11 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return self.embeddings.word_embeddings if backbone is None else backbone.get_input_embeddings()
 
     def set_input_embeddings(self, value):
-        if self.embeddings.backbone is None:
-            self.embeddings.word_embeddings = value
-        else:
-            self.embeddings.backbone.set_input_embeddings(value)
+        if self.embeddings.backbone is not None:
+            return self.embeddings.backbone.set_input_embeddings(value)
+        self.embeddings.word_embeddings = value
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -236,10 +216,10 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         token_mask: Tensor | None = None,
         predicate_mask: Tensor | None = None,
         backbone_hidden_states: Tensor | None = None,
+        pairs: bool = False,
         **kwargs,
     ) -> SentenceEncoderOutput | tuple:
         """Encode sentences, one per row.
@@ -248,106 +228,81 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size), which a backbone takes
                 in place of its own word table's.
             attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
-            token_type_ids: accepted and ignored; heads split pairs before they call the encoder.
+            token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; ignored without ``pairs``.
             output_attentions: return attention maps, gates and the pooler's weights.
             output_hidden_states: return what enters the first layer, and the tokens after each layer.
-            return_dict: ``False`` for a plain tuple.
             token_mask: (N, N) or (B, N, N), true where a token (row) may see another (column), in addition to the
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
             predicate_mask: (B, N), 1 at the predicate of each row, else 0; for models with ``config.predicate_size``.
             backbone_hidden_states: (B, N, embedding_size), what the backbone returns, in place of its inputs.
+            pairs: rows hold two sentences, of which the result has 2B rows: all first ones, then all second ones.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
         output_hidden_states = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        return_dict = config.return_dict if return_dict is None else return_dict
         vectors = inputs_embeds if backbone_hidden_states is None else backbone_hidden_states
         inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, config.pad_token_id)
-        words = {}
-        if vectors is None and not output_attentions and not output_hidden_states:
-            inputs, words = self.distinct_words(inputs)
+        if pairs:
+            inputs, mask_BN, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
+        plain, places_BN = output_attentions or output_hidden_states, None
+        if vectors is None and not plain:
+            inputs, places_BN = self.distinct_words(inputs)
         if backbone_hidden_states is None:
-            inputs = self.embeddings(mask_BN=mask_BN, **{"input_ids" if vectors is None else "inputs_embeds": inputs})
+            inputs = self.embeddings(inputs, mask_BN)
         hidden_BNE = inputs
         if config.embedding_dtype != "float32" or backbone_hidden_states is not None:
             hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_BNE = self.embeddings.join_predicates(hidden_BNE, predicate_mask)
         hidden_states = [hidden_BNE] if output_hidden_states else None
-        token_mask = fill_empty(token_mask)
+        if places_BN is not None:  # padding is one more word, of zeros
+            places_BN = torch.where(mask_BN, places_BN, hidden_BNE.shape[1])
+            hidden_BNE = Tokens(nn.functional.pad(hidden_BNE, (0, 0, 0, 1)), places_BN)
         pooled_BH, maps, pooler_attentions = None, None, None
-        plain = output_attentions or output_hidden_states or token_mask is not None
-        if not plain and self.padding_costs(hidden_BNE, mask_BN):
-            tokens_BNH, pooled_BH = self.encode_without_padding(hidden_BNE, mask_BN, **words)
+        if not plain and token_mask is None and self.is_worth_packing(hidden_BNE, mask_BN):
+            tokens_BNH, pooled_BH = self.encode_packed(hidden_BNE, mask_BN)
         else:
-            tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask, **words)
+            tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
             if self.pooler is not None:
                 pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
-        output = SentenceEncoderOutput(
-            last_hidden_state=tokens_BNH,
-            pooler_output=pooled_BH,
-            hidden_states=tuple(hidden_states) if output_hidden_states else None,
-            attentions=maps.attentions if output_attentions else None,
-            gates=maps.gates if output_attentions else None,
-            pooler_attentions=pooler_attentions,
-        )
-        return output if return_dict else output.to_tuple()
+        states, (attentions, gates) = hidden_states and tuple(hidden_states), maps or (None, None)
+        return SentenceEncoderOutput(tokens_BNH, pooled_BH, states, attentions, gates, pooler_attentions)
 
-    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The distinct ids of a batch, (1, V), and ``places_BN`` for ``context``; or the ids, where each is computed.
+    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The distinct ids of a batch, (1, V), and which of them each token is; or the ids and ``None``.
 
         That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
-        one_by_one = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
+        apart = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
         # A backbone gives a word another vector in every context, and as the predicate it is another word.
-        one_by_one = one_by_one or self.config.predicate_size or self.config.backbone_config is not None
-        if one_by_one or not self.takes_words or not can_look_at(input_ids) or len(input_ids) < 2:
-            return input_ids, {}
+        apart = apart or self.config.predicate_size or self.config.backbone_config is not None
+        if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2:
+            return input_ids, None
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
-        return (words_V[None], {"places_BN": places_BN}) if 2 * len(words_V) <= input_ids.numel() else (input_ids, {})
+        return (words_V[None], places_BN) if 2 * len(words_V) <= input_ids.numel() else (input_ids, None)
 
-    def padding_costs(self, hidden_BNE: Tensor, mask_BN: Tensor) -> bool:
+    def is_worth_packing(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> bool:
         """Whether to encode a batch without its padding: in inference by the kernels, if there is enough of it."""
-        if torch.is_grad_enabled() or self.training or not can_look_at(mask_BN):
+        context, pooler = self.context, self.pooler
+        if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN):
             return False
-        if not isinstance(self.context, ContextFusion) or not self.context.can_use_kernel(hidden_BNE):
+        vectors = getattr(hidden_BNE, "vectors", hidden_BNE)
+        if not isinstance(context, ContextFusion) or not can_use_kernel(context.implementation, vectors):
             return False
-        if not self.context.takes_cu_seqlens and not isinstance(self.pooler, Pooler):
-            return False
-        parts = [self.context, *self.context.layers, *([] if self.pooler is None else [self.pooler])]
+        parts = [context, *context.layers, *([] if pooler is None else [pooler])]
         if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
             return False  # a hook expects rows
-        lengths_B = mask_BN.sum(1)
-        return bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
+        lengths_B, takes = mask_BN.sum(1), context.can_be_packed or isinstance(pooler, Pooler)
+        return takes and bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
 
-    def encode_without_padding(self, hidden_BNE: Tensor, mask_BN: Tensor, **words) -> tuple[Tensor, Tensor | None]:
+    def encode_packed(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""
-        layout = {"cu_seqlens": cumulative_lengths(mask_BN)}
-        mask_1T = mask_BN.new_ones(1, int(layout["cu_seqlens"][-1]))
-        if self.context.takes_cu_seqlens:
-            words = {name: pack(places_BN, mask_BN) for name, places_BN in words.items()}
-            hidden_BNE = hidden_BNE if words else pack(hidden_BNE, mask_BN)
-            tokens_1TH, _ = self.context(hidden_BNE, mask_1T, **words, **layout)
-            tokens_BNH = unpack(tokens_1TH, mask_BN)
-        else:
-            tokens_BNH, _ = self.context(hidden_BNE, mask_BN, **words)
-            tokens_1TH = pack(tokens_BNH, mask_BN)
+        takes = self.context.can_be_packed
+        tokens_BNH = hidden_BNE if takes else self.context(hidden_BNE, mask_BN)[0]
+        packed = pack(tokens_BNH, mask_BN)
+        mask_1T = mask_BN.new_ones(packed.shape[:2])
+        if takes:
+            packed = Tokens(self.context(packed, mask_1T)[0], cu_seqlens=packed.cu_seqlens)
+            tokens_BNH = unpack(packed.vectors, mask_BN)
         if isinstance(self.pooler, Pooler):
-            return tokens_BNH, self.pooler(tokens_1TH, mask_1T, **layout)[0]
+            return tokens_BNH, self.pooler(packed, mask_1T)[0]
         return tokens_BNH, None if self.pooler is None else self.pooler(tokens_BNH, mask_BN)[0]
-
-
-def with_left_aligned_tokens(fuse, hidden_BNE: Tensor, mask_BN: Tensor, *others, **words):
-    """``fuse(hidden_BNE, mask_BN, *others, **words) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
-
-    For layers that count positions. Tokens are moved back afterwards; positions in maps count real tokens only.
-    """
-    # Usually padding is on the right already.
-    if can_look_at(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
-        return fuse(hidden_BNE, mask_BN, *others, **words)
-    order_BN = real_tokens_first(mask_BN)
-    if words:
-        words = {"places_BN": words["places_BN"].gather(1, order_BN)}
-    else:
-        hidden_BNE = reorder(hidden_BNE, order_BN)
-    tokens_BNH, maps = fuse(hidden_BNE, mask_BN.gather(1, order_BN), *others, **words)
-    return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps

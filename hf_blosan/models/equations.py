@@ -15,14 +15,16 @@ to some of the queries: :mod:`attention` processes a sentence in such slices whe
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-from .masks import check_bias, check_block_length, check_scale, full_token_mask, on_blocks, order_mask, out_of_blocks
+from .masks import full_token_mask, order_mask
 
 IMPLEMENTATIONS = ("auto", "eager", "fused", "linear")  # see attention.py
 Operator = TypeVar("Operator", bound=Callable[..., Tensor])
@@ -60,8 +62,7 @@ def directional_attention_weights(
     score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), with a softmax over the visible keys for each feature separately.
     Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
     """
-    check_bias(bias, keys.shape[-1])
-    check_scale(scale)
+    check_scores(scale, bias, keys.shape[-1])
     keys_BND, queries_BND = upcast(keys, queries[:, rows])
     queries_BND = queries_BND if bias is None else queries_BND + bias.to(queries_BND.dtype)
     scores_BNND = scale * torch.tanh((queries_BND[:, :, None] + keys_BND[:, None]) / scale)
@@ -76,32 +77,19 @@ def directional_attention_weights(
 
 @full_precision
 def directional_attention(
-    keys: Tensor,
-    queries: Tensor,
-    values: Tensor,
-    *,
-    direction: str,
-    bias: Tensor | None = None,
-    key_mask: Tensor | None = None,
-    token_mask: Tensor | None = None,
-    scale: float = 5.0,
-    window: int | None = None,
-    block_length: int | None = None,
-    rows: slice = slice(None),
+    keys: Tensor, queries: Tensor, values: Tensor, *, block_length: int | None = None, **options
 ) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i.
 
-    Arguments and result as in :func:`attention.directional_attention`; ``rows``: compute these queries only, not
+    Arguments and result as in :func:`attention.directional_attention`; or ``rows``: compute these queries only, not
     supported with blocks.
     """
-    check_block_length(block_length, token_mask)
-    options = {"direction": direction, "bias": bias, "scale": scale, "window": window}
+    check_block_length(block_length, options.get("token_mask"))
     if block_length is not None:
+        key_mask = options.pop("key_mask", None)
         operator = functools.partial(directional_attention, **options)
         return out_of_blocks(on_blocks(operator, block_length, (keys, queries, values), key_mask), *values.shape[:2])
-    options |= {"key_mask": key_mask, "token_mask": token_mask, "rows": rows}
-    weights_BNND = directional_attention_weights(keys, queries, **options)
-    return weighted_sum(weights_BNND, values[:, None])
+    return weighted_sum(directional_attention_weights(keys, queries, **options), values[:, None])
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -126,12 +114,8 @@ def source2token_attention(
     """
     check_block_length(block_length)
     if block_length is not None:
-
-        def operator(scores, values, key_mask):
-            return source2token_attention(scores, values, mask=key_mask, empty_rows=empty_rows)
-
-        B, N = mask.shape
-        rows = on_blocks(operator, block_length, (scores, values), mask)
+        operator, (B, N) = functools.partial(source2token_attention, empty_rows=empty_rows), mask.shape
+        rows = on_blocks(operator, block_length, (scores, values), mask, "mask")
         return rows.unflatten(0, (B, (N + block_length - 1) // block_length))
     weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
     return weighted_sum(weights_BND, values)
@@ -172,3 +156,99 @@ def upcast(*tensors: Tensor) -> tuple[Tensor, ...]:
 def divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """numerator / denominator, and 0 with gradient 0 where nothing was summed."""
     return numerator / torch.where(denominator > 0, denominator, 1.0)
+
+
+def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x (B, N, D), 0 where the mask is false, whatever is there."""
+    return x if mask is None or can_branch_on(mask) and mask.all() else torch.where(mask[..., None].bool(), x, 0.0)
+
+
+def in_blocks(x: Tensor, block_length: int) -> Tensor:
+    """(B, N, ...) -> (B M, R, ...): blocks of R tokens, the last of each sentence padded with zeros.
+
+    R is the block length; in sentences shorter than that it is N, except in a graph.
+    """
+    B, N = x.shape[:2]
+    block_length = block_length if in_graph() else min(block_length, max(N, 1))
+    num_blocks = (N + block_length - 1) // block_length
+    # In this form, unlike with cat and reshape, a graph holds for every N.
+    x = F.pad(x, (0, 0) * (x.dim() - 2) + (0, num_blocks * block_length - N))
+    return x.flatten(0, 1).unflatten(0, (B * num_blocks, block_length))
+
+
+def out_of_blocks(rows: Tensor, batch: int, length: int) -> Tensor:
+    """(B M, R, ...) -> (B, N, ...): undoes :func:`in_blocks`."""
+    R = rows.shape[1]
+    tokens = rows.flatten(0, 1).unflatten(0, (batch, (length + R - 1) // R * R))
+    if torch.compiler.is_compiling():  # the strides of a slice would fix N
+        return tokens.index_select(1, torch.arange(length, device=rows.device))
+    return tokens[:, :length]
+
+
+def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], mask: Tensor | None, name="key_mask") -> Tensor:
+    """``operator(*tensors, key_mask=...)`` with each block as a separate row, (B, N, D) each -> (B M, ...)."""
+    mask_BN = tensors[0].new_ones(tensors[0].shape[:2], dtype=torch.bool) if mask is None else mask.bool()
+    return operator(*(in_blocks(x, block_length) for x in tensors), **{name: in_blocks(mask_BN, block_length)})
+
+
+def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
+    """Refuse a mask that is not (B, N), and tensors of different shapes: kernels do not broadcast."""
+    if mask is not None and mask.shape != (batch, length):
+        raise ValueError(
+            f"the mask of real tokens has shape {tuple(mask.shape)} for {batch} rows of {length} tokens; give it the "
+            f"shape {(batch, length)}"
+        )
+    first = next(iter(tensors.values()), None)
+    # Compared one by one: a set of shapes would hash symbolic sizes, and torch.compile would fix every length.
+    if any(x.shape != first.shape for x in tensors.values()):
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in tensors.items())
+        raise ValueError(f"shapes differ: {shapes}; give all of them the same")
+
+
+def check_scores(scale: float, bias: Tensor | None, size: int) -> None:
+    """Refuse a scale that bounds no scores, or whose sums of exponentials overflow float32; a bias that is not (D)."""
+    if not 0 < scale <= 80:
+        raise ValueError(f"scale is {scale}; give a bound of the scores above 0 and up to 80")
+    if bias is not None and bias.shape != (size,):
+        raise ValueError(f"bias has shape {tuple(bias.shape)} for vectors of {size} features; give it ({size},)")
+
+
+def check_block_length(block_length: int | None, token_mask: Tensor | None = None) -> None:
+    """Refuse a block length that is not a positive integer, and blocks together with a mask of token pairs."""
+    if block_length is not None and (not isinstance(block_length, Integral) or block_length < 1):
+        raise ValueError(f"block_length is {block_length}; give a number of tokens, 1 or more")
+    if block_length is not None and token_mask is not None:
+        raise ValueError("token_mask and block_length exclude each other; give one of them")
+
+
+def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, length: int, exclusive: dict) -> None:
+    """Refuse places where sentences start, (S + 1,), that do not divide a single row; and options beside them."""
+    if cu_seqlens is None:
+        return
+    for name, value in exclusive.items():
+        if value is not None:
+            raise ValueError(f"cu_seqlens and {name} exclude each other; give one of them")
+    whole = not cu_seqlens.is_floating_point() and cu_seqlens.dtype != torch.bool
+    if not whole or cu_seqlens.dim() != 1 or not len(cu_seqlens) or batch != 1:
+        raise ValueError(
+            f"cu_seqlens has shape {tuple(cu_seqlens.shape)} and dtype {cu_seqlens.dtype} for {batch} rows of tokens; "
+            "give S + 1 integers for S sentences that lie one after the other in a single row"
+        )
+    if not in_graph():
+        starts = cu_seqlens.tolist()
+        if starts[0] != 0 or starts[-1] != length or sorted(starts) != starts:
+            raise ValueError(
+                f"cu_seqlens is {starts}; give the places where sentences start, in order, from 0 to the number of "
+                f"tokens, {length}"
+            )
+
+
+def in_graph() -> bool:
+    """Whether a graph is recorded, which must hold for other values and, unless fixed by the caller, other lengths."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def can_branch_on(x: Tensor) -> bool:
+    """Whether Python may branch on values: free on the CPU, a synchronization elsewhere, impossible in a graph."""
+    plain = type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
+    return plain and x.device.type == "cpu" and not in_graph()

@@ -114,21 +114,29 @@ def add_decay(
     return scores_BHND + decay_BH1D * places_B1N1
 
 
-@full_precision
-def tensorized_attention(
+def _both_weights(
     q: Tensor,
     k: Tensor,
-    v: Tensor,
     source_scores: Tensor,
     *,
-    directions: str | Sequence[str],
-    windows: int | Sequence[int | None] | None = None,
-    key_mask: Tensor | None = None,
-    token_mask: Tensor | None = None,
-    score_function: str = "sigmoid",
-    include_self: bool = False,
-    dropout: float = 0.0,
-    rows: slice = slice(None),
+    directions,
+    windows=None,
+    key_mask=None,
+    token_mask=None,
+    score_function="sigmoid",
+    include_self=False,
+    rows=slice(None),
+) -> tuple[Tensor, Tensor]:
+    """E_R (B, H, N queries, N) and E_S (B, H, N, D)."""
+    q_BHND, k_BHND, scores_BHND = upcast(q, k, source_scores)
+    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows)
+    token_weights_BHNN = _token_weights(q_BHND[:, :, rows], k_BHND, visible_BHNN, score_function)
+    return token_weights_BHNN, _source_weights(scores_BHND, key_mask)
+
+
+@full_precision
+def tensorized_attention(
+    q: Tensor, k: Tensor, v: Tensor, source_scores: Tensor, *, dropout: float = 0.0, **options
 ) -> Tensor:
     """Multi-mask tensorized self-attention by matrix products only (MTSA Eq. 8-12, Algorithm 1).
 
@@ -136,12 +144,10 @@ def tensorized_attention(
 
         H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
 
-    Arguments and result as in :func:`attention.tensorized_attention`; ``rows``: compute these queries only.
+    Arguments and result as in :func:`attention.tensorized_attention`; or ``rows``: compute these queries only.
     """
-    q_BHND, k_BHND, v_BHND, scores_BHND = upcast(q, k, v, source_scores)
-    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows)
-    token_weights_BHNN = _token_weights(q_BHND[:, :, rows], k_BHND, visible_BHNN, score_function)
-    source_weights_BHND = _source_weights(scores_BHND, key_mask)
+    token_weights_BHNN, source_weights_BHND = _both_weights(q, k, source_scores, **options)
+    (v_BHND,) = upcast(v)
     if dropout == 0.0:
         both = token_weights_BHNN @ torch.cat([source_weights_BHND * v_BHND, source_weights_BHND], dim=-1)
         numerator_BHND, denominator_BHND = both.chunk(2, dim=-1)
@@ -170,11 +176,9 @@ def tensorized_attention_weights(
 
     For inspection and tests; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
     """
-    dropped = torch.nn.functional.dropout
-    q_BHND, k_BHND, scores_BHND = upcast(q, k, source_scores)
-    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self)
-    token_weights_BHNN = _token_weights(q_BHND, k_BHND, visible_BHNN, score_function)
-    source_weights_BHND = _source_weights(scores_BHND, key_mask)
+    dropped, options = torch.nn.functional.dropout, {"score_function": score_function, "include_self": include_self}
+    options |= {"directions": directions, "windows": windows, "key_mask": key_mask, "token_mask": token_mask}
+    token_weights_BHNN, source_weights_BHND = _both_weights(q, k, source_scores, **options)
     denominator_BHND = token_weights_BHNN @ source_weights_BHND
     factors = dropped(token_weights_BHNN, dropout)[..., None], dropped(source_weights_BHND, dropout)[:, :, None]
     return divide(factors[0] * factors[1], denominator_BHND[:, :, :, None])

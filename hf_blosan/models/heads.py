@@ -1,19 +1,14 @@
-"""Heads on an encoder, written once for every model: sequence classification, pair regression, tagging."""
+"""Heads on an encoder, written once for every model; here those on sentence vectors, and classification."""
 
-import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers.modeling_outputs import TokenClassifierOutput
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_base import SentenceEncoderConfig
-from .embeddings import prepare_inputs, split_pairs
-from .equations import spread_scores
-from .layers import ACTIVATIONS, Highway, Layer, dropout
-from .masks import can_look_at
+from .equations import can_branch_on
+from .layers import Highway, Layer
 
 
 @dataclass
@@ -53,28 +48,13 @@ class SentenceClassifier(Layer):
         return self.linear(self.output, hidden if self.highway is None else self.highway(hidden))
 
 
-class PairScorer(Layer):
-    """Two sentence vectors (B, H) -> logits (B, K) over score classes: W act(W1 (u * v) + W2 |u - v| + b) + c."""
-
-    def __init__(self, config: SentenceEncoderConfig):
-        super().__init__(activation=config.activation, dropout=config.dropout)
-        self.product = nn.Linear(config.hidden_size, config.classifier_size, bias=False)
-        self.difference = nn.Linear(config.hidden_size, config.classifier_size)
-        self.output = nn.Linear(config.classifier_size, config.num_score_classes)
-
-    def forward(self, sentences: list[Tensor]) -> Tensor:
-        u_BH, v_BH = sentences
-        hidden = self.linear(self.product, u_BH * v_BH) + self.linear(self.difference, (u_BH - v_BH).abs())
-        return self.linear(self.output, ACTIVATIONS[self.activation](hidden))
-
-
 def class_ids(labels: Tensor, count: int) -> Tensor:
     """The labels, if they are below ``count`` where Python may look at them; as in torch, -100 is no label.
 
     Raises:
         ValueError: one is not.
     """
-    if can_look_at(labels):
+    if can_branch_on(labels):
         wrong = labels[(labels != -100) & ((labels < 0) | (labels >= count))]
         if len(wrong):
             raise ValueError(f"labels hold {wrong[0].item()}; give class ids from 0 to {count - 1}, or -100 for none")
@@ -111,6 +91,7 @@ class SentenceHeadMixin:
         """Loss (``None`` without labels) and logits (B, num_labels) of one or two sentence vectors (B, H) per row."""
         raise NotImplementedError(f"{type(self).__name__} must implement compute_loss_and_logits(sentences, labels)")
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -120,21 +101,18 @@ class SentenceHeadMixin:
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         token_mask: Tensor | None = None,
         backbone_hidden_states: Tensor | None = None,
         **kwargs,
     ) -> SentenceClassifierOutput | tuple:
-        """Logits (B, num_labels), and the loss if ``labels`` are given.
+        """Logits (B, num_labels), and the loss if ``labels`` are given. Other arguments are those of the encoder.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: as in the encoder's forward.
             token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; required if ``config.num_sentences`` is 2.
             labels: (B,) class ids; scores if ``config.problem_type`` is regression.
-            output_attentions, output_hidden_states, return_dict: as in the encoder's forward.
-            token_mask: as in the encoder's forward. For pairs, N counts both sentences, as in ``input_ids``; entries
-                between tokens of different sentences are ignored.
-            backbone_hidden_states: as in the encoder's forward, of each sentence by itself.
+            token_mask: for pairs, N counts both sentences, as in ``input_ids``; entries between tokens of different
+                sentences are ignored.
+            backbone_hidden_states: of each sentence by itself.
 
         Raises:
             ValueError: the model compares pairs and token_type_ids are missing or mark none, or they mark pairs and it
@@ -142,40 +120,28 @@ class SentenceHeadMixin:
         """
         options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         inputs = (input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, backbone_hidden_states)
-        sentences, encoded = self._encode(*inputs, **options)
+        sentences, encoded = self._encode(*inputs, **options, return_dict=True)
         loss, logits = self.compute_loss_and_logits(sentences, labels)
-        return self._output(loss, logits, encoded, return_dict)
-
-    def _output(self, loss, logits, encoded, return_dict) -> SentenceClassifierOutput | tuple:
-        states = encoded.hidden_states, encoded.attentions, encoded.gates, encoded.pooler_attentions
-        output = SentenceClassifierOutput(loss, logits, *states)
-        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
+        return SentenceClassifierOutput(loss, logits, **states_of(encoded))
 
     def _encode(self, input_ids, attention_mask, token_type_ids, inputs_embeds, token_mask, states, **options):
         """The sentence vectors, (B, H) each, and the encoder's output."""
-        options["return_dict"] = True
-        marked = token_type_ids is not None and can_look_at(token_type_ids) and bool(token_type_ids.any())
-        if self.config.num_sentences == 1:
-            if marked:
-                raise ValueError(
-                    "this model takes one sentence a row, but token_type_ids mark a second one; put each sentence in "
-                    "a row of its own, or use a model with num_sentences=2"
-                )
-            sentences = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-            encoded = self.model(**sentences, token_mask=token_mask, backbone_hidden_states=states, **options)
-            return [encoded.pooler_output], encoded
-        vectors = inputs_embeds if states is None else states
-        inputs, mask_BN = prepare_inputs(input_ids, attention_mask, vectors, self.config.pad_token_id)
-        if token_type_ids is not None and can_look_at(mask_BN) and bool(mask_BN.any()) and not marked:
+        pairs = self.config.num_sentences == 2
+        if not pairs and token_type_ids is not None and can_branch_on(token_type_ids) and token_type_ids.any():
             raise ValueError(
-                "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
-                "tokenize pairs as tokenizer(first, second)"
+                "this model takes one sentence a row, but token_type_ids mark a second one; put each sentence in "
+                "a row of its own, or use a model with num_sentences=2"
             )
-        B = inputs.shape[0]
-        inputs, mask, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
-        name = "input_ids" if vectors is None else "inputs_embeds" if states is None else "backbone_hidden_states"
-        encoded = self.model(**{name: inputs}, attention_mask=mask, token_mask=token_mask, **options)
-        return list(encoded.pooler_output.unflatten(0, (2, B))), encoded
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        inputs |= {"inputs_embeds": inputs_embeds, "token_mask": token_mask, "backbone_hidden_states": states}
+        encoded = self.model(**inputs, pairs=pairs, **options)
+        vectors = encoded.pooler_output
+        return list(vectors.unflatten(0, (2, -1))) if pairs else [vectors], encoded
+
+
+def states_of(encoded: ModelOutput) -> dict[str, tuple[Tensor, ...] | Tensor | None]:
+    """What the output of a head takes from that of its encoder."""
+    return {name: getattr(encoded, name) for name in ("hidden_states", "attentions", "gates", "pooler_attentions")}
 
 
 class SequenceClassificationMixin(SentenceHeadMixin):
@@ -196,108 +162,3 @@ class SequenceClassificationMixin(SentenceHeadMixin):
         if config.problem_type in kinds and config.num_labels > 1 and not labels.is_floating_point():
             labels = class_ids(labels, config.num_labels)
         return self.loss_function(labels=labels, pooled_logits=logits.float(), config=config), logits
-
-
-class PairRegressionMixin(SentenceHeadMixin):
-    """Score a pair, as for SICK relatedness: softmax over score classes, KL loss, expected score (Tai et al. 2015).
-
-    Other tools see a regression model with one label; ``logits`` (B, 1) are the predicted scores, between
-    ``score_min`` and ``score_max``.
-    """
-
-    classifier_class = PairScorer
-
-    def __init__(self, config: SentenceEncoderConfig):
-        if config.num_sentences != 2:
-            raise ValueError(
-                f"pair regression compares two sentences; set num_sentences=2, not {config.num_sentences}"
-            )
-        if config.problem_type not in (None, "regression") or (config.problem_type and config.num_labels != 1):
-            classifier = type(self).__name__.replace("PairRegression", "SequenceClassification")
-            raise ValueError(
-                f"pair regression predicts one score, but num_labels={config.num_labels} and problem_type="
-                f"{config.problem_type!r}; for classes load {classifier}.from_pretrained(..., num_labels="
-                f'{config.num_labels}, problem_type="single_label_classification", ignore_mismatched_sizes=True)'
-            )
-        config = copy.deepcopy(config)
-        config.num_labels, config.problem_type = 1, "regression"
-        # The scores are final: without this, CrossEncoder bends a single logit by a sigmoid.
-        config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
-        super().__init__(config)
-
-    def compute_loss_and_logits(self, sentences, labels):
-        scale = {"score_min": self.config.score_min, "score_max": self.config.score_max}
-        num_classes = self.config.num_score_classes
-        predicted_BK = F.softmax(self.classifier(sentences).float(), dim=-1)
-        classes_K = torch.linspace(*scale.values(), num_classes, device=predicted_BK.device)
-        scores_B1 = (predicted_BK * classes_K).sum(-1, keepdim=True)
-        if labels is None:
-            return None, scores_B1
-        labels_B = labels.view(scores_B1.shape[0]).float()
-        target_BK = spread_scores(labels_B, num_classes=num_classes, **scale)
-        return kl_divergence(target_BK, predicted_BK), scores_B1
-
-
-def kl_divergence(target_BK: Tensor, predicted_BK: Tensor) -> Tensor:
-    """Mean over rows of sum_k t log(t / p), both clipped to [1e-10, 1] as in the authors' code."""
-    target_BK, predicted_BK = target_BK.clamp(1e-10, 1.0), predicted_BK.clamp(1e-10, 1.0)
-    return (target_BK * (target_BK / predicted_BK).log()).sum(-1).mean()
-
-
-@dataclass
-class TokenTaggerOutput(TokenClassifierOutput):
-    """transformers' ``TokenClassifierOutput``, ``logits`` (B, N, num_labels), with the encoder's gates."""
-
-    gates: tuple[Tensor, ...] | None = None
-
-
-class TokenClassificationMixin:
-    """A label for every token, by a linear layer on tokens in context; the encoder has no pooler."""
-
-    encoder_class: type
-
-    def __init__(self, config: SentenceEncoderConfig):
-        if config.num_sentences != 1:
-            raise ValueError(f"num_sentences={config.num_sentences}: tagging takes one sentence a row; set it to 1")
-        config = copy.deepcopy(config)
-        config.pooling = "none"
-        super().__init__(config)
-        self.model = self.encoder_class(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.loss_type = "ForTokenClassification"
-        self.post_init()
-
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        token_mask: Tensor | None = None,
-        predicate_mask: Tensor | None = None,
-        **kwargs,
-    ) -> TokenTaggerOutput | tuple:
-        """Logits (B, N, num_labels), and the mean loss over labelled tokens if ``labels`` are given.
-
-        Args:
-            labels: (B, N) label ids; -100 at tokens without one, such as special tokens and padding.
-            input_ids, attention_mask, token_type_ids, inputs_embeds: as in the encoder's forward.
-            output_attentions, output_hidden_states, return_dict, token_mask, predicate_mask: likewise.
-        """
-        sentences = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        masks = {"token_mask": token_mask, "predicate_mask": predicate_mask}
-        options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        encoded = self.model(**sentences, **masks, **options, return_dict=True)
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        tokens_BNH = encoded.last_hidden_state[:, : given.shape[1]]  # empty rows have become one padded position
-        logits_BNL = self.classifier(dropout(tokens_BNH, self.config.dropout, self.training))
-        loss = None
-        if labels is not None:
-            labels = class_ids(labels, self.config.num_labels)
-            loss = self.loss_function(logits=logits_BNL, labels=labels, config=self.config)
-        output = TokenTaggerOutput(loss, logits_BNL, encoded.hidden_states, encoded.attentions, encoded.gates)
-        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()

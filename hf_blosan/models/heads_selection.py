@@ -3,12 +3,14 @@
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.utils import can_return_tuple
 
 from .configuration_base import SentenceEncoderConfig
 from .embeddings import prepare_inputs, split_pairs
-from .heads import SentenceClassifierOutput, SentenceHeadMixin, class_ids
+from .equations import can_branch_on
+from .heads import SentenceClassifierOutput, SentenceHeadMixin, class_ids, states_of
+from .heads_families import FamilyHead
 from .layers import Layer, Source2Token
-from .masks import can_look_at
 
 
 class SentenceSelector(Layer):
@@ -41,14 +43,17 @@ class SentenceSelector(Layer):
         return scores_BC.masked_fill(~real_BC, torch.finfo(scores_BC.dtype).min)
 
 
-class SentenceSelectionMixin(SentenceHeadMixin):
+class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
     """Choose the sentence of a passage that answers a question (Bi-BloSAN section 4.2, Appendix B)."""
+
+    suffix = "ForSentenceSelection"
 
     def make_classifier(self, config):
         passages = config.for_passages()
         passages.validate()
         return SentenceSelector(config, self.encoder_class.make_context(passages))
 
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -56,7 +61,6 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        return_dict: bool | None = None,
         question_input_ids: Tensor | None = None,
         question_attention_mask: Tensor | None = None,
         passage_lengths: Tensor | None = None,
@@ -101,11 +105,10 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         encoded = self.model(**{name: inputs}, attention_mask=mask_SN, return_dict=True, **options)
         size, vectors_SH = shape[0] * shape[1], encoded.pooler_output
         grids = (x.new_zeros(size, *x.shape[1:]).index_copy(0, places, x) for x in (vectors_SH, mask_SN.any(1)))
-        words = embeddings(mask_BN=mask_BM, **{"input_ids" if words.dim() == 2 else "inputs_embeds": words})
-        words_BME = embeddings.join_predicates(words, None).to(vectors_SH.dtype)
+        words_BME = embeddings.join_predicates(embeddings(words, mask_BM), None).to(vectors_SH.dtype)
         logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
         loss = None if labels is None else F.cross_entropy(logits.float(), class_ids(labels, logits.shape[1]))
-        return self._output(loss, logits, encoded, return_dict)
+        return SentenceClassifierOutput(loss, logits, **states_of(encoded))
 
     def _of_pairs(self, input_ids, attention_mask, inputs_embeds, token_type_ids):
         """Questions, sentences (each with a mask), places, shape and passages from rows of both, (B, C, N)."""
@@ -123,14 +126,14 @@ class SentenceSelectionMixin(SentenceHeadMixin):
         passages, places = (torch.arange(size, device=mask.device) for size in (B, B * C))
         # Every row repeats the question, except rows that only fill up.
         asked = passages * C + question_mask.sum(1).unflatten(0, shape).argmax(1)
-        if can_look_at(mask) and mask.any():
+        if can_branch_on(mask) and mask.any():
             places = mask.any(1).nonzero()[:, 0]
         return (questions[asked], question_mask[asked]), (sentences[places], mask[places]), places, shape, passages
 
 
 def places_of(num_sentences: int, num_questions: int, passage_lengths: Tensor | None, passages_B: Tensor | None):
     """Places of packed sentences in the grid (P C), its shape (P, C), and the passage of each question."""
-    if passage_lengths is None or can_look_at(passage_lengths) and int(passage_lengths.sum()) != num_sentences:
+    if passage_lengths is None or can_branch_on(passage_lengths) and int(passage_lengths.sum()) != num_sentences:
         found = "missing" if passage_lengths is None else f"{passage_lengths.tolist()}, of {num_sentences} sentences"
         raise ValueError(f"passage_lengths are {found}; give the number of sentences of each passage")
     sizes, device = (len(passage_lengths), num_sentences), passage_lengths.device
@@ -143,3 +146,6 @@ def places_of(num_sentences: int, num_questions: int, passage_lengths: Tensor | 
     passages_S = passages_P.repeat_interleave(passage_lengths, output_size=num_sentences)
     first_P = passage_lengths.cumsum(0) - passage_lengths
     return passages_S * shape[1] + sentences_S - first_P[passages_S], shape, passages_B
+
+
+__getattr__ = SentenceSelectionMixin.of_family

@@ -1,30 +1,17 @@
 """The papers' layers as modules, each named after what the papers call it. Shape suffixes: see equations.py.
 
-``mask_BN`` is true at real tokens. Attention layers return ``(tokens, maps)``; ``maps`` is ``None`` unless requested.
+``mask_BN`` is true at real tokens. How a map, an attention or a gate is computed is decided in attention.py.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from .attention import can_use_kernel, directional_attention, kernels, source2token_attention
-from .equations import directional_attention_weights, source2token_weights, weighted_sum
-from .masks import on_blocks, zero_padding
-
-dropout = (kernels or F).dropout
-ACTIVATIONS = {
-    "elu": F.elu,
-    "relu": F.relu,
-    "tanh": torch.tanh,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "selu": F.selu,
-    "linear": lambda x: x,
-}
+from .attention import ACTIVATIONS, dense, directional_attention, dropout, fusion_gate, in_rows, source2token_attention
+from .equations import directional_attention_weights, source2token_weights, weighted_sum, zero_padding
 
 
 class AttentionMaps(NamedTuple):
@@ -39,44 +26,6 @@ def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
     if first.dtype == second.dtype == gate.dtype:
         return torch.lerp(second, first, gate)
     return second + gate * (first - second)  # the mixed dtypes of autocast
-
-
-def spread(x: Tensor, places_BN: Tensor | None) -> Tensor:
-    """What V words have, (1, V, D) or by heads (1, H, V, D), for the tokens of rows: (B, N, D) or (B, H, N, D).
-
-    ``places_BN`` says which of the words each token is; ``None``: x is that of the tokens already.
-    """
-    if places_BN is None:
-        return x
-    tokens = x[0].index_select(-2, places_BN.flatten()).unflatten(-2, places_BN.shape)
-    return tokens if tokens.dim() == 3 else tokens.transpose(0, 1)
-
-
-def with_maps(*steps: Generator, stack: bool = False) -> tuple[list[Tensor], AttentionMaps]:
-    """Run layers step by step and keep their maps; results are computed from these, so their gradients exist.
-
-    Args:
-        steps: generators, which yield ``(name of the list in AttentionMaps, map)``, receive the map that is kept, and
-            return the result. All yield the same names in the same order.
-        stack: keep the maps of all layers as one tensor, stacked in dimension 1; without, there is one layer.
-
-    Returns:
-        The results of all layers, and the maps.
-    """
-    maps, parts = AttentionMaps([], []), [None] * len(steps)
-    while True:
-        results, yielded = [], []
-        for layer, part in zip(steps, parts, strict=True):
-            try:
-                yielded.append(layer.send(part))
-            except StopIteration as end:
-                results.append(end.value)
-        if results:
-            return results, AttentionMaps(*map(tuple, maps))
-        names, tensors = zip(*yielded, strict=True)
-        kept = torch.stack(tensors, dim=1) if stack else tensors[0]
-        getattr(maps, names[0]).append(kept)
-        parts = kept.unbind(1) if stack else [kept]
 
 
 class Layer(nn.Module):
@@ -95,36 +44,79 @@ class Layer(nn.Module):
         """dropout(x) for the input of a linear map, with separate elements for each head of a ``HeadLinear``."""
         if not (self.training and self.dropout):
             return x
-        if hasattr(map_, "of_each_head"):
-            if kernels and x.dim() == 3:  # one input for all heads
-                return dropout(x, self.dropout, copies=len(map_)).transpose(0, 1)
-            x = map_.of_each_head(x)
+        if hasattr(map_, "weights") and x.dim() == 3:  # one input for all heads
+            return dropout(x, self.dropout, copies=len(map_)).transpose(0, 1)
         return dropout(x, self.dropout)
+
+    def activate(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](x)
 
     def linear(self, map_: nn.Module, x: Tensor) -> Tensor:
         """W dropout(x) + b."""
-        return self.apply_map(map_, self.drop(x, map_))
-
-    def apply_map(self, map_: nn.Module, x: Tensor) -> Tensor:
-        """W x + b."""
-        if hasattr(map_, "of_each_head") or not self.can_use_kernel(x, maps=[map_]):
-            return map_(x)
-        return kernels.linear(x, map_.weight, map_.bias)
+        return dense(map_, self.drop(x, map_), implementation=self.implementation)
 
     def dense(self, map_: nn.Module, x: Tensor) -> Tensor:
         """act(W dropout(x) + b): the authors' dense layers apply dropout to their input."""
-        if self.activation == "elu" and self.can_use_kernel(x, maps=[map_]):
-            if hasattr(map_, "of_each_head"):
-                return map_.elu(self.drop(x, map_))
-            return kernels.linear(self.drop(x), map_.weight, map_.bias, elu=True)
-        y = self.linear(map_, x)
-        if self.activation == "elu" and not torch.is_grad_enabled() and self.can_use_kernel(y):
-            return kernels.elu(y)
-        return ACTIVATIONS[self.activation](y)
+        return dense(map_, self.drop(x, map_), self.activation, self.implementation)
 
-    def can_use_kernel(self, *tensors: Tensor, maps=()) -> bool:
-        """Whether a step of this layer may run as one kernel; see attention.py."""
-        return can_use_kernel(self.implementation, *tensors, maps=maps)
+
+class FusionLayer(Layer):
+    """A layer with maps, its equations written as :meth:`steps`, in which ``y = yield module, x`` is y = module(x).
+
+    ``yield`` lets layers side by side, one for each direction, take their steps together: where maps are requested,
+    each is stacked over the directions, and what follows is computed from the stack, so that gradients with respect to
+    it exist. The modules called are fusion layers, or parts with one map: these have its ``kind``, ``"attentions"`` or
+    ``"gates"``, and ``explained(x)``, which returns the map and the function from it to module(x).
+    """
+
+    def steps(self, *inputs) -> Generator[tuple, Tensor, Tensor]:
+        raise NotImplementedError(f"{type(self).__name__} must implement steps(tokens, mask)")
+
+    def forward(self, tokens: Tensor, mask: Tensor | None, output_attentions: bool = False, *others):
+        """The result of ``steps(tokens, mask, *others)``, and the maps or ``None``."""
+        if output_attentions:
+            ((result, _),), maps = with_maps([self], tokens, mask, *others, stack=False)
+            return result, maps
+        steps, result = self.steps(tokens, mask, *others), None
+        while True:
+            try:
+                module, *inputs = steps.send(result)
+            except StopIteration as end:
+                return end.args[0], None  # torch.compile does not know end.value
+            result = module(*inputs)
+
+
+def with_maps(layers: Iterable[FusionLayer], *inputs, stack: bool = True) -> tuple[list[tuple], AttentionMaps]:
+    """What several fusion layers return for the same inputs, and their maps, stacked in dimension 1.
+
+    Without ``stack`` there is one layer, and its maps are as they are.
+    """
+    kept = AttentionMaps([], [])
+
+    def call(modules: Sequence[nn.Module], inputs: Sequence[tuple]) -> list:
+        """The modules' results, each for its own inputs."""
+        if hasattr(modules[0], "explained"):
+            explained = [module.explained(*given) for module, given in zip(modules, inputs, strict=True)]
+            maps, finish = zip(*explained, strict=True)
+            together = torch.stack(maps, dim=1) if stack else maps[0]
+            getattr(kept, modules[0].kind).append(together)
+            parts = together.unbind(1) if stack else [together]
+            return [function(part) for function, part in zip(finish, parts, strict=True)]
+        steps = [module.steps(*given) for module, given in zip(modules, inputs, strict=True)]
+        found = [None] * len(steps)
+        while True:
+            calls, results = [], []
+            for layer, result in zip(steps, found, strict=True):
+                try:
+                    calls.append(layer.send(result))
+                except StopIteration as end:
+                    results.append((end.args[0], None))
+            if results:
+                return results
+            found = call([module for module, *_ in calls], [given for _, *given in calls])
+
+    layers = list(layers)
+    return call(layers, [inputs] * len(layers)), AttentionMaps(*map(tuple, kept))
 
 
 class Highway(Layer):
@@ -142,7 +134,7 @@ class Highway(Layer):
 class Pooler(Layer):
     """Tokens averaged by a softmax over scores W2 act(W1 x + b1) + b2, (B, N, D) -> (B, D); ``scores`` is W2 and b2.
 
-    ``empty_rows`` and ``cu_seqlens`` as in the operator.
+    ``empty_rows`` as in the operator.
     """
 
     def __init__(self, size, scores: nn.Linear, *, activation, dropout=0.0, empty_rows="zero"):
@@ -151,14 +143,11 @@ class Pooler(Layer):
         self.scores = scores
         self.empty_rows = empty_rows
 
-    def forward(
-        self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False, cu_seqlens: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
         scores = self.linear(self.scores, self.dense(self.hidden, tokens_BND))
         options = {"mask": mask_BN, "empty_rows": self.empty_rows}
         if not output_attentions:
-            options |= {"cu_seqlens": cu_seqlens, "implementation": self.implementation}
-            return source2token_attention(scores, tokens_BND, **options), None
+            return source2token_attention(scores, tokens_BND, implementation=self.implementation, **options), None
         weights = source2token_weights(scores, **options)
         return weighted_sum(weights, tokens_BND), weights
 
@@ -190,15 +179,30 @@ class MeanPooling(nn.Module):
         return weighted_sum(weights_BN1, tokens_BND), weights_BN1 if output_attentions else None
 
 
-FIXED = {"mean": MeanPooling, "cls": partial(MeanPooling, first=True)}
-POOLERS = {"source2token": Source2Token, "additive": AdditivePooling, **FIXED}
+POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}
+POOLERS |= {"mean": MeanPooling, "cls": partial(MeanPooling, first=True)}
 
 
-class FusionGate(Layer):
-    """F a + (1 - F) b with F = sigmoid(Wa a + Wb b + bias) (DiSAN Eq. 19-20).
+class Part(Layer):
+    """A part of a fusion layer, with one map, which is computed at once by ``fast`` where that is not ``None``."""
+
+    kind = "attentions"
+
+    def forward(self, *inputs) -> Tensor:
+        result = self.fast(*inputs)
+        if result is None:
+            map_, finish = self.explained(*inputs)
+            result = finish(map_)
+        return result
+
+
+class FusionGate(Part):
+    """F a + (1 - F) b with F = sigmoid(Wa a + Wb b + bias) (DiSAN Eq. 19-20), and 0 where the mask (B, N) is false.
 
     The authors' code has a bias in each map in addition to the separate one; ``"paper"`` has only the latter.
     """
+
+    kind = "gates"
 
     def __init__(self, size, *, formulation="released", dropout=0.0):
         super().__init__(dropout=dropout)
@@ -206,46 +210,28 @@ class FusionGate(Layer):
         self.second = nn.Linear(size, size, bias=formulation == "released")
         self.bias = nn.Parameter(torch.empty(size))
 
-    def forward(
-        self,
-        first: Tensor,
-        second: Tensor,
-        mask: Tensor | None = None,
-        output_gate: bool = False,
-        first_scores: Tensor | None = None,
-    ) -> Tensor:
-        """The sum for vectors (B, N, D), 0 where the mask (B, N) is false; or, if requested, F.
+    def fast(self, first: Tensor, second: Tensor, mask: Tensor | None = None) -> Tensor | None:
+        return fusion_gate(self, first, second, mask)
 
-        ``first_scores`` is Wa a where it is known, without gradients; it is overwritten.
-        """
-        maps, mask = (self.first, self.second), None if mask is None else mask.bool()
-        if not output_gate and self.can_use_kernel(first, second, self.bias, maps=maps):
-            if first_scores is not None:
-                parameters = (self.second.weight, self.bias, self.second.bias)
-                return kernels.fusion_gate_of_scores(first, second, first_scores, *parameters, mask=mask)
-            parameters = (self.first.weight, self.second.weight, self.bias, self.first.bias, self.second.bias)
-            dropped = {}
-            if self.training and self.dropout:
-                dropped = {"first_input": self.drop(first), "second_input": self.drop(second)}
-            return kernels.fusion_gate(first, second, *parameters, mask=mask, **dropped)
-        first_scores = self.linear(self.first, first) if first_scores is None else first_scores
-        scores = first_scores + self.linear(self.second, second)
-        if not (output_gate or torch.is_grad_enabled()) and self.can_use_kernel(first, second, scores, self.bias):
-            return kernels.fusion_gate_of_scores(first, second, scores.contiguous(), None, self.bias, mask=mask)
+    def explained(self, first, second, mask=None):
+        scores = in_rows(self.linear(self.first, first)) + self.linear(self.second, second)
         gate = torch.sigmoid(scores + self.bias.to(scores.dtype))
-        return gate if output_gate else zero_padding(mix(first, second, gate), mask)
+        return gate, lambda gate: zero_padding(mix(in_rows(first), second, gate), mask)
 
 
-class FeatureAttention(Layer):
-    """Masked feature-wise self-attention over mapped tokens (DiSAN Eq. 15-18): alignment maps and the operator.
+class FeatureAttention(Part):
+    """Masked feature-wise self-attention over mapped tokens (DiSAN Eq. 15-18), (B, N, D) -> (B, N, D).
 
-    ``joint=True`` keeps both maps in one d x 2d matrix, as the authors do inside the blocks of Bi-BloSAN; this affects
-    the initialisation and the matrices that the released L2 term covers.
+    Its map is the weights, (B, N, N, D). ``token_mask`` as in the operator. ``joint=True`` keeps both alignment maps
+    in one d x 2d matrix, as the authors do inside the blocks of Bi-BloSAN; this affects the initialisation and the
+    matrices that the released L2 term covers.
     """
+
+    block_length = None
 
     def __init__(self, size, *, direction, window=None, joint=False, dropout=0.0):
         super().__init__(dropout=dropout)
-        self.direction, self.window = direction, window
+        self.direction, self.window, self.joint = direction, window, joint
         if joint:
             self.alignment_map = nn.Linear(size, 2 * size, bias=False)
         else:
@@ -254,40 +240,32 @@ class FeatureAttention(Layer):
         self.bias = nn.Parameter(torch.empty(size))
 
     @property
-    def joint(self) -> bool:
-        return hasattr(self, "alignment_map")
-
-    def forward(self, tokens_BND, mask_BN, token_mask=None, output_weights=False, words=None, **parts):
-        """Results (B, N, D); or, if requested, the weights: (B, N, N, D), for M blocks of R tokens (B, M, R, R, D).
-
-        ``words`` are the distinct ones of the tokens, (1, V, D), and their places; see ``spread``. ``parts``:
-        ``block_length`` or ``cu_seqlens``, as in the operator.
-        """
-        words_1VD, places_BN = (tokens_BND, None) if words is None else words
-        keys_BND, queries_BND = (spread(x, places_BN) for x in self.align(self.drop(words_1VD)))
-        options = {"direction": self.direction, "window": self.window, "bias": self.bias, "token_mask": token_mask}
-        if not output_weights:
-            options |= {"key_mask": mask_BN, "implementation": self.implementation, **parts}
-            return directional_attention(keys_BND, queries_BND, tokens_BND, **options)
-        operator, block_length = partial(directional_attention_weights, **options), parts.get("block_length")
-        if block_length is None:
-            return operator(keys_BND, queries_BND, key_mask=mask_BN)
-        weights = on_blocks(operator, block_length, (keys_BND, queries_BND), mask_BN)
-        B, N = mask_BN.shape
-        return weights.unflatten(0, (B, (N + block_length - 1) // block_length))
+    def order(self) -> dict:
+        """What both forms of the operator need beside keys and queries."""
+        return {"direction": self.direction, "window": self.window, "bias": self.bias}
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:
-        """W1 h and W2 h."""
-        if self.joint:
-            return self.apply_map(self.alignment_map, tokens_BND).chunk(2, dim=-1)
-        return self.apply_map(self.key_map, tokens_BND), self.apply_map(self.query_map, tokens_BND)
+        """W1 h and W2 h, for the same elements of h."""
+        tokens_BND = self.drop(tokens_BND)
+        maps = (self.alignment_map,) if self.joint else (self.key_map, self.query_map)
+        aligned = [dense(map_, tokens_BND, implementation=self.implementation) for map_ in maps]
+        return aligned[0].chunk(2, -1) if self.joint else aligned
+
+    def fast(self, tokens_BND: Tensor, mask_BN: Tensor | None, token_mask: Tensor | None = None) -> Tensor:
+        options = {"key_mask": mask_BN, "token_mask": token_mask, "block_length": self.block_length}
+        options["implementation"] = self.implementation
+        return directional_attention(*self.align(tokens_BND), tokens_BND, **self.order, **options)
+
+    def explained(self, tokens_BND, mask_BN, token_mask=None):
+        options = {"key_mask": mask_BN, "token_mask": token_mask}
+        weights_BNND = directional_attention_weights(*self.align(tokens_BND), **self.order, **options)
+        return weights_BNND, lambda weights_BNND: weighted_sum(weights_BNND, tokens_BND[:, None])
 
 
-class DirectionalSelfAttention(Layer):
+class DirectionalSelfAttention(FusionLayer):
     """DiSA (DiSAN Eq. 15-20), (B, N, in) -> (B, N, D): dense map h, attention s over h in one direction, gate.
 
     Padded positions are 0 in the output. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator.
-    ``places_BN`` and ``cu_seqlens``: see ``ContextFusion``.
     """
 
     def __init__(self, in_features, size, *, direction, activation, window=None, formulation="released", dropout=0.0):
@@ -296,21 +274,7 @@ class DirectionalSelfAttention(Layer):
         self.attention = FeatureAttention(size, direction=direction, window=window, dropout=dropout)
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
-    def forward(self, tokens_BNE, mask_BN, output_attentions=False, token_mask=None, places_BN=None, cu_seqlens=None):
-        if output_attentions:
-            (fused_BND,), maps = with_maps(self.steps(tokens_BNE, mask_BN, token_mask))
-            return fused_BND, maps
-        words_1VD = self.dense(self.dense_map, tokens_BNE)
-        mapped_BND = spread(words_1VD, places_BN)
-        options = {"words": (words_1VD, places_BN), "cu_seqlens": cu_seqlens}
-        attended_BND = self.attention(mapped_BND, mask_BN, token_mask, **options)
-        scores_BND = None if places_BN is None else spread(self.apply_map(self.gate.first, words_1VD), places_BN)
-        return self.gate(mapped_BND, attended_BND, mask_BN, first_scores=scores_BND), None
-
-    def steps(self, tokens_BNE: Tensor, mask_BN: Tensor | None, token_mask=None):
-        """The layer with its maps; see :func:`with_maps`."""
+    def steps(self, tokens_BNE: Tensor, mask_BN: Tensor | None, token_mask: Tensor | None = None):
         mapped_BND = self.dense(self.dense_map, tokens_BNE)
-        weights_BNND = yield "attentions", self.attention(mapped_BND, mask_BN, token_mask, output_weights=True)
-        attended_BND = weighted_sum(weights_BNND, mapped_BND[:, None])
-        gate_BND = yield "gates", self.gate(mapped_BND, attended_BND, output_gate=True)
-        return zero_padding(mix(mapped_BND, attended_BND, gate_BND), mask_BN)
+        attended_BND = yield self.attention, mapped_BND, mask_BN, token_mask
+        return (yield self.gate, mapped_BND, attended_BND, mask_BN)

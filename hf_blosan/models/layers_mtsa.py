@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from .attention import kernels
-from .attention_mtsa import tensorized_attention
+from .attention import ACTIVATIONS, in_rows
+from .attention_mtsa import heads_gate, tensorized_attention
 from .equations import weighted_sum
 from .equations_mtsa import add_decay, tensorized_attention_weights
-from .layers import ACTIVATIONS, AttentionMaps, Layer, mix, spread
+from .layers import AttentionMaps, Layer, mix
 from .layers_heads import HeadLinear
 
 
@@ -17,7 +17,6 @@ class TensorizedSelfAttention(Layer):
     Options are described in ``MTSAConfig``; ``directions`` and ``windows`` have one entry per head. ``input_size``
     and ``output_size`` put a dense layer before and after the heads. ``token_mask`` as in the operator. Padded
     positions are 0 in the output. Maps, if requested: weights (B, H, N, N, size / H), gates (B, H, N, size / H).
-    ``places_BN``: see ``ContextFusion``.
 
     ``token2token=False`` and ``source2token=False`` remove the parameters of that part and set its scores to 0 in the
     same operator: f(0) is the same weight for all visible keys, which cancels, and exp(0) is 1.
@@ -84,10 +83,10 @@ class TensorizedSelfAttention(Layer):
         """From 2 to 1/64 per token: some features of a head see the nearest token, some a whole sentence."""
         return torch.logspace(1, -6, size, base=2.0).repeat(num_heads, 1)
 
-    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None, places_BN=None):
+    def forward(self, tokens_BNE: Tensor, mask_BN: Tensor, output_attentions=False, token_mask=None):
         if self.input_layer is not None:
             tokens_BNE = self.dense(self.input_layer, tokens_BNE)
-        q, k, v_BHND, scores = (spread(x, places_BN) for x in self.map_tokens(tokens_BNE))
+        q, k, v_BHND, scores = self.map_tokens(tokens_BNE)
         if self.decay is not None:
             scores = add_decay(scores, self.decay, self.options["directions"], mask_BN)
         attended_BHND, weights = self.attend(q, k, v_BHND, scores, mask_BN, output_attentions, token_mask)
@@ -102,21 +101,19 @@ class TensorizedSelfAttention(Layer):
     def map_tokens(self, tokens_BNE: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys, values and source2token scores, (B, H, N, D) each."""
         map_values = self.dense if self.value_activation else self.linear
-        v_BHND = map_values(self.value_map, tokens_BNE)
-        query_input = v_BHND if self.scores_from == "values" else tokens_BNE
-        maps = (self.query_map, self.key_map)
-        q_BHND, k_BHND = (
-            torch.zeros_like(v_BHND) if map_ is None else self.linear(map_, query_input) for map_ in maps
-        )
-        if self.source_scores is None:
-            scores_BHND = torch.zeros_like(v_BHND)
-        else:
-            scores_BHND = {"values": v_BHND, "input": tokens_BNE, "keys": k_BHND}[self.scores_from]
+        v = map_values(self.value_map, tokens_BNE)
+        x = v if self.scores_from == "values" else tokens_BNE
+        q, k = (None if map_ is None else self.linear(map_, x) for map_ in (self.query_map, self.key_map))
+        scores = None
+        if self.source_scores is not None:
+            scores = k if self.scores_from == "keys" else x
             *hidden_maps, score_map = self.source_scores
             for hidden_map in hidden_maps:
-                scores_BHND = self.dense(hidden_map, scores_BHND)
-            scores_BHND = self.linear(score_map, scores_BHND)
-        return q_BHND, k_BHND, v_BHND, scores_BHND
+                scores = self.dense(hidden_map, scores)
+            scores = self.linear(score_map, scores)
+        v_BHND = in_rows(v)
+        q, k, scores = (torch.zeros_like(v_BHND) if x is None else in_rows(x) for x in (q, k, scores))
+        return q, k, v_BHND, scores
 
     def attend(self, q_BHND, k_BHND, v_BHND, scores_BHND, mask_BN: Tensor, output_attentions: bool, token_mask):
         """The weighted mean of the values of other tokens (Alg. 1), and the weights if requested."""
@@ -130,10 +127,9 @@ class TensorizedSelfAttention(Layer):
 
     def fuse(self, v_BHND: Tensor, attended_BHND: Tensor, mask_BN: Tensor, output_gate: bool):
         """F v + (1 - F) attended with F = sigmoid(W [v; attended] + b), heads concatenated; and F if requested."""
-        undropped = not (self.training and self.dropout) and not output_gate
-        if self.gate is not None and undropped and self.can_use_kernel(v_BHND, attended_BHND, maps=[self.gate]):
-            parameters = (self.gate.weights, self.gate.biases)
-            return kernels.heads_fusion_gate(v_BHND, attended_BHND, *parameters, mask_BN.bool()), None
+        fused_BND = None if self.gate is None or output_gate else heads_gate(self, v_BHND, attended_BHND, mask_BN)
+        if fused_BND is not None:
+            return fused_BND, None
         gate_BHND = None
         if self.gate is not None:
             gate_BHND = torch.sigmoid(self.linear(self.gate, torch.cat([v_BHND, attended_BHND], dim=-1)))

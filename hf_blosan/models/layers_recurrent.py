@@ -3,77 +3,13 @@
 State and output before the first token are 0. Shape suffixes: see equations.py; G is all gates, concatenated.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .attention import check_implementation, is_plain, kernels, precision, to_onnx
-from .equations import full_precision, scan, upcast
-from .layers import dropout, mix
-
-
-@full_precision
-def recurrence(forget: Tensor, values: Tensor) -> Tensor:
-    """The states of a simple recurrent unit (arXiv 1709.02755): c_t = f_t * c_(t-1) + (1 - f_t) * x_t, c_0 = 0.
-
-    Args:
-        forget: gates f between 0 and 1, shape (B, N, D).
-        values: x, shape (B, N, D).
-
-    Returns:
-        c, shape (B, N, D), in the dtype of ``values``.
-    """
-    if not values.shape[1]:
-        return torch.zeros_like(values)
-    forget_NBD, values_NBD = (x.transpose(0, 1) for x in upcast(forget, values))
-
-    def step(state_BD, forget_BD, value_BD):
-        state_BD = forget_BD * state_BD + (1 - forget_BD) * value_BD
-        return state_BD, state_BD
-
-    return for_each_token(step, torch.zeros_like(values_NBD[0]), forget_NBD, values_NBD).to(values.dtype)
-
-
-def for_each_token(step: Callable, state, *tensors: Tensor) -> Tensor:
-    """``step(state, *slices) -> (state, output)`` from the first slice of tensors (N, ...) to the last.
-
-    Returns the outputs, stacked in dimension 1. The loop is one operator in a graph, which so serves every N.
-    """
-    if torch.compiler.is_compiling():
-        return scan(lambda state, slices: step(state, *slices), state, tensors).transpose(0, 1)
-    outputs = []
-    for slices in zip(*(x.unbind() for x in tensors), strict=True):
-        state, output = step(state, *slices)
-        outputs.append(output)
-    return torch.stack(outputs, dim=1)
-
-
-def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "auto") -> Tensor:
-    """The states of a simple recurrent unit (arXiv 1709.02755): c_t = f_t * c_(t-1) + (1 - f_t) * x_t, c_0 = 0.
-
-    Args:
-        forget: gates f between 0 and 1, shape (B, N, D).
-        values: x, shape (B, N, D).
-        implementation: ``"eager"`` computes token by token, all others compute all tokens in one operation. Only
-            ``"eager"`` has second derivatives.
-
-    Returns:
-        c, shape (B, N, D), in the dtype of ``values``.
-
-    Raises:
-        ValueError: the implementation is unknown, or the tensors are not both of one shape (B, N, D).
-    """
-    check_implementation(implementation)
-    if forget.shape != values.shape or values.dim() != 3:
-        raise ValueError(
-            f"gates have shape {tuple(forget.shape)}, values {tuple(values.shape)}; give both the shape (B, N, D)"
-        )
-    if implementation == "eager" or kernels is None or to_onnx():
-        return recurrence(forget, values)
-    dtype = precision(values)
-    return kernels.linear_recurrence(forget.to(dtype), values.to(dtype)).to(values.dtype)
+from .attention import dropout, is_plain
+from .attention_recurrent import for_each_slice, linear_recurrence
+from .layers import mix
 
 
 class GateMap(nn.Module):
@@ -138,7 +74,7 @@ class LSTM(nn.Module):
             output_BD = o_BD.sigmoid() * memory_BD.tanh()
             return (output_BD, memory_BD), output_BD
 
-        return for_each_token(step, (start_BD, start_BD.clone()), inputs_NBG)
+        return for_each_slice(step, (start_BD, start_BD.clone()), inputs_NBG)
 
 
 class GRU(nn.Module):
@@ -169,7 +105,7 @@ class GRU(nn.Module):
             return state_BD, state_BD
 
         start_BD = candidates_NBD.new_zeros(candidates_NBD.shape[1:])
-        return for_each_token(step, start_BD, gates_NBG, candidates_NBD)
+        return for_each_slice(step, start_BD, gates_NBG, candidates_NBD)
 
 
 class FrozenNorm(nn.Module):

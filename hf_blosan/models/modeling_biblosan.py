@@ -4,6 +4,7 @@ from functools import partial
 
 from torch import nn
 
+from .alignment import with_left_aligned_tokens
 from .configuration_biblosan import BiBloSANConfig
 from .encoder import (
     ContextFusion,
@@ -11,11 +12,8 @@ from .encoder import (
     SentenceEncoderPreTrainedModel,
     StackableLayer,
     fuse_directions,
-    stack_layers,
-    with_left_aligned_tokens,
 )
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .heads import SequenceClassificationMixin
 from .layers_blocks import MaskedBlockSelfAttention
 
 
@@ -41,16 +39,14 @@ class BiBloSANLayer(StackableLayer):
             for direction in config.directions
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, **words):
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         # Blocks are counted from the first real token, wherever the padding is.
         fuse = partial(fuse_directions, self.directions)
-        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions, **words)
+        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions)
 
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: BiBloSANConfig
-    config_class = BiBloSANConfig
-    model_tags = ["biblosan"]
     _no_split_modules = ["BiBloSANLayer"]
 
 
@@ -62,39 +58,18 @@ class BiBloSANModel(BiBloSANPreTrainedModel, SentenceEncoderModel):
     for each layer. Without ``config.fuse_global`` there are only the first of the weights and the last of the gates.
     """
 
+    layer_class = BiBloSANLayer
     takes_words = True
 
-    @staticmethod
-    def make_context(config: BiBloSANConfig) -> ContextFusion:
+    @classmethod
+    def make_context(cls, config: BiBloSANConfig) -> ContextFusion:
         if config.block_length == "auto":
             raise ValueError(
                 'block_length="auto" is resolved by the training command from its data; to build a model directly, '
                 "set block_length=hf_blosan.functional.optimal_block_length(mean, length_std=..., batch_size=...)"
             )
-        return stack_layers(BiBloSANLayer, config)
+        return super().make_context(config)
 
 
 class BiBloSANForSequenceClassification(SequenceClassificationMixin, BiBloSANPreTrainedModel):
     encoder_class = BiBloSANModel
-
-
-class BiBloSANForPairRegression(PairRegressionMixin, BiBloSANPreTrainedModel):
-    encoder_class = BiBloSANModel
-
-
-class BiBloSANForSentenceSelection(SentenceSelectionMixin, BiBloSANPreTrainedModel):
-    encoder_class = BiBloSANModel
-
-
-class BiBloSANForTokenClassification(TokenClassificationMixin, BiBloSANPreTrainedModel):
-    encoder_class = BiBloSANModel
-
-
-__all__ = [
-    "BiBloSANForPairRegression",
-    "BiBloSANForSentenceSelection",
-    "BiBloSANForSequenceClassification",
-    "BiBloSANForTokenClassification",
-    "BiBloSANModel",
-    "BiBloSANPreTrainedModel",
-]

@@ -4,18 +4,11 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
+from .alignment import reorder
 from .configuration_birnn import BiRNNConfig
-from .encoder import (
-    ContextFusion,
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-    real_tokens_first,
-    reorder,
-    stack_layers,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .embeddings import real_tokens_first
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer
+from .heads import SequenceClassificationMixin
 from .layers_recurrent import GRU, LSTM, SRU, FrozenNorm, GateMap
 
 
@@ -55,8 +48,6 @@ class BiRNNLayer(StackableLayer):
 
 class BiRNNPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: BiRNNConfig
-    config_class = BiRNNConfig
-    model_tags = ["birnn"]
     _no_split_modules = ["BiRNNLayer"]
 
     @torch.no_grad()
@@ -85,32 +76,8 @@ class BiRNNModel(BiRNNPreTrainedModel, SentenceEncoderModel):
     In a trace (``torch.jit.trace``) these loops have the length of the example, GRU's always.
     """
 
-    @staticmethod
-    def make_context(config: BiRNNConfig) -> ContextFusion:
-        return stack_layers(BiRNNLayer, config)
+    layer_class = BiRNNLayer
 
 
 class BiRNNForSequenceClassification(SequenceClassificationMixin, BiRNNPreTrainedModel):
     encoder_class = BiRNNModel
-
-
-class BiRNNForPairRegression(PairRegressionMixin, BiRNNPreTrainedModel):
-    encoder_class = BiRNNModel
-
-
-class BiRNNForSentenceSelection(SentenceSelectionMixin, BiRNNPreTrainedModel):
-    encoder_class = BiRNNModel
-
-
-class BiRNNForTokenClassification(TokenClassificationMixin, BiRNNPreTrainedModel):
-    encoder_class = BiRNNModel
-
-
-__all__ = [
-    "BiRNNForPairRegression",
-    "BiRNNForSentenceSelection",
-    "BiRNNForSequenceClassification",
-    "BiRNNForTokenClassification",
-    "BiRNNModel",
-    "BiRNNPreTrainedModel",
-]

@@ -3,16 +3,8 @@
 from torch import nn
 
 from .configuration_disan import DiSANConfig
-from .encoder import (
-    ContextFusion,
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-    fuse_directions,
-    stack_layers,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer, fuse_directions
+from .heads import SequenceClassificationMixin
 from .layers import DirectionalSelfAttention
 
 
@@ -23,7 +15,7 @@ class DiSANLayer(StackableLayer):
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
-        self.takes_cu_seqlens = not config.windows  # which count padding between tokens, too
+        self.can_be_packed = not config.windows  # which count padding between tokens, too
         size = config.hidden_size // len(config.directions)
         windows = config.windows or [None] * len(config.directions)
         self.directions = nn.ModuleList(
@@ -39,48 +31,21 @@ class DiSANLayer(StackableLayer):
             for direction, window in zip(config.directions, windows, strict=True)
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **layout):
-        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask, **layout)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
+        return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class DiSANPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: DiSANConfig
-    config_class = DiSANConfig
-    model_tags = ["disan"]
     _no_split_modules = ["DiSANLayer"]
 
 
 class DiSANModel(DiSANPreTrainedModel, SentenceEncoderModel):
     """DiSAN as an encoder: ``attentions`` holds a tensor (B, 2, N, N, D) per layer, ``gates`` (B, 2, N, D)."""
 
+    layer_class = DiSANLayer
     takes_words = True
-
-    @staticmethod
-    def make_context(config: DiSANConfig) -> ContextFusion:
-        return stack_layers(DiSANLayer, config)
 
 
 class DiSANForSequenceClassification(SequenceClassificationMixin, DiSANPreTrainedModel):
     encoder_class = DiSANModel
-
-
-class DiSANForPairRegression(PairRegressionMixin, DiSANPreTrainedModel):
-    encoder_class = DiSANModel
-
-
-class DiSANForSentenceSelection(SentenceSelectionMixin, DiSANPreTrainedModel):
-    encoder_class = DiSANModel
-
-
-class DiSANForTokenClassification(TokenClassificationMixin, DiSANPreTrainedModel):
-    encoder_class = DiSANModel
-
-
-__all__ = [
-    "DiSANForPairRegression",
-    "DiSANForSentenceSelection",
-    "DiSANForSequenceClassification",
-    "DiSANForTokenClassification",
-    "DiSANModel",
-    "DiSANPreTrainedModel",
-]

@@ -4,15 +4,8 @@ import torch
 from transformers import initialization as init
 
 from .configuration_mtsa import MTSAConfig
-from .encoder import (
-    ContextFusion,
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-    stack_layers,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer
+from .heads import SequenceClassificationMixin
 from .layers_mtsa import TensorizedSelfAttention
 
 
@@ -49,14 +42,12 @@ class MTSALayer(StackableLayer):
             attention_dropout=config.attention_dropout,
         )
 
-    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None, **words):
-        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask, **words)
+    def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
+        return self.attention(hidden_BNE, mask_BN, output_attentions, token_mask)
 
 
 class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: MTSAConfig
-    config_class = MTSAConfig
-    model_tags = ["mtsa"]
     _no_split_modules = ["MTSALayer"]
 
     @torch.no_grad()
@@ -69,34 +60,9 @@ class MTSAPreTrainedModel(SentenceEncoderPreTrainedModel):
 class MTSAModel(MTSAPreTrainedModel, SentenceEncoderModel):
     """MTSA as an encoder: a layer has ``attentions`` (B, H, N, N, D) and, if it has a gate, ``gates`` (B, H, N, D)."""
 
+    layer_class = MTSALayer
     takes_words = True
-
-    @staticmethod
-    def make_context(config: MTSAConfig) -> ContextFusion:
-        return stack_layers(MTSALayer, config)
 
 
 class MTSAForSequenceClassification(SequenceClassificationMixin, MTSAPreTrainedModel):
     encoder_class = MTSAModel
-
-
-class MTSAForPairRegression(PairRegressionMixin, MTSAPreTrainedModel):
-    encoder_class = MTSAModel
-
-
-class MTSAForSentenceSelection(SentenceSelectionMixin, MTSAPreTrainedModel):
-    encoder_class = MTSAModel
-
-
-class MTSAForTokenClassification(TokenClassificationMixin, MTSAPreTrainedModel):
-    encoder_class = MTSAModel
-
-
-__all__ = [
-    "MTSAForPairRegression",
-    "MTSAForSentenceSelection",
-    "MTSAForSequenceClassification",
-    "MTSAForTokenClassification",
-    "MTSAModel",
-    "MTSAPreTrainedModel",
-]

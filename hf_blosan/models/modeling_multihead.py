@@ -7,16 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import initialization as init
 
+from .attention import dense
 from .configuration_multihead import MultiHeadConfig
-from .encoder import (
-    ContextFusion,
-    SentenceEncoderModel,
-    SentenceEncoderPreTrainedModel,
-    StackableLayer,
-    stack_layers,
-)
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer
+from .heads import SequenceClassificationMixin
 from .layers import AttentionMaps
 from .layers_heads import HeadLinear
 
@@ -63,7 +57,7 @@ class MultiHeadLayer(StackableLayer):
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         maps = (self.query_map, self.key_map, self.value_map)
         if self.variant == "relu":
-            q_BHND, k_BHND, v_BHND = (map_(hidden_BNE).relu() for map_ in maps)
+            q_BHND, k_BHND, v_BHND = (dense(map_, hidden_BNE, "relu", self.implementation) for map_ in maps)
         else:
             q_BHND, k_BHND, v_BHND = (self.linear(map_, hidden_BNE) for map_ in maps)
         attended_BHND, weights_BHNN = self.attend(q_BHND, k_BHND, v_BHND, mask_BN, output_attentions)
@@ -88,8 +82,6 @@ class MultiHeadLayer(StackableLayer):
 
 class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: MultiHeadConfig
-    config_class = MultiHeadConfig
-    model_tags = ["multihead"]
     _no_split_modules = ["MultiHeadLayer"]
 
     @torch.no_grad()
@@ -109,9 +101,11 @@ class MultiHeadPreTrainedModel(SentenceEncoderPreTrainedModel):
 class MultiHeadModel(MultiHeadPreTrainedModel, SentenceEncoderModel):
     """Multi-head attention as an encoder: ``attentions`` holds (B, H, N, N) for each layer; there are no ``gates``."""
 
-    @staticmethod
-    def make_context(config: MultiHeadConfig) -> ContextFusion:
-        context = stack_layers(MultiHeadLayer, config)
+    layer_class = MultiHeadLayer
+
+    @classmethod
+    def make_context(cls, config: MultiHeadConfig) -> ContextFusion:
+        context = super().make_context(config)
         for layer in context.layers[1:]:
             layer.adds_positions = False
         return context
@@ -119,25 +113,3 @@ class MultiHeadModel(MultiHeadPreTrainedModel, SentenceEncoderModel):
 
 class MultiHeadForSequenceClassification(SequenceClassificationMixin, MultiHeadPreTrainedModel):
     encoder_class = MultiHeadModel
-
-
-class MultiHeadForPairRegression(PairRegressionMixin, MultiHeadPreTrainedModel):
-    encoder_class = MultiHeadModel
-
-
-class MultiHeadForSentenceSelection(SentenceSelectionMixin, MultiHeadPreTrainedModel):
-    encoder_class = MultiHeadModel
-
-
-class MultiHeadForTokenClassification(TokenClassificationMixin, MultiHeadPreTrainedModel):
-    encoder_class = MultiHeadModel
-
-
-__all__ = [
-    "MultiHeadForPairRegression",
-    "MultiHeadForSentenceSelection",
-    "MultiHeadForSequenceClassification",
-    "MultiHeadForTokenClassification",
-    "MultiHeadModel",
-    "MultiHeadPreTrainedModel",
-]

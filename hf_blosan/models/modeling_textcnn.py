@@ -6,11 +6,12 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from .alignment import with_left_aligned_tokens
+from .attention import ACTIVATIONS, dropout
 from .configuration_textcnn import TextCNNConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel, with_left_aligned_tokens
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
-from .layers import ACTIVATIONS, AttentionMaps, dropout
+from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .heads import SequenceClassificationMixin
+from .layers import AttentionMaps
 
 
 class WindowConvolution(nn.Conv1d):
@@ -112,8 +113,6 @@ class MaxOverTime(nn.Module):
 
 class TextCNNPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: TextCNNConfig
-    config_class = TextCNNConfig
-    model_tags = ["textcnn"]
     _no_split_modules = ["MultiWindowLayer", "GatedConvolutionLayer"]
 
     @torch.no_grad()
@@ -153,25 +152,3 @@ class TextCNNModel(TextCNNPreTrainedModel, SentenceEncoderModel):
 
 class TextCNNForSequenceClassification(SequenceClassificationMixin, TextCNNPreTrainedModel):
     encoder_class = TextCNNModel
-
-
-class TextCNNForPairRegression(PairRegressionMixin, TextCNNPreTrainedModel):
-    encoder_class = TextCNNModel
-
-
-class TextCNNForSentenceSelection(SentenceSelectionMixin, TextCNNPreTrainedModel):
-    encoder_class = TextCNNModel
-
-
-class TextCNNForTokenClassification(TokenClassificationMixin, TextCNNPreTrainedModel):
-    encoder_class = TextCNNModel
-
-
-__all__ = [
-    "TextCNNForPairRegression",
-    "TextCNNForSentenceSelection",
-    "TextCNNForSequenceClassification",
-    "TextCNNForTokenClassification",
-    "TextCNNModel",
-    "TextCNNPreTrainedModel",
-]

@@ -4,9 +4,8 @@ from torch import nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .configuration_wordbag import WordBagConfig
-from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
-from .heads import PairRegressionMixin, SequenceClassificationMixin, TokenClassificationMixin
-from .heads_selection import SentenceSelectionMixin
+from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel
+from .heads import SequenceClassificationMixin
 from .layers import Layer
 
 
@@ -23,40 +22,14 @@ class WordBagLayer(GradientCheckpointingLayer, Layer):
 
 class WordBagPreTrainedModel(SentenceEncoderPreTrainedModel):
     config: WordBagConfig
-    config_class = WordBagConfig
-    model_tags = ["wordbag"]
     _no_split_modules = ["WordBagLayer"]
 
 
 class WordBagModel(WordBagPreTrainedModel, SentenceEncoderModel):
     """Word vectors as an encoder; there are no ``attentions`` or ``gates``, only the pooler's weights."""
 
-    @staticmethod
-    def make_context(config: WordBagConfig) -> ContextFusion:
-        return ContextFusion([WordBagLayer(config)])
+    layer_class = WordBagLayer
 
 
 class WordBagForSequenceClassification(SequenceClassificationMixin, WordBagPreTrainedModel):
     encoder_class = WordBagModel
-
-
-class WordBagForPairRegression(PairRegressionMixin, WordBagPreTrainedModel):
-    encoder_class = WordBagModel
-
-
-class WordBagForSentenceSelection(SentenceSelectionMixin, WordBagPreTrainedModel):
-    encoder_class = WordBagModel
-
-
-class WordBagForTokenClassification(TokenClassificationMixin, WordBagPreTrainedModel):
-    encoder_class = WordBagModel
-
-
-__all__ = [
-    "WordBagForPairRegression",
-    "WordBagForSentenceSelection",
-    "WordBagForSequenceClassification",
-    "WordBagForTokenClassification",
-    "WordBagModel",
-    "WordBagPreTrainedModel",
-]

@@ -16,9 +16,7 @@ class SentenceEmbeddingPipeline(Pipeline):
         truncation: cut texts to the tokenizer's ``model_max_length``. Default: ``True``.
     """
 
-    _load_processor = False
-    _load_image_processor = False
-    _load_feature_extractor = False
+    _load_processor = _load_image_processor = _load_feature_extractor = False
     _load_tokenizer = True
 
     def _sanitize_parameters(self, truncation=None, normalize=None, return_tensors=None):
@@ -34,6 +32,5 @@ class SentenceEmbeddingPipeline(Pipeline):
 
     def postprocess(self, outputs: dict[str, Tensor], normalize: bool = False, return_tensors: bool = False):
         vector = outputs["vectors"][0].float()
-        if normalize:
-            vector = torch.nn.functional.normalize(vector, dim=0)
+        vector = torch.nn.functional.normalize(vector, dim=0) if normalize else vector
         return vector if return_tensors else vector.tolist()

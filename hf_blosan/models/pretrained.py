@@ -3,11 +3,9 @@
 import copy
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,12 +13,11 @@ from safetensors import safe_open
 from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.core_model_loading import WeightRenaming, WeightTransform
 from transformers.dynamic_module_utils import get_relative_import_files
 
+from .attention import check_implementation
 from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
 from .embeddings import PredicateEmbeddings, WordEmbeddings
-from .equations import IMPLEMENTATIONS
 from .layers import FeatureAttention, FusionGate
 
 # What the Auto classes load: DiSANModel, DiSANForSequenceClassification, ...
@@ -50,27 +47,29 @@ SENTENCE_TRANSFORMER = {
 PIPELINES = {"sentence-embedding": {"impl": "pipeline.SentenceEmbeddingPipeline", "pt": ["AutoModel"]}}
 
 
-def code_of(model_class: type) -> tuple[dict[str, str], list[Path]]:
-    """``auto_map`` and files of a model class, or of the class of the bundle that it derives from; else empty ones."""
+def code_of(model_class: type) -> tuple[dict[str, str], dict[str, str]]:
+    """``auto_map``, and the texts of the files by name, of a model class or of that which it derives from, if any."""
     model_type = model_class.config_class.model_type
     for cls in model_class.__mro__:
         name = cls.__module__.rpartition(".")[2]
         if name == f"modeling_{model_type}":
             module, config = sys.modules[cls.__module__], cls.config_class.__name__
             classes = {auto: config.removesuffix("Config") + suffix for auto, suffix in AUTO_CLASSES.items()}
-            if cls.__name__ == classes["AutoModelForPairRegression"]:
-                classes["AutoModelForSequenceClassification"] = cls.__name__  # as pipelines load it
             auto_map = {auto: f"{name}.{found}" for auto, found in classes.items() if hasattr(module, found)}
-            files = {module.__file__, *get_relative_import_files(module.__file__)}
-            return {"AutoConfig": f"configuration_{model_type}.{config}"} | auto_map, sorted(map(Path, files))
-    return {}, []
+            auto_map["AutoConfig"], files, texts = f"configuration_{model_type}.{config}", {module.__file__}, {}
+            if hasattr(model_class, "suffix"):  # a head that modeling files do without
+                class_name, entry, text, head = model_class.code()
+                if class_name == classes["AutoModelForPairRegression"]:
+                    classes["AutoModelForSequenceClassification"] = class_name  # as pipelines load it
+                auto_map |= {auto: f"{entry}.{class_name}" for auto in classes if classes[auto] == class_name}
+                files, texts = files | {head}, {f"{entry}.py": text}
+            files = files.union(*map(get_relative_import_files, files))
+            return auto_map, texts | {Path(file).name: Path(file).read_text(encoding="utf-8") for file in files}
+    return {}, {}
 
 
 def sentence_embedding_pipeline() -> type:
-    """The class of ``pipeline("sentence-embedding")``, imported on first use because pipelines take long to import.
-
-    The statement also makes transformers take the file along with the others.
-    """
+    """The class of ``pipeline("sentence-embedding")``. Pipelines take long to import, so it is imported late."""
     from .pipeline import SentenceEmbeddingPipeline
 
     return SentenceEmbeddingPipeline
@@ -96,14 +95,15 @@ class CarriesCode:
         if not self.should_save_on_this_rank(is_main_process) or folder.is_file():
             return super().save_pretrained(*args, **kwargs)
         folder.mkdir(parents=True, exist_ok=True)
-        auto_map, files = code_of(type(self)) if include_code else ({}, [])
-        written = [Path(shutil.copyfile(file, folder / file.name)) for file in files]
+        auto_map, files = code_of(type(self)) if include_code else ({}, {})
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
         for name, content in SENTENCE_TRANSFORMER.items():
             if self.base_model.pooler is None:  # no sentence vectors
                 (folder / name).unlink(missing_ok=True)
             else:
                 (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        for path in code_in(folder).difference(written):
+        for path in code_in(folder).difference(folder / name for name in files):
             path.unlink()
         if auto_map:
             self.config.auto_map = auto_map
@@ -127,32 +127,14 @@ class CarriesCode:
 
     def _get_files_timestamps(self, working_dir):
         """Without the code, so that it is uploaded although it is written before transformers looks for new files."""
-        times, written = super()._get_files_timestamps(working_dir), {file.name for file in code_of(type(self))[1]}
+        times, written = super()._get_files_timestamps(working_dir), code_of(type(self))[1]
         return {name: time for name, time in times.items() if name not in written}
-
-
-# Names of tensors in checkpoints of versions up to 0.1 -> their names now.
-EARLIER_NAMES = {r"embeddings\.fixed_embeddings": "embeddings.word_embeddings.fixed_weight"}
-
-
-def conversions_from_earlier_forms(model: nn.Module) -> list[WeightTransform]:
-    """For a model with or without a head, and checkpoints with or without one.
-
-    The mapping belongs to the class that loads, not to a registry of transformers, so that code that comes with
-    different checkpoints can be loaded side by side. Models are saved in the present form.
-    """
-    conversions = [WeightRenaming(earlier, name) for earlier, name in EARLIER_NAMES.items()]
-    for name, module in getattr(model, model.base_model_prefix, model).named_modules():
-        if hasattr(module, "earlier_forms"):
-            conversions += module.earlier_forms(name)
-    return conversions
 
 
 def check_inside(folder: str | Path, files: Iterable[str]) -> None:
     """Refuse files of weights outside a model's folder, which an index of several can name."""
-    folder = os.path.abspath(folder)
     for file in files:
-        if os.path.commonpath([folder, os.path.abspath(os.path.join(folder, file))]) != folder:
+        if not Path(os.path.abspath(Path(folder, file))).is_relative_to(os.path.abspath(folder)):
             raise ValueError(f"the weights {file!r} are not in the folder of the model")
 
 
@@ -175,22 +157,18 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     # The heads take **kwargs; without this, Trainer assumes that they divide by num_items_in_batch themselves.
     accepts_loss_kwargs = False
     _can_compile_fullgraph = True
-    # Versions up to 0.1 saved a table of fixed word vectors even if it had no rows.
-    _keys_to_ignore_on_load_unexpected = ["fixed_weight$"]
 
     @torch.no_grad()
     def _init_weights(self, module):
-        if isinstance(module, nn.Linear):
+        if isinstance(module, (nn.Linear, PredicateEmbeddings)):
             init.xavier_uniform_(module.weight)
-            if module.bias is not None:
+            if getattr(module, "bias", None) is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, (FeatureAttention, FusionGate)):
             init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-        elif isinstance(module, PredicateEmbeddings):
-            init.xavier_uniform_(module.weight)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
             if getattr(module, "is_int8", False):
@@ -205,7 +183,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers, with one more argument. Reads checkpoints of earlier versions too.
+        """As in transformers, with one more argument.
 
         Args:
             embedding_dtype: what the word table is kept in, whatever the checkpoint has: ``"float32"`` (the dtype of
@@ -227,11 +205,11 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
-        """As in transformers; also from checkpoints of earlier versions."""
+        """As in transformers; also a word table in another dtype than the model's."""
         if os.path.isdir(folder := load_config.pretrained_model_name_or_path or ""):
             check_inside(folder, map(os.path.abspath, checkpoint_files or ()))
         if model.base_model is model:  # an encoder does without the head that its checkpoint may have
-            model._keys_to_ignore_on_load_unexpected = {*model._keys_to_ignore_on_load_unexpected, r"^classifier\."}
+            model._keys_to_ignore_on_load_unexpected = {r"^classifier\."}
         stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
         if getattr(model.get_input_embeddings(), "is_int8", False) != stored_as_int8:
             # Read as it is stored; from_pretrained converts it.
@@ -239,20 +217,11 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
             with torch.device(model.get_input_embeddings().weight.device):
                 model.set_input_embeddings(WordEmbeddings(config))
-        conversions = conversions_from_earlier_forms(model)
-        load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or ()), *conversions])
-        loaded = PreTrainedModel._load_pretrained_model(
-            model, state_dict, checkpoint_files, load_config, *args, **kwargs
-        )
-        # transformers would undo them when it saves the model.
-        model._weight_conversions = [x for x in model._weight_conversions if x not in conversions]
-        return loaded
+        given = model, state_dict, checkpoint_files, load_config
+        return PreTrainedModel._load_pretrained_model(*given, *args, **kwargs)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention is not None and requested_attention not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"attn_implementation is {requested_attention!r}; choose one of {', '.join(IMPLEMENTATIONS)}"
-            )
+        check_implementation(requested_attention or "auto", "attn_implementation")
         return requested_attention or "auto"
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
@@ -268,17 +237,17 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """
         own = attn_implementation.get("") if isinstance(attn_implementation, dict) else attn_implementation
         self.config._attn_implementation = self.get_correct_attn_implementation(own)
-        self.spread_attn_implementation()
+        self.pass_on_attn_implementation()
 
-    def spread_attn_implementation(self) -> None:
+    def pass_on_attn_implementation(self) -> None:
         """Pass the configuration's choice to the layers, which do not know the configuration."""
         for module in self.modules():
             if hasattr(module, "implementation"):
                 module.implementation = self.config._attn_implementation
 
     def post_init(self):
-        self.spread_attn_implementation()
-        self.add_model_tags("custom_code")
+        self.pass_on_attn_implementation()
+        self.add_model_tags([self.config.model_type, "custom_code"])
         super().post_init()
 
     def load_word_vectors(self, matrix) -> None:
@@ -287,9 +256,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     def own_word_table(self) -> WordEmbeddings:
         if self.config.backbone_config is not None:
-            raise ValueError(
-                "the model has no word table of its own, but a backbone; choose a dtype for the whole model"
-            )
+            raise ValueError("the model has a backbone, and no word table of its own; choose a dtype for all of it")
         return self.get_input_embeddings()
 
     @property

@@ -14,12 +14,12 @@ from starlette.exceptions import HTTPException
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .. import __version__
-from ..inference.arguments import StreamArguments
-from ..inference.batches import Batches
+from ..inference.batches import Batches, SentenceVectors
+from ..tasks.kinds import kind_of
 from .arguments import ServeArguments
 from .guard import CLIENT_GONE, Guard, refusal
 from .queue import Queue
-from .schemas import Classification, Embedding, Error, mistake, request_model, texts_of
+from .schemas import ANSWERS, Error, mistake, request_model, texts_of
 
 STATUSES = {
     400: "The request is not JSON in UTF-8.",
@@ -52,13 +52,12 @@ def make_app(
         arguments: limits of requests and batches.
         token: what requests must have as ``Authorization: Bearer TOKEN``; ``None`` if they need none.
     """
-    has_head = hasattr(model, "classifier")
-    pairs = has_head and getattr(model.config, "num_sentences", 1) == 2
-    task = Classification(model.config) if has_head else Embedding()
-    limits = StreamArguments(arguments.model, batch_size=arguments.batch_size, max_length=arguments.max_length)
-    batches = Batches(model, tokenizer, limits, logits_of if has_head else vectors_of)
+    kind = kind_of(model.config) if hasattr(model, "classifier") else SentenceVectors(model.config)
+    pairs = kind.task.num_sentences == 2
+    task = ANSWERS[kind.pipeline](model.config)
+    batches = Batches(model, tokenizer, kind, batch_size=arguments.batch_size, max_length=arguments.max_length)
     queue = Queue(batches, size=arguments.queue_size, batch_tokens=arguments.batch_tokens)
-    batches.forward(batches.rows([("a", "b")[: 1 + pairs]]))  # the first one takes longest
+    batches([("a", "b")[: 1 + pairs]])  # the first one takes longest
 
     @asynccontextmanager
     async def lifespan(app: FastAPI):
@@ -116,14 +115,6 @@ def make_app(
         return refusal(500, "the server failed; its log says how")
 
     return app
-
-
-def logits_of(output: Any):
-    return output.logits
-
-
-def vectors_of(output: Any):
-    return output.pooler_output
 
 
 async def wait_for(answer: Any, request: Request, seconds: float) -> np.ndarray | None:

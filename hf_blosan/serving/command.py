@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import InputError, install
+from ..errors import InputError, require
 from ..hub.saved import load
 from .arguments import TOKEN_VARIABLE, ServeArguments
 
@@ -24,48 +24,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-AUTO_CLASSES = {"text-classification": AutoModelForSequenceClassification, "feature-extraction": AutoModel, None: None}
-
 
 def serve(arguments: ServeArguments) -> int:
     """Serve a model until the process is interrupted or terminated; return the exit status.
 
-    What has been accepted is answered first. Then the signal has its usual effect: the status is 130 after Ctrl-C, and
-    143 after SIGTERM.
+    Accepted requests are answered first. Then the signal has its usual effect: the status is 130 after Ctrl-C, and 143
+    after SIGTERM.
 
     Raises:
         InputError: the model, the token or the address cannot be used, or a package is missing.
     """
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
-    return run(arguments, lambda: load(arguments.model, AUTO_CLASSES[arguments.task], **options))
+    return run(arguments, lambda: load(arguments.model, arguments.task, **options))
 
 
 def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]) -> int:
     """Serve the model and the tokenizer that a function returns, as :func:`serve`."""
-    try:
-        import uvicorn
+    require("the server needs", "serve", "fastapi", "orjson", "prometheus_client", "uvicorn")
+    import uvicorn
 
-        from .app import make_app
-        from .connections import allow_files
-    except ImportError as error:
-        raise InputError(f"the server needs more packages ({error}); {install('serve')}") from error
+    from .app import make_app
+    from .connections import allow_files
+
     token = read_token(arguments.token_file)
     allow_files(arguments.max_connections)
     if token is None and not is_loopback(arguments.host):
-        logger.warning(
-            "everybody who can reach %s can use this server; --token_file makes requests need a token", arguments.host
-        )
+        logger.warning("anyone who can reach %s can use this server; --token_file requires a token", arguments.host)
     with bound_socket(arguments.host, arguments.port) as listener:
         config = configure(make_app(*load_model(), arguments, token=token), arguments)
         listener.listen(config.backlog)
         host, port = listener.getsockname()[:2]
-        print(f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C ends it)", flush=True)
+        print(f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C to stop)", flush=True)
         uvicorn.Server(config).run(sockets=[listener])
     return 0
 
 
 def configure(app: FastAPI, arguments: ServeArguments) -> uvicorn.Config:
-    """How an application is served: only HTTP, with limits on connections and nothing about requests in the log."""
+    """uvicorn's configuration: HTTP only, limits on connections, no access log."""
     import uvicorn
 
     from .connections import BACKLOG, make_protocol
@@ -79,7 +74,7 @@ def configure(app: FastAPI, arguments: ServeArguments) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # A request has the time for being sent, and again for being answered.
+        # As long as a request may take: once the timeout for sending it, and once for answering it.
         timeout_graceful_shutdown=math.ceil(2 * arguments.timeout) + 1,
     )
 
@@ -102,7 +97,7 @@ def read_token(path: str | None) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether the address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -110,12 +105,12 @@ def is_loopback(host: str) -> bool:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that has the address, and will listen when the server has started.
+    """A socket bound to the address; it does not listen yet.
 
     Raises:
-        InputError: it cannot have it.
+        InputError: the address cannot be used.
     """
-    # asyncio sets TCP_NODELAY only where the protocol is named; without it, answers wait 40 ms for acknowledgements.
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it, answers wait 40 ms for acknowledgements.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -123,5 +118,5 @@ def bound_socket(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise InputError(f"{host}:{port} cannot be listened on ({error}); give another --host or --port") from error
+        raise InputError(f"cannot listen on {host}:{port} ({error}); give another --host or --port") from error
     return listener

@@ -1,4 +1,4 @@
-"""How many connections a server has, and how long one may do nothing."""
+"""Limits on the number of connections and on their idle time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from ..errors import InputError
 from .guard import TOO_MANY
 
 BACKLOG = 256
-"""Connections that the system keeps until they are accepted, and that are accepted at once."""
+"""Length of the system's queue of connections that wait to be accepted."""
 SPARE = 64
-"""Connections beyond the limit: requests on these are refused, except of paths in ``guard.NOT_COUNTED``."""
+"""Connections beyond the limit, on which only the paths in ``guard.NOT_COUNTED`` are answered."""
 OTHER_FILES = 128
-"""Files and sockets of the process that are not connections."""
+"""File descriptors of the process that are not connections."""
 
 
 def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
-    """The class of connections, of which there are at most ``limit + SPARE``; more are closed at once.
+    """uvicorn's HTTP protocol with at most ``limit + SPARE`` connections, further ones are closed, and with timeouts.
 
-    uvicorn itself waits for ever for a request that never arrives, or for a client that does not read the answer.
+    uvicorn itself waits forever for a request that never arrives, or for a client that does not read the response.
 
     Args:
-        limit: how many connections can send any request.
-        seconds: for sending the head of a request; three times as long for all of it: to arrive, to be answered, and
-            for the answer to be read.
+        limit: connections on which every path is answered.
+        seconds: time limit for the head of a request; the request, its computation and the response together have
+            three times as long.
     """
 
     class Connection(AutoHTTPProtocol):
         watch: asyncio.TimerHandle | None = None
-        stage = "head"  # of a request, or "rest", or "end" when it is answered
+        stage = "head"  # of a request; then "rest"; "end" once it is answered
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -62,7 +62,7 @@ def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def enter(self, stage: str, limit: float) -> None:
-            """Begin a stage, which must end within some seconds."""
+            """Begin a stage; the connection is closed if it is not over within ``limit`` seconds."""
             if self.watch:
                 self.watch.cancel()
             self.stage, self.watch = stage, self.loop.call_later(limit, self.transport.abort)
@@ -71,10 +71,10 @@ def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
 
 
 def allow_files(max_connections: int) -> None:
-    """Let the process have that many connections open.
+    """Raise the limit on open files to what that many connections need.
 
     Raises:
-        InputError: the system does not allow it.
+        InputError: the system does not allow as many.
     """
     try:
         import resource

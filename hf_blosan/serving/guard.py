@@ -1,4 +1,4 @@
-"""What stands before the application: the token, the size of requests, the time they take to arrive."""
+"""Checks in front of the application: token, size of the request, time it takes to arrive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import hmac
 import time
 
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import Metrics
@@ -15,29 +17,29 @@ OPEN = ("/health",)
 """Paths that need no token."""
 
 CLIENT_GONE = 499
-"""Status of a request whose client did not wait; nobody reads it but the metrics."""
+"""Status of a request whose client disconnected; only the metrics have it."""
 
 NOT_COUNTED = ("/health", "/metrics")
-"""Paths whose requests are no requests for predictions."""
+"""Paths whose requests are not counted in the metrics."""
 
 TOO_MANY = "too_many_connections"
-"""Name in the state of a scope whose connection is beyond the limit."""
+"""Entry in the state of a scope whose connection exceeds the limit."""
 
 
 def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The answer to a request that cannot be answered."""
+    """The response to a refused request."""
     return JSONResponse({"error": sentence}, status, headers)
 
 
 class Guard:
-    """Reads the whole request before the application sees it, answers those it refuses, and counts all of them.
+    """ASGI middleware: reads the whole request before the application sees it, refuses bad ones, counts all of them.
 
     Args:
         app: the application.
-        token: what a request must have as ``Authorization: Bearer TOKEN``; ``None`` if it needs none.
-        max_bytes: of a request; more is read and dropped, so that the client can read the refusal.
-        seconds: for sending a request.
-        metrics: where requests are counted.
+        token: required as ``Authorization: Bearer TOKEN``; ``None`` requires none.
+        max_bytes: largest request; a larger one is read to its end, so that the client can read the refusal.
+        seconds: time limit for sending a request.
+        metrics: counts the requests.
     """
 
     def __init__(self, app: ASGIApp, *, token: str | None, max_bytes: int, seconds: float, metrics: Metrics):
@@ -65,8 +67,8 @@ class Guard:
             self.metrics.seconds.observe(time.monotonic() - began)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have the application answer it."""
-        refused = body = None
+        """Refuse a request, or pass it on to the application."""
+        body = b""
         if scope.get("state", {}).get(TOO_MANY):
             headers = {"Connection": "close", "Retry-After": "1"}
             refused = refusal(503, "the server has too many connections; send this request again later", headers)
@@ -75,15 +77,13 @@ class Guard:
             refused = refusal(401, "the token is missing or wrong; send Authorization: Bearer TOKEN", challenge)
         else:
             try:
-                body = await asyncio.wait_for(self.read(receive), self.seconds)
+                body, refused = await asyncio.wait_for(self.read(Request(scope, receive)), self.seconds), None
             except asyncio.TimeoutError:
                 refused = refusal(408, f"the request did not arrive within {self.seconds:g} seconds; send it again")
-            else:
-                if body is None:
-                    return
-                if len(body) > self.max_bytes:
-                    sentence = f"the request has more than {self.max_bytes} bytes; send fewer texts at once"
-                    refused = refusal(413, sentence)
+            except ClientDisconnect:
+                return
+        if len(body) > self.max_bytes:
+            refused = refusal(413, f"the request has more than {self.max_bytes} bytes; send fewer texts at once")
         if refused:
             return await refused(scope, receive, send)
         messages = [{"type": "http.request", "body": body, "more_body": False}]
@@ -93,15 +93,11 @@ class Guard:
 
         await self.app(scope, read_again, send)
 
-    async def read(self, receive: Receive) -> bytes | None:
-        """The whole request; of one that is too large, a byte more than is allowed; ``None`` if the client is gone."""
-        body, more = bytearray(), True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            more = message.get("more_body", False)
-            body += message.get("body", b"")
+    async def read(self, request: Request) -> bytes:
+        """The body, cut after ``max_bytes + 1``."""
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
             del body[self.max_bytes + 1 :]
         return bytes(body)
 
@@ -109,6 +105,5 @@ class Guard:
         """Whether the request has the token, or needs none."""
         if self.token is None or scope["path"] in OPEN:
             return True
-        sent = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = sent.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self.token)
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode("latin-1"), self.token)

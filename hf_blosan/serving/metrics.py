@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells Prometheus."""
+"""The metrics that Prometheus reads from ``/metrics``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ POWERS_OF_2 = tuple(2**i for i in range(11))
 
 
 class Metrics:
-    """Counters and histograms of one server, beside memory, time and open files of the process.
+    """Counters and histograms of a server, and memory, CPU time and open files of its process.
 
     Args:
-        waiting: how many texts are accepted and not yet answered.
+        waiting: returns the number of texts that are accepted and not yet answered.
     """
 
     def __init__(self, waiting: Callable[[], int]):

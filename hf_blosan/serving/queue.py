@@ -16,6 +16,7 @@ from fastapi import HTTPException
 from ..data.batching import characters
 from ..hub.finite import NotFinite
 from ..inference.batches import Batches
+from ..tasks.classification import tokenize_texts
 from .metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -43,15 +44,14 @@ class Queue:
     length. Nothing is held back for a batch to become larger, and no text can be overtaken for ever.
 
     Args:
-        batches: the model, its tokenizer, and how many texts are a batch. Its limit of tokens in a text is lowered to
-            that of a batch.
+        batches: the model, its tokenizer, and how many texts are a batch.
         size: how many texts may be accepted and not yet answered.
         batch_tokens: tokens in a batch, padding included.
     """
 
     def __init__(self, batches: Batches, *, size: int, batch_tokens: int):
         self.batches, self.size, self.batch_tokens = batches, size, batch_tokens
-        batches.limit = min(batches.limit, batch_tokens)
+        self.limit = min(batches.limit, batch_tokens)
         self.waiting: list[Row] = []
         self.accepted = 0
         self.metrics = Metrics(lambda: self.accepted)
@@ -94,13 +94,14 @@ class Queue:
 
     def tokenize(self, texts: Texts, truncate: bool) -> list[dict[str, list[int]]]:
         """Rows of token ids that the model can compute."""
-        limit = self.batches.limit
+        limit, tokenizer = self.limit, self.batches.tokenizer
         longest = max(len(text) for row in texts for text in row)
         if not truncate and longest > (most := characters(limit)):
             raise HTTPException(
                 413, f"a text has {longest} characters, {most} are allowed; shorten it, or set truncate"
             )
-        rows = self.batches.rows(texts)
+        texts = list(map(self.batches.cut, texts))
+        rows = tokenize_texts(texts, tokenizer)
         lengths = [len(row["input_ids"]) for row in rows]
         if max(lengths) > limit:
             if not truncate:
@@ -108,8 +109,7 @@ class Queue:
                 raise HTTPException(
                     413, f"text {number} has {length} tokens, {limit} are allowed; shorten it, or set truncate"
                 )
-            rows = self.batches.rows(texts, truncate=True)
-        tokenizer = self.batches.tokenizer
+            rows = tokenize_texts(texts, tokenizer, limit)
         special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
         for number, row in enumerate(rows, 1):
             ids = row["input_ids"]

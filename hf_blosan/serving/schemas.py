@@ -10,7 +10,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..hub.saved import probabilities_of
+from ..tasks.classification import probabilities_of
 
 TEXT, PAIR = "a text", '{"text": ..., "text_pair": ...}'
 
@@ -107,6 +107,9 @@ class Embedding:
         "truncate": (StrictBool | None, Field(None, description="Shorten texts that are too long.")),
     }
 
+    def __init__(self, config: Any):
+        """Vectors need nothing of the model's configuration."""
+
     def truncates(self, body: Any) -> bool:
         return bool(body.truncate)
 
@@ -115,6 +118,10 @@ class Embedding:
         if body.normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return orjson.dumps(vectors, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+ANSWERS = {answer.name: answer for answer in (Classification, Embedding)}
+"""What the server answers, by the pipeline that a model is for."""
 
 
 def request_model(task: Classification | Embedding, *, pairs: bool, max_texts: int) -> type[Body]:

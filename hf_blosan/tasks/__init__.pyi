@@ -1,4 +1,4 @@
-# For type checkers: __init__.py imports some of these on first use.
+# __init__.py imports these on first use.
 from .custom import custom_task as custom_task
 from .loading import load_task as load_task
 from .table import TASKS as TASKS

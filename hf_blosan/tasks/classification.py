@@ -1,91 +1,305 @@
-"""Rows of sentences or pairs with a label or score, as read from a source, with the columns of the package."""
+"""Sentences or pairs with a label."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
+import numpy as np
+import torch
 from datasets import ClassLabel, Dataset, Features, Value
+from transformers import PreTrainedTokenizerBase
 
-from ..data.columns import as_text, check_columns, is_integer
+from ..data.batching import cut, encode_dataset, sentence_lengths
+from ..data.columns import ColumnNames, as_text, check_columns, check_distinct, is_integer, label_column, text_columns
 from ..data.tables import row_numbers
 from ..errors import InputError
-from .table import Source, Task
+from .base import Source, TaskKind
 
 logger = logging.getLogger(__name__)
 
 MANY_LEFT_OUT = 0.1
 """Share of rows without a gold label above which leaving them out may be a mistake."""
+MAX_CLASSES = 1000
+NO_GOLD_LABEL = ("-1", "-1.0")
+SINGLE = [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}]
+PAIR = [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}]
 
 
-def normalise_sentences(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``sentence1``, ``sentence2`` (pairs only), ``label`` and ``row``, its number in the file.
+class Classification(TaskKind):
+    """One label per row."""
 
-    Rows without a gold label are left out.
+    row_figure: str | None = "accuracy"
+    unused_fields = ("score_min", "score_max", "num_score_classes", "passage_block_length")
+
+    @classmethod
+    def recognises(cls, table, where, names):
+        return True
+
+    @classmethod
+    def choose_columns(cls, table, where, names):
+        column = names.label or label_column(table.column_names, where)
+        texts = names.texts or text_columns(table[:100], where, label_column=column)
+        check_distinct((*texts, column), where)
+        check_columns((*texts, column), table.column_names, where)
+        return {"text_columns": texts, "label_column": column}
+
+    @classmethod
+    def has_gold(cls, table, columns):
+        labels = table[columns["label_column"]] if super().has_gold(table, columns) else ()
+        return any(label is not None and str(label) not in NO_GOLD_LABEL for label in labels)
+
+    @classmethod
+    def task_fields(cls, tables, columns):
+        """The labels are the names of a ``ClassLabel``, or else the sorted labels of the training rows."""
+        values = labels_of(tables, columns)
+        where, train = next(iter(tables.items()))
+        feature = train.features[columns["label_column"]]
+        return cls.fields_of(feature.names if isinstance(feature, ClassLabel) else _classes(values[where]), where) | {
+            "recipe_family": "own_pairs" if len(columns["text_columns"]) == 2 else "own_sentences"
+        }
+
+    @staticmethod
+    def fields_of(names: list[str], where: str) -> dict[str, Any]:
+        """Fields of a task with these labels; raises InputError for one alone, or far too many."""
+        if len(names) < 2:
+            raise InputError(f"{where}: every label is {names[0]!r}; a classification task needs two or more classes")
+        if len(names) > MAX_CLASSES:
+            raise InputError(
+                f"{where} has {len(names)} different labels, more than {MAX_CLASSES}; check the label column"
+            )
+        return {
+            "labels": tuple(names),
+            "unlabelled": () if "-1" in names else NO_GOLD_LABEL,
+            "metrics": ("Accuracy", "F1") if len(names) == 2 else ("Accuracy",),
+        }
+
+    @classmethod
+    def made(cls, config):
+        return True
+
+    @classmethod
+    def saved_fields(cls, config):
+        labels = [config.id2label[i] for i in range(config.num_labels)]
+        return {"labels": tuple(labels)} if len(labels) < 2 else cls.fields_of(labels, "the model")
+
+    def for_rows(self, table, where, names):
+        task = super().for_rows(table, where, names)
+        labels_of({where: table}, vars(task.local))
+        return task
+
+    def normalise(self, raw, source, where):
+        """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``, without those that have no gold label."""
+        texts, column = source.text_columns, source.label_column
+        check_columns((*texts, column), raw.column_names, where)
+        cells = raw.select_columns(list(dict.fromkeys((*texts, column))))[:]
+        labels, numbers = cells[column], row_numbers(raw)
+        kept = [row for row, label in enumerate(labels) if str(label) not in self.task.unlabelled]
+        if 0 < len(kept) < len(labels):
+            left_out = len(labels) - len(kept)
+            level = logging.WARNING if left_out > MANY_LEFT_OUT * len(labels) else logging.INFO
+            logger.log(level, "%s: %d of %d rows have no gold label and are left out", where, left_out, len(labels))
+        if not kept:
+            raise InputError(f"{where} has no row with a gold label; give another file or leave this split out")
+        feature, read, wrong = self.label_reader(raw, source)
+        values = [read(labels[row]) for row in kept]
+        if None in values:
+            row = kept[values.index(None)]
+            raise InputError(f"{where}, row {numbers[row]}: {wrong.format(labels[row])}; correct the row or remove it")
+        rows = {}
+        for name, column in zip(self.task.text_columns, texts, strict=True):
+            given = ((row, cells[column][row]) for row in kept)
+            rows[name] = ["" if cell is None else as_text(cell, where, numbers[row], column) for row, cell in given]
+        features = dict.fromkeys(self.task.text_columns, Value("string")) | {"label": feature, "row": Value("int64")}
+        rows |= {"label": values, "row": [numbers[row] for row in kept]}
+        return Dataset.from_dict(rows, features=Features(features))
+
+    def label_reader(self, raw: Dataset, source: Source) -> tuple[Any, Callable[[Any], Any], str]:
+        """The type of labels, how a cell is read (``None``: not at all), and what is wrong then with ``{!r}``."""
+        lookup = _label_lookup(raw.features[source.label_column], source, self.task.labels)
+        wrong = f"label {{!r}} is not one of the labels of {self.task.name} ({', '.join(self.task.labels)})"
+        return ClassLabel(names=list(self.task.labels)), lambda label: _class_id(label, lookup), wrong
+
+    def strata(self, rows):
+        return rows["label"][:]
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        return encode_dataset(dataset, tokenizer, max_length=max_length)
+
+    def lengths(self, encoded):
+        """The sentences of a pair are padded to the longer."""
+        return sentence_lengths(encoded).max(axis=1)
+
+    def config_fields(self):
+        names = dict(enumerate(self.task.labels))
+        labels = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
+        return super().config_fields() | labels | {"problem_type": "single_label_classification"}
+
+    def row_values(self, lines, labels):
+        return [float(line == self.task.labels[label]) for line, label in zip(lines, labels, strict=True)]
+
+    def choose_texts(self, head, where, names):
+        return choose_texts(head, where, names, self.task.local.text_columns, self.task.num_sentences)
+
+    def cut(self, item, limit, side):
+        return tuple(cut(text, limit, side) for text in item)
+
+    def tokenize(self, items, tokenizer, limit):
+        return shortened(partial(tokenize_texts, items, tokenizer), limit)
+
+    def columns(self, answers, items, tokenizer, *, probabilities=False):
+        """As transformers' text-classification pipeline."""
+        found = probabilities_of(self.config, np.stack(answers))
+        best = found.argmax(axis=1)
+        columns = {"label": [self.task.labels[i] for i in best], "score": found.max(axis=1)}
+        of_classes = {f"probability_{name}": found[:, i] for i, name in enumerate(self.task.labels)}
+        return columns | (of_classes if probabilities else {})
+
+    @classmethod
+    def output_of(cls, run):
+        return listed_labels(run, "classes")
+
+    @classmethod
+    def examples(cls, task):
+        return PAIR if task["num_sentences"] == 2 else SINGLE
+
+    @classmethod
+    def snippet(cls, run, location, example):
+        text = json.dumps(dict(example) if "text_pair" in example else example["text"], ensure_ascii=False)
+        return f"""from transformers import {cls.auto_class}, AutoTokenizer, pipeline
+
+classify = pipeline("{cls.pipeline}", model="{location}", trust_remote_code=True)
+classify({text})
+
+{cls.loading_snippet(location)}"""
+
+
+def listed_labels(run: Mapping[str, Any], what: str) -> str:
+    """The labels of a task, in a card: their number, and up to 50 of them."""
+    labels = run["task"]["labels"]
+    names = f": {', '.join(labels)}" if len(labels) <= 50 else ""
+    return f" ({len(labels)} {what}{names})"
+
+
+def probabilities_of(config: Any, logits: np.ndarray, function_to_apply: str | None = None) -> np.ndarray | None:
+    """Of the labels, (rows, labels), from logits of that shape, as in transformers' text-classification pipeline.
+
+    ``None`` for a regression, whose logits are scores.
 
     Args:
-        raw: the rows as read.
-        source: the names of their columns and the order of their integer labels.
-        task: the task, for its labels or range of scores.
-        where: description of the rows for error messages.
+        config: of the model.
+        logits: (rows, labels).
+        function_to_apply: ``"sigmoid"``, ``"softmax"`` or ``"none"``, in place of the one that suits the model.
+    """
+    if function_to_apply is None:
+        several = config.problem_type == "multi_label_classification" or config.num_labels == 1
+        function_to_apply = "none" if config.problem_type == "regression" else "sigmoid" if several else "softmax"
+    if function_to_apply == "none":
+        return None
+    logits = torch.from_numpy(logits)
+    return (logits.sigmoid() if function_to_apply == "sigmoid" else logits.softmax(-1)).numpy()
+
+
+def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict[str, list]:
+    """The labels of tables (what to call them -> rows).
 
     Raises:
-        InputError: a column is missing, or a label or score is not one of the task's.
+        InputError: a column is missing, a label is null or empty, or a text is null or no text.
     """
-    check_columns((*source.text_columns, source.label_column), raw.column_names, where)
-    columns = raw.select_columns(list(dict.fromkeys((*source.text_columns, source.label_column))))[:]
-    labels, numbers = columns[source.label_column], row_numbers(raw)
-    kept = [row for row, label in enumerate(labels) if str(label) not in task.unlabelled]
-    if 0 < len(kept) < len(labels):
-        left_out = len(labels) - len(kept)
-        level = logging.WARNING if left_out > MANY_LEFT_OUT * len(labels) else logging.INFO
-        logger.log(level, "%s: %d of %d rows have no gold label and are left out", where, left_out, len(labels))
-    if not kept:
-        raise InputError(f"{where} has no row with a gold label; give another file or leave this split out")
-    features = Features(dict.fromkeys(task.text_columns, Value("string")))
-    if task.problem == "regression":
-        features["label"], lookup = Value("float32"), {}
-        expected = f"score {{!r}} is not a number from {task.score_min:g} to {task.score_max:g}"
-    else:
-        features["label"], lookup = ClassLabel(names=list(task.labels)), _label_lookup(raw, source, task)
-        expected = f"label {{!r}} is not one of the labels of {task.name} ({', '.join(task.labels)})"
-    values = []
-    for row in kept:
-        value = _class_id(labels[row], lookup) if lookup else _score(labels[row], task)
-        if value is None:
-            raise InputError(
-                f"{where}, row {numbers[row]}: {expected.format(labels[row])}; correct the row or remove it"
-            )
-        values.append(value)
-    rows = {}
-    for name, column in zip(task.text_columns, source.text_columns, strict=True):
-        cells = [(row, columns[column][row]) for row in kept]
-        rows[name] = ["" if cell is None else as_text(cell, where, numbers[row], column) for row, cell in cells]
-    features["row"] = Value("int64")
-    return Dataset.from_dict(rows | {"label": values, "row": [numbers[row] for row in kept]}, features=features)
+    found = {}
+    for where, table in tables.items():
+        for column in (*columns["text_columns"], columns["label_column"]):
+            check_columns([column], table.column_names, where)
+            found[where] = table.select_columns(column)[:][column]
+            for row, cell in zip(row_numbers(table), found[where], strict=True):
+                if not as_text(cell, where, row, column).strip() and column == columns["label_column"]:
+                    raise InputError(f"{where}, row {row}: {column} is empty; fill it in or remove the row")
+    return found
 
 
-def _label_lookup(raw: Dataset, source: Source, task: Task) -> dict[str, int]:
+def _classes(labels: list) -> list[str]:
+    found = {str(label).strip() for label in labels}
+    integers = all(map(is_integer, found))
+    # -1 beside class ids; alone with 1 it is a class.
+    if integers and len(found) > 2 and min(map(int, found)) == -1:
+        found -= set(NO_GOLD_LABEL)
+    return sorted(found, key=int if integers else None)
+
+
+def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict[str, int]:
     """Label as text -> class id, for class names, lower-cased names and the source's integers."""
-    exact = {name: i for i, name in enumerate(task.labels)}
-    lower = {name.lower(): i for i, name in enumerate(task.labels)}
-    if any(map(is_integer, task.labels)):
+    exact = {name: i for i, name in enumerate(labels)}
+    lower = {name.lower(): i for i, name in enumerate(labels)}
+    if any(map(is_integer, labels)):
         return exact  # the names are numbers themselves, so a number is never a class id
-    feature = raw.features[source.label_column]
-    order = source.label_order or task.labels
+    order = source.label_order or labels
     if isinstance(feature, ClassLabel) and all(name.lower() in lower for name in feature.names):
         order = feature.names
     return {str(i): lower[name.lower()] for i, name in enumerate(order)} | lower | exact
 
 
-def _class_id(label, lookup: Mapping[str, int]) -> int | None:
+def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:
     text = str(int(label)) if isinstance(label, float) and label.is_integer() else str(label).strip()
     return lookup.get(text, lookup.get(text.lower()))
 
 
-def _score(label, task: Task) -> float | None:
-    try:
-        score = float(label)
-    except (TypeError, ValueError):
-        return None
-    return score if task.score_min <= score <= task.score_max else None
+def choose_texts(
+    head: list[dict[str, Any]], where: str, names: ColumnNames, trained: tuple[str, ...], num_texts: int | None
+) -> tuple[tuple[str, ...], Callable[[dict[str, Any], int], tuple[str, ...]]]:
+    """The text columns to read, and the function that reads them, as :meth:`TaskKind.choose_texts`.
+
+    Args:
+        head, where, names: as there.
+        trained: the columns that the model was trained on.
+        num_texts: how many the model takes; ``None``: one or two.
+    """
+    columns = names.texts
+    if not columns:
+        fits = trained and set(trained) <= head[0].keys() and len(trained) == (num_texts or len(trained))
+        columns = trained if fits else text_columns({name: [row.get(name) for row in head] for name in head[0]}, where)
+        logger.info("%s: texts from %s", where, " and ".join(columns))
+    if num_texts and len(columns) != num_texts:
+        given, taken = (" and ".join(columns), "one text") if len(columns) == 2 else (columns[0], "pairs of texts")
+        raise InputError(
+            f"the model takes {taken} a row, but {where} has {given}; name the columns with --text_column_name and, "
+            "for pairs, --text_pair_column_name"
+        )
+    check_distinct(columns, where)
+    check_columns(columns, head[0], where)
+    return columns, lambda row, number: tuple(as_text(row.get(name), where, number, name) for name in columns)
+
+
+def shortened(tokenize: Callable[..., list[dict[str, Any]]], limit: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """What a function tokenizes, with at most that many tokens, and the lengths of those rows that have more.
+
+    Args:
+        tokenize: called without a limit, and then with one if there are longer rows.
+    """
+    rows = tokenize()
+    long = [len(row["input_ids"]) for row in rows if len(row["input_ids"]) > limit]
+    return (tokenize(limit=limit) if long else rows), long
+
+
+def tokenize_texts(
+    items: Sequence[tuple[str, ...]], tokenizer: PreTrainedTokenizerBase, limit: int | None = None
+) -> list[dict[str, list[int]]]:
+    """Texts or pairs as rows of token ids, of any length or truncated to the limit; pairs with type ids."""
+    columns = [list(column) for column in zip(*items, strict=True)]
+    paired = len(columns) == 2 and "token_type_ids" in tokenizer.model_input_names
+    if limit is not None or not tokenizer.is_fast:
+        options = {"truncation": True, "max_length": limit} if limit is not None else {}
+        options |= {"return_token_type_ids": paired, "return_attention_mask": False}
+        encoding = tokenizer(*columns, verbose=False, **options)
+        return [dict(zip(encoding, row, strict=True)) for row in zip(*encoding.values(), strict=True)]
+    # The library under transformers' tokenizer, which by itself takes less than half the time.
+    backend = tokenizer.backend_tokenizer
+    if backend.truncation or backend.padding:
+        backend.no_truncation()
+        backend.no_padding()
+    encodings = backend.encode_batch_fast(items if len(columns) == 2 else columns[0])
+    if paired:
+        return [{"input_ids": encoding.ids, "token_type_ids": encoding.type_ids} for encoding in encodings]
+    return [{"input_ids": encoding.ids} for encoding in encodings]

@@ -8,37 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from datasets import (
-    Dataset,
-    DatasetDict,
-    concatenate_datasets,
-    load_dataset,
-    load_from_disk,
-)
-from datasets.exceptions import DatasetGenerationError, DatasetsError
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..data.demo_corpus import make_demo_corpus
 from ..data.rows import READABLE_TABLES
-from ..data.tables import read_table
-from ..errors import InputError, first_line
-from .classification import normalise_sentences
+from ..data.tables import load_splits, read_table
+from ..errors import InputError
+from .base import Source, Task
 from .folds import stored_folds
-from .selection import normalise_passages, passages_of
-from .table import Source, Task, get_task
-from .tagging import normalise_tags
-from .translation import normalise_translations
+from .kinds import find_kind
+from .table import get_task
 
 logger = logging.getLogger(__name__)
-
-NORMALISERS = {
-    "classification": normalise_sentences,
-    "regression": normalise_sentences,
-    "tagging": normalise_tags,
-    "translation": normalise_translations,
-    "selection": normalise_passages,
-}
-"""Brings the rows of each ``Task.problem`` into its columns."""
 
 
 def load_task(
@@ -140,27 +122,29 @@ def _check_options(fold, num_folds, validation_fraction, max_train_samples, max_
 
 def _read_splits(task: Task, data_dir: str | Path | None, files: Mapping[str, str | Path]) -> dict[str, Dataset]:
     """All available splits, normalised; the files replace the task's own splits."""
-    source, own, paths = task.local, {}, {}
+    kind, local, hub = find_kind(task), task.local, task.hub or task.local
+    # Split -> a file, or rows that are read already; the names of their columns; what to call them.
+    found: dict[str, tuple[str | Path | Dataset, Source, str]] = {}
     if task.generated:
-        own = make_demo_corpus()
+        found = {split: (rows, local, f"{local.location} {split}") for split, rows in make_demo_corpus().items()}
     elif data_dir is not None and not task.files:
-        paths = _local_paths(task, Path(data_dir), files)
+        found = {split: (path, local, str(path)) for split, path in _local_paths(task, Path(data_dir), files).items()}
+    elif task.tables and files.get("train") == task.files.get("train"):
+        for split, rows in task.tables.items():
+            found[split] = rows, local, str(task.files.get(split, f"{hub.location} {split}"))
     elif "train" not in files:
-        source, own = task.hub, _load_from_hub(task)
-    splits = {
-        split: normalise(rows, source, task, f"{source.location} {split}")
-        for split, rows in own.items()
-        if split not in files
-    }
-    splits |= {split: _read_file(path, task) for split, path in {**paths, **files}.items()}
-    if "train" in paths and source.phrases:
-        phrases = _read_file(_find_file(Path(data_dir), task, (source.phrases,), required=True), task)
+        found = {split: (rows, hub, f"{hub.location} {split}") for split, rows in _load_from_hub(task).items()}
+    for split, path in files.items():
+        if split not in found or path != task.files.get(split):
+            found[split] = path, local, str(path)
+    splits = {}
+    for split, (rows, source, where) in found.items():
+        splits[split] = kind.normalise(rows if isinstance(rows, Dataset) else read_table(rows), source, where)
+    if local.phrases and data_dir is not None and "train" not in files:
+        path = _find_file(Path(data_dir), task, (local.phrases,), required=True)
+        phrases = kind.normalise(read_table(path), local, str(path))
         splits["train"] = concatenate_datasets([splits["train"], phrases])
     return splits
-
-
-def _read_file(path: str | Path, task: Task) -> Dataset:
-    return normalise(read_table(path), task.local, task, str(path))
 
 
 def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> dict[str, Path]:
@@ -200,53 +184,13 @@ def _load_from_hub(task: Task) -> dict[str, Dataset]:
     return {split: raw[name] for split, name in found.items() if name}
 
 
-def load_splits(name: str, config: str | None = None, *, revision: str | None = None, remedy: str) -> DatasetDict:
-    """All splits of a data set on the Hub, or in a folder of data files or of ``save_to_disk``.
-
-    Args:
-        name, config, revision: as in ``datasets.load_dataset``.
-        remedy: what to do if the data set cannot be loaded, for the error.
-
-    Raises:
-        InputError: it cannot be loaded.
-    """
-    folder = Path(name)
-    try:
-        if any((folder / file).exists() for file in ("dataset_dict.json", "state.json")):
-            loaded = load_from_disk(name)
-            return loaded if isinstance(loaded, DatasetDict) else DatasetDict(train=loaded)
-        return load_dataset(name, config, revision=revision)
-    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-        reason = first_line((isinstance(error, DatasetGenerationError) and error.__cause__) or error)
-        raise InputError(f"data set {name!r} cannot be loaded ({reason}); {remedy}") from error
-
-
-def normalise(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows as read -> the columns of that kind of task; arguments and errors as in ``NORMALISERS``."""
-    return NORMALISERS[task.problem](raw, source, task, where)
-
-
-def _groups(rows: Dataset, task: Task) -> tuple[np.ndarray, str]:
-    """The number of each row's group, (rows,), and what groups are called.
-
-    Questions about one passage are a group, and so are the predicates of one sentence: a model that has learnt from
-    some of them knows the others. Any other row is by itself.
-    """
-    if task.problem == "selection":
-        return passages_of(rows), "passages"
-    if "predicate_index" in rows.column_names:
-        numbers: dict[tuple[str, ...], int] = {}
-        return np.array([numbers.setdefault(tuple(words), len(numbers)) for words in rows["tokens"]]), "sentences"
-    return np.arange(len(rows)), "rows"
-
-
 def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: int) -> tuple[Dataset, Dataset]:
     """Training and test rows; groups of rows stay together."""
-    groups, unit = _groups(rows, task)
-    distinct = np.unique(groups)
-    labels, splitter, what, count = None, KFold, f"the training split of {task.name}", len(distinct)
-    if task.problem == "classification":
-        labels = rows["label"][:]
+    kind = find_kind(task)
+    groups, unit = kind.row_groups(rows) or (np.arange(len(rows)), "rows")
+    distinct, labels = np.unique(groups), kind.strata(rows)
+    splitter, what, count = KFold, f"the training split of {task.name}", len(distinct)
+    if labels is not None:
         splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
     if count < num_folds:
         raise InputError(f"{what} has {count} {unit}, too few for {num_folds} folds; use fewer folds")
@@ -269,8 +213,9 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
 
     Groups of rows stay together.
     """
-    groups, unit = _groups(rows, task)
-    if unit != "rows":
+    kind = find_kind(task)
+    if grouped := kind.row_groups(rows):
+        groups, unit = grouped
         distinct = np.random.default_rng(seed).permutation(np.unique(groups))
         is_held_out = np.isin(groups, distinct[: round(fraction * len(distinct))])
         if not 0 < is_held_out.sum() < len(rows):
@@ -281,8 +226,7 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
         logger.info("%s: %d of %d training rows are the validation split", task.name, is_held_out.sum(), len(rows))
         return rows.select(np.flatnonzero(~is_held_out)), rows.select(np.flatnonzero(is_held_out))
     single, options = [], {}
-    if task.problem == "classification":
-        labels = rows["label"][:]
+    if (labels := kind.strata(rows)) is not None:
         counts = Counter(labels)
         single = [row for row, label in enumerate(labels) if counts[label] == 1]
         options = {"stratify_by_column": "label"}

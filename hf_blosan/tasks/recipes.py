@@ -93,7 +93,7 @@ class Recipe:
         return math.ceil(updates / (eval_every or updates_per_epoch)) or self.early_stopping_patience
 
 
-def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Recipe:
+def find_recipe(family: str, encoder: str, name: RecipeName = "modern") -> Recipe:
     """The recipe of an encoder for a task family; raises InputError if the encoder is unknown.
 
     ``"paper"`` is the released experiment's. ``"modern"`` has its layers and sizes, but for the head of sentence
@@ -101,17 +101,17 @@ def find_recipe(settings: str, encoder: str, name: RecipeName = "modern") -> Rec
     """
     if encoder not in _ROWS:
         raise InputError(f"no settings are recorded for encoder {encoder!r}; choose one of {', '.join(sorted(_ROWS))}")
-    if settings == "translation":
+    if family == "translation":
         return _translation(encoder)
-    paper = _ROWS[encoder][settings]
-    if name == "paper" or settings in _UNRELEASED:
+    paper = _ROWS[encoder][family]
+    if name == "paper" or family in _UNRELEASED:
         return paper
-    dropout = 0.1 if settings in _PAIRS else 0.2
+    dropout = 0.1 if family in _PAIRS else 0.2
     chosen = {
         "dropout": dropout,
         "many_rows_dropout": _MANY_ROWS_DROPOUT.get(encoder),
-        **_MODERN_FOR.get(settings, {}),
-        **_MODERN_FOR.get((settings, encoder), {}),
+        **_MODERN_FOR.get(family, {}),
+        **_MODERN_FOR.get((family, encoder), {}),
     }
     return replace(paper, **_MODERN | chosen)
 

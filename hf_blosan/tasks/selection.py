@@ -1,189 +1,182 @@
-"""Questions about passages, of which one sentence holds the answer: rows, model inputs, batches."""
+"""Questions about passages, of which one sentence holds the answer."""
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from ..data.batching import cut, token_limit
-from ..data.columns import as_text, is_integer
+from ..data.batching import token_limit
+from ..data.columns import ColumnNames, check_columns
 from ..data.tables import row_numbers
 from ..errors import InputError, listed
-from .table import Source, Task
+from .base import TaskKind
+from .passages import COLUMNS, SQUAD_COLUMNS, as_passage, listed_rows, squad_rows, tokens_of_passages
+from .regression import SCORE_FIELDS
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = ("question", "sentences", "label")
-SQUAD_COLUMNS = ("question", "context", "answers")
-_TEXTS_AT_ONCE = 4096  # what the tokenizer returns takes a hundred times as much memory as the tokens
 
+class Selection(TaskKind):
+    """The sentence of a passage that answers a question; batches are packed."""
 
-def normalise_passages(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``question``, ``sentences`` (a list), ``label``, the index of the answer's sentence,
-    ``passage``, a number that rows with the same sentences share, and ``row``, its number in the file.
-
-    Rows may have these columns already, or SQuAD's: ``question``, ``context`` and ``answers``, with lists ``text`` and
-    ``answer_start``. Each distinct context is split into sentences once. The label is the sentence in which the first
-    answer begins, also if the answer goes on in the next one. Rows without an answer, or whose answer is not in the
-    context, are left out. Both are counted in the log.
-
-    Args:
-        raw: the rows as read.
-        source, task: not used; the columns say which of the two forms the rows have.
-        where: description of the rows for error messages.
-
-    Raises:
-        InputError: a column is missing, a question is empty, a passage has no sentences or an empty one, or a label is
-            not one of them.
-    """
-    for columns, read in ((COLUMNS, _listed_rows), (SQUAD_COLUMNS, _squad_rows)):
-        if set(columns) <= set(raw.column_names):
-            rows = list(read(raw.select_columns(list(columns))[:], where, row_numbers(raw)))
-            if not rows:
-                raise InputError(f"{where} has no question with an answer in its context; give another file")
-            questions, passages, labels, in_file = zip(*rows, strict=True)
-            numbers: dict[tuple[str, ...], int] = {}
-            places = pa.array([numbers.setdefault(passage, len(numbers)) for passage in passages])
-            sentences = pa.array(list(numbers), pa.list_(pa.string())).take(places)
-            table = {"question": pa.array(questions), "sentences": sentences, "label": pa.array(labels)}
-            table |= {"row": pa.array(in_file)}
-            return Dataset(pa.table(table | {"passage": places}))
-    raise InputError(
-        f"{where} has no columns {', '.join(COLUMNS)}, nor {', '.join(SQUAD_COLUMNS)} as in SQuAD; it has "
-        f"{listed(raw.column_names)}"
+    head = "ForSentenceSelection"
+    auto_class = "AutoModelForMultipleChoice"
+    pipeline = "multiple-choice"
+    column = "sentence"
+    has_graph = False
+    use = "choosing the sentence that answers a question"
+    unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias")
+    other_uses = (
+        "chooses sentences of passages, which this command does not read; use it with hf-blosan predict, evaluate and "
+        "encode"
     )
 
+    def for_rows(self, table, where, names):
+        _refuse_names(names)
+        return self.task
 
-_Passages = Iterable[tuple[str, tuple[str, ...], int, int]]
+    @classmethod
+    def saved_fields(cls, config):
+        return {"num_sentences": 2}
 
+    def normalise(self, raw, source, where):
+        """Rows with ``question``, ``sentences`` (a list), ``label``, the index of the answer's sentence, and
+        ``passage``, a number that rows with the same sentences share.
 
-def _listed_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> _Passages:
-    for row, question, sentences, label in zip(numbers, *(columns[name] for name in COLUMNS), strict=True):
-        sentences = _as_sentences(sentences, where, row)
-        index = int(label) if is_integer(str(label)) else -1
-        if not 0 <= index < len(sentences):
-            raise InputError(
-                f"{where}, row {row}: label {label!r} is not the index of one of its {len(sentences)} sentence(s), "
-                "from 0; correct the row or remove it"
-            )
-        yield _question(question, where, row), sentences, index, row
-
-
-def _as_sentences(cell: Any, where: str, row: int) -> tuple[str, ...]:
-    if not isinstance(cell, list):
+        Rows may have these columns already, or SQuAD's: ``question``, ``context`` and ``answers``, with lists ``text``
+        and ``answer_start``. Each distinct context is split into sentences once. The label is the sentence in which
+        the first answer begins, also if the answer goes on in the next one. Rows without an answer, or whose answer is
+        not in the context, are left out. Both are counted in the log.
+        """
+        for columns, read in ((COLUMNS, listed_rows), (SQUAD_COLUMNS, squad_rows)):
+            if set(columns) <= set(raw.column_names):
+                rows = list(read(raw.select_columns(list(columns))[:], where, row_numbers(raw)))
+                if not rows:
+                    raise InputError(f"{where} has no question with an answer in its context; give another file")
+                questions, passages, labels, in_file = zip(*rows, strict=True)
+                numbers: dict[tuple[str, ...], int] = {}
+                places = pa.array([numbers.setdefault(passage, len(numbers)) for passage in passages])
+                sentences = pa.array(list(numbers), pa.list_(pa.string())).take(places)
+                table = {"question": pa.array(questions), "sentences": sentences, "label": pa.array(labels)}
+                table |= {"row": pa.array(in_file)}
+                return Dataset(pa.table(table | {"passage": places}))
         raise InputError(
-            f"{where}, row {row}: sentences is of type {type(cell).__name__}; write a list, in JSON lines or Parquet"
+            f"{where} has no columns {', '.join(COLUMNS)}, nor {', '.join(SQUAD_COLUMNS)} as in SQuAD; it has "
+            f"{listed(raw.column_names)}"
         )
-    sentences = tuple(as_text(text, where, row, f"sentence {n}").strip() for n, text in enumerate(cell, 1))
-    if not all(sentences) or not sentences:
-        what = f"sentence {sentences.index('') + 1} is empty" if sentences else "the passage has no sentences"
-        raise InputError(f"{where}, row {row}: {what}; fill it in or remove the row")
-    return sentences
+
+    def row_groups(self, rows):
+        return passages_of(rows), "passages"
+
+    def texts(self, rows):
+        yield from rows["question"]
+        for sentences in distinct_passages(rows)["sentences"]:
+            yield from sentences
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        """Splits with ``input_ids`` (a list for each sentence), ``question_input_ids``, ``passage`` and ``labels``.
+
+        A sentence has the tokens that it has as the second of a pair, a question those of the first. Those of more
+        than `max_length` tokens are truncated, and a warning gives their number.
+        """
+        limit = token_limit(tokenizer, max_length)
+        return type(dataset)({split: _encode(rows, tokenizer, limit, split) for split, rows in dataset.items()})
+
+    def lengths(self, encoded):
+        """Tokens of the longest sentence of each row's passage."""
+        lengths, first = _sentence_lengths(encoded)
+        return np.maximum.reduceat(lengths, first)
+
+    def groups(self, encoded):
+        return passages_of(encoded)
+
+    def length_statistics(self, encoded):
+        """Of the sentences of the distinct passages."""
+        lengths, _ = _sentence_lengths(distinct_passages(encoded))
+        return float(lengths.mean()), float(lengths.std())
+
+    def collator(self, tokenizer, **padding):
+        return PassageCollator(tokenizer, padding)
+
+    def config_fields(self):
+        return super().config_fields() | {"num_labels": 1}
+
+    def loss(self, output, labels, label_smoothing):
+        """Label smoothing is over the sentences of the passage, not over the padding of a batch of passages."""
+        if not label_smoothing:
+            return output.loss
+        # The lowest number of any dtype: in mixed precision the logits have been converted since.
+        there = output.logits > torch.finfo(torch.float16).min
+        log_probs = torch.where(there, output.logits.float().log_softmax(dim=1), 0.0)
+        smooth = -(log_probs.sum(dim=1) / there.sum(dim=1).clamp(min=1)).mean()
+        return (1 - label_smoothing) * output.loss + label_smoothing * smooth
+
+    def lines(self, predictions, tokenizer):
+        return map(str, predictions)
+
+    def choose_texts(self, head, where, names):
+        """The question, and the sentences of its passage, which are listed or in one text, ``context``."""
+        _refuse_names(names)
+        columns = ("question", "sentences" if "sentences" in head[0] else "context")
+        check_columns(columns, head[0], where)
+        return columns, lambda row, number: as_passage(row, where, number)
+
+    def sizes(self, items):
+        """Nothing: :func:`tokens_of_passages` divides them, and rows of one portion share their passages."""
+        return (0 for _ in items)
+
+    def tokenize(self, items, tokenizer, limit):
+        numbers: dict[tuple[str, ...], int] = {}
+        passages = [numbers.setdefault(sentences, len(numbers)) for _, sentences in items]
+        questions = [question for question, _ in items]
+        by_passage, questions, long = tokens_of_passages(questions, list(numbers), tokenizer, limit)
+        names = ("input_ids", "question_input_ids", "passage")
+        rows = zip((by_passage[number] for number in passages), questions, passages, strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows], long
+
+    @classmethod
+    def input_of(cls, run):
+        return "a question and the sentences of a passage"
+
+    @classmethod
+    def snippet(cls, run, location, example):
+        return f"""from transformers import {cls.auto_class}, AutoTokenizer
+
+question = "When did she arrive?"
+sentences = ["She came by ship.", "She arrived in May.", "It rained."]
+{cls.loading_snippet(location)}
+rows = tokenizer([question] * len(sentences), sentences, padding=True, return_tensors="pt")
+model(**{{name: rows[name][None] for name in rows}}).logits.argmax()  # the sentence with the answer"""
+
+    def trim(self, answer, row):
+        return answer[: len(row["input_ids"])]
+
+    def columns(self, answers, items, tokenizer, *, probabilities=False):
+        """The index of the best sentence, from 0, its text and its probability."""
+        found = [torch.from_numpy(logits).softmax(0).numpy() for logits in answers]
+        best = [int(scores.argmax()) for scores in found]
+        return {
+            "sentence": best,
+            "text": [sentences[i] for (_, sentences), i in zip(items, best, strict=True)],
+            "score": [float(scores[i]) for scores, i in zip(found, best, strict=True)],
+        }
 
 
-def as_passage(row: Mapping[str, Any], where: str, number: int) -> tuple[str, tuple[str, ...]]:
-    """The question and the sentences of a row, which are listed or in one text, ``context``.
-
-    Raises:
-        InputError: the question is empty, or the passage has no sentences or an empty one.
-    """
-    question = _question(row.get("question"), where, number)
-    if "sentences" in row:
-        return question, _as_sentences(row["sentences"], where, number)
-    sentences = _split(as_text(row.get("context"), where, number, "context"))
-    if not sentences:
-        raise InputError(f"{where}, row {number}: the passage has no sentences; fill in its context or remove the row")
-    return question, sentences
-
-
-@lru_cache(maxsize=64)
-def _split(context: str) -> tuple[str, ...]:
-    return tuple(context[start:end] for start, end in sentence_spans(context))
-
-
-def _squad_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> _Passages:
-    passages, across, without = {}, 0, 0
-    for row, question, context, answers in zip(numbers, *(columns[name] for name in SQUAD_COLUMNS), strict=True):
-        context = as_text(context, where, row, "context")
-        if context not in passages:
-            spans = sentence_spans(context)
-            passages[context] = spans, tuple(context[start:end] for start, end in spans)
-        spans, sentences = passages[context]
-        if not spans:
+def _refuse_names(names: ColumnNames) -> None:
+    for option in ("text", "label"):
+        if getattr(names, option):
             raise InputError(
-                f"{where}, row {row}: the passage has no sentences; fill in its context or remove the row"
+                f"--{option}_column_name: the columns of passages have fixed names; rename them and leave it out"
             )
-        found = _find_answer(context, answers, where, row)
-        if found is None:
-            without += 1
-            continue
-        start, end = found
-        label = max(0, bisect([first for first, _ in spans], start) - 1)
-        across += end > spans[label][1]
-        yield _question(question, where, row), sentences, label, row
-    count = sum(len(sentences) for _, sentences in passages.values())
-    logger.info("%s: %d distinct passages of %d sentences", where, len(passages), count)
-    if across:
-        logger.info("%s: %d answers go on in the next sentence; the label is the one where they begin", where, across)
-    if without:
-        logger.info("%s: %d of %d rows have no answer in their context and are left out", where, without, len(numbers))
-
-
-def _question(cell: Any, where: str, row: int) -> str:
-    question = as_text(cell, where, row, "question")
-    if not question.strip():
-        raise InputError(f"{where}, row {row}: question is empty; fill it in or remove the row")
-    return question
-
-
-def _find_answer(context: str, answers: Any, where: str, row: int) -> tuple[int, int] | None:
-    """Where the first answer begins and ends: at its ``answer_start``, or else where its text is found first."""
-    try:
-        texts, starts = answers["text"], answers["answer_start"]
-        if not texts:
-            return None
-        text, start = texts[0].strip(), int(starts[0])
-    except (TypeError, KeyError, IndexError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"{where}, row {row}: answers is {answers!r}; write lists of equal length, text and answer_start"
-        ) from error
-    start = (
-        context.find(text, start) if 0 <= start and context[start:].lstrip().startswith(text) else context.find(text)
-    )
-    return None if start < 0 or not text else (start, start + len(text))
-
-
-def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """First and last character + 1 of each sentence of an English text, without the blanks around it.
-
-    Raises:
-        InputError: the library that splits is not installed.
-    """
-    try:
-        from sentencex import get_sentence_boundaries
-    except ImportError as error:
-        raise InputError(
-            "splitting passages into sentences needs sentencex, of the extra train: pip install sentencex"
-        ) from error
-    spans = []
-    for boundary in get_sentence_boundaries("en", text):
-        start, end = boundary["start_index"], boundary["end_index"]
-        stripped = text[start:end].strip()
-        if stripped:
-            start = text.index(stripped, start)
-            spans.append((start, start + len(stripped)))
-    return spans
 
 
 def passages_of(rows: Dataset) -> np.ndarray:
@@ -194,30 +187,6 @@ def passages_of(rows: Dataset) -> np.ndarray:
 def distinct_passages(rows: Dataset) -> Dataset:
     """One row of each passage, by number."""
     return rows.select(np.unique(passages_of(rows), return_index=True)[1])
-
-
-def encode_passages(
-    dataset: DatasetDict, tokenizer: PreTrainedTokenizerBase, *, max_length: int | None = None
-) -> DatasetDict:
-    """Tokenize questions and sentences; each distinct passage once.
-
-    Sentences and questions of more than ``max_length`` tokens are truncated, and a warning gives their number.
-
-    Args:
-        dataset: the result of :func:`load_task`.
-        tokenizer: any tokenizer that marks pairs by type ids 0 and 1.
-        max_length: tokens per sentence and per question; ``None`` uses the tokenizer's limit.
-
-    Returns:
-        The same splits with the columns ``input_ids`` (a list for each sentence), ``question_input_ids``, ``passage``
-        (its number in the split) and ``labels``. A sentence has the tokens that it has as the second of a pair, a
-        question those of the first.
-
-    Raises:
-        InputError: ``max_length`` is below 1.
-    """
-    limit = token_limit(tokenizer, max_length)
-    return DatasetDict({split: _encode(rows, tokenizer, limit, split) for split, rows in dataset.items()})
 
 
 def _encode(rows: Dataset, tokenizer: PreTrainedTokenizerBase, limit: int, split: str) -> Dataset:
@@ -238,54 +207,6 @@ def _encode(rows: Dataset, tokenizer: PreTrainedTokenizerBase, limit: int, split
         }
     )
     return Dataset(table)
-
-
-def tokens_of_passages(
-    questions: Sequence[str], passages: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, limit: int
-) -> tuple[list[list[list[int]]], list[list[int]], list[int]]:
-    """Tokens of each sentence of each passage, and of each question; and the lengths of those that are truncated."""
-    texts = [cut(sentence, limit) for sentences in passages for sentence in sentences]
-    of_sentences = _tokens(tokenizer, [""] * len(texts), texts, of=1)
-    questions = [cut(question, limit) for question in questions]
-    of_questions = _tokens(tokenizer, questions, [""] * len(questions), of=0)
-    long = [len(ids) for ids in (*of_sentences, *of_questions) if len(ids) > limit]
-    tokens = iter(_shortened(ids, limit, tokenizer) for ids in of_sentences)
-    # A sentence that the tokenizer finds nothing in is an unknown word; without any it would count as padding.
-    by_passage = [[next(tokens) or [tokenizer.unk_token_id] for _ in passage] for passage in passages]
-    return by_passage, [_shortened(ids, limit, tokenizer) for ids in of_questions], long
-
-
-def _tokens(tokenizer: PreTrainedTokenizerBase, first: list[str], second: list[str], *, of: int) -> list[list[int]]:
-    """The tokens of the first or of the second text of each pair."""
-    found = []
-    for start in range(0, len(first), _TEXTS_AT_ONCE):
-        texts = (part[start : start + _TEXTS_AT_ONCE] for part in (first, second))
-        encoding = tokenizer(*texts, return_token_type_ids=True, return_attention_mask=False, verbose=False)
-        pairs = zip(encoding["input_ids"], encoding["token_type_ids"], strict=True)
-        found += [[token for token, kind in zip(ids, kinds, strict=True) if kind == of] for ids, kinds in pairs]
-    return found
-
-
-def _shortened(ids: list[int], limit: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """At most that many tokens; special tokens at the end, such as [SEP], stay."""
-    if len(ids) <= limit:
-        return ids
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    end = next((n for n, token in enumerate(reversed(ids)) if token not in special), len(ids))
-    end = min(end, limit)
-    return ids[: limit - end] + ids[len(ids) - end :]
-
-
-def longest_sentences(encoded: Dataset) -> np.ndarray:
-    """Tokens of the longest sentence of each row's passage, (rows,)."""
-    lengths, first = _sentence_lengths(encoded)
-    return np.maximum.reduceat(lengths, first)
-
-
-def passage_statistics(encoded: Dataset) -> tuple[float, float]:
-    """Mean and standard deviation of the tokens per sentence of the distinct passages."""
-    lengths, _ = _sentence_lengths(distinct_passages(encoded))
-    return float(lengths.mean()), float(lengths.std())
 
 
 def _sentence_lengths(encoded: Dataset) -> tuple[np.ndarray, np.ndarray]:

@@ -9,105 +9,11 @@ columns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from ..errors import InputError
-from .recipes import Recipe, RecipeName, find_recipe
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """A place from which the rows of a task can be read.
-
-    Attributes:
-        location: folder below the data directory, or dataset id on the Hub.
-        text_columns: one column for single sentences, two for pairs.
-        label_column: column of the label, score or translation, or of the list of tags.
-        predicate_column: column of the predicate's index among the words (semantic role labelling).
-        splits: split name -> the names it may have at the source, tried in order.
-        phrases: further file of a local source, whose rows join the training rows.
-        label_order: names of the integer labels 0, 1, ... if they differ from ``Task.labels``.
-        config: Hub configuration.
-        revision: Hub revision; ``refs/convert/parquet`` for data sets whose main branch is a loading script, which
-            ``datasets`` no longer runs.
-    """
-
-    location: str
-    text_columns: tuple[str, ...]
-    label_column: str = "label"
-    predicate_column: str | None = None
-    splits: Mapping[str, tuple[str, ...]] = field(hash=False)
-    phrases: str | None = None
-    label_order: tuple[str, ...] | None = None
-    config: str | None = None
-    revision: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """A task, independent of the encoder.
-
-    Attributes:
-        name: key in :data:`TASKS`, value of ``--task_name``.
-        title: title in reports and model cards.
-        problem: ``"classification"``, ``"regression"``, ``"tagging"`` (a label for each word), ``"selection"`` (of a
-            sentence of a passage) or ``"translation"``.
-        num_sentences: 1, or 2 for sentence pairs.
-        languages: of the texts, if they are known; for translations from and to which.
-        labels: class names in the order of the class ids; empty if there are no classes.
-        score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
-            the pair-regression head; ``None`` for classification.
-        metrics: class names in :mod:`hf_blosan.tasks.metrics`.
-        best_metric: key in the metrics' result that selects the best checkpoint.
-        greater_is_better: whether a larger ``best_metric`` is better.
-        evaluation_splits: development splits; the first one selects the checkpoint.
-        unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.
-        num_folds: in how many folds the task is cross-validated; 0 if it is not.
-        validation_fraction: fraction of the training rows that select the checkpoint if the task has no rows for that;
-            ``None`` if it has.
-        split_compounds: whether the papers split tokens at hyphens, slashes and the like.
-        pretokenized: whether to split the text at whitespace only. False for all tasks: the package's tokenizer gives
-            the same tokens for raw and for treebank-tokenised text, so a saved model accepts both.
-        settings: row of the settings table that :meth:`recipe` reads.
-        local: local files, and the columns of files given on the command line.
-        hub: data set on the Hub, ``None`` if there is none.
-        generated: whether the rows are those of :func:`hf_blosan.data.make_demo_corpus`.
-        files: split -> path, for tasks defined by a user's own files.
-    """
-
-    name: str
-    title: str
-    problem: Literal["classification", "regression", "tagging", "selection", "translation"] = "classification"
-    num_sentences: Literal[1, 2] = 1
-    languages: tuple[str, ...] = ("en",)
-    labels: tuple[str, ...] = ()
-    score_min: float | None = None
-    score_max: float | None = None
-    num_score_classes: int | None = None
-    metrics: tuple[str, ...] = ("Accuracy",)
-    best_metric: str = "accuracy"
-    greater_is_better: bool = True
-    evaluation_splits: tuple[str, ...] = ("validation",)
-    unlabelled: tuple[str, ...] = ()
-    num_folds: int = 0
-    validation_fraction: float | None = None
-    split_compounds: bool = False
-    pretokenized: bool = False
-    settings: str = "sst"
-    local: Source
-    hub: Source | None = None
-    generated: bool = False
-    files: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-    @property
-    def text_columns(self) -> tuple[str, ...]:
-        """Text columns after loading: ``sentence1`` and, for pairs, ``sentence2``."""
-        return ("sentence1", "sentence2")[: self.num_sentences]
-
-    def recipe(self, encoder: str, name: RecipeName = "modern") -> Recipe:
-        """The settings of an encoder on this task; raises InputError if there are none."""
-        return find_recipe(self.settings, encoder, name)
+from .base import Source, Task
 
 
 def get_task(name: str) -> Task:
@@ -151,7 +57,7 @@ def _single(name: str, title: str, labels: tuple[str, ...], hub: Source | None, 
 
 def _pair(name: str, title: str, labels: tuple[str, ...], hub: Source | None, **options) -> Task:
     local = Source(location=name, text_columns=_PAIR, splits=options.pop("splits", _TRAIN_DEV))
-    options = {"local": local, "hub": hub, "settings": "snli", "num_sentences": 2} | options
+    options = {"local": local, "hub": hub, "recipe_family": "snli", "num_sentences": 2} | options
     return Task(name=name, title=title, labels=labels, **options)
 
 
@@ -166,7 +72,7 @@ def _glue(config: str, *text_columns: str, splits: Mapping[str, tuple[str, ...]]
 def _regression(low: float, high: float, *metrics: str) -> dict[str, Any]:
     """Options of a regression task with one score class per integer score."""
     scores = {"score_min": low, "score_max": high, "num_score_classes": int(high - low) + 1}
-    return scores | {"problem": "regression", "metrics": metrics, "best_metric": "pearson"}
+    return scores | {"kind": "regression", "metrics": metrics, "best_metric": "pearson"}
 
 
 _RELATEDNESS = _regression(1.0, 5.0, "Pearson", "Spearman", "MeanSquaredError")
@@ -205,7 +111,7 @@ _PAPERS = (
         tuple(_FINE_QUESTIONS),
         _TREC_HUB,
         splits=_TRAIN_TEST,
-        settings="trec",
+        recipe_family="trec",
         **_HELD_OUT,
     ),
     _single(
@@ -214,7 +120,7 @@ _PAPERS = (
         tuple(f"{coarse}:{fine}" for coarse, names in _FINE_QUESTIONS.items() for fine in names.split()),
         replace(_TREC_HUB, label_column="fine_label"),
         local=_TREC_FINE,
-        settings="trec",
+        recipe_family="trec",
         **_HELD_OUT,
     ),
     _single(
@@ -222,7 +128,7 @@ _PAPERS = (
         "customer-review polarity",
         _POLARITY,
         _hub("SetFit/SentEval-CR", splits=_TRAIN_TEST),
-        settings="cr",
+        recipe_family="cr",
         **_FOLDS,
     ),
     _single(
@@ -230,11 +136,11 @@ _PAPERS = (
         "opinion polarity of phrases",
         _POLARITY,
         _hub("jxm/mpqa", splits=_TRAIN_TEST),
-        settings="mpqa",
+        recipe_family="mpqa",
         **_FOLDS,
     ),
-    _single("subj", "subjective or objective", ("subjective", "objective"), _SUBJ_HUB, settings="subj", **_FOLDS),
-    _single("mr", "movie-review polarity", _POLARITY, _MR_HUB, settings="cr", **_FOLDS),
+    _single("subj", "subjective or objective", ("subjective", "objective"), _SUBJ_HUB, recipe_family="subj", **_FOLDS),
+    _single("mr", "movie-review polarity", _POLARITY, _MR_HUB, recipe_family="cr", **_FOLDS),
     _single("sst2", "Stanford sentiment, 2 classes", _POLARITY, _hub("SetFit/sst2"), splits=_ALL_SPLITS),
     _single(
         "sst5",
@@ -252,10 +158,10 @@ _PAPERS = (
         (),
         replace(_SICK_HUB, label_column="relatedness_score"),
         local=replace(_SICK, label_column="score"),
-        settings="sick",
+        recipe_family="sick",
         **_RELATEDNESS,
     ),
-    _pair("sick_entailment", "SICK entailment", _NLI, _SICK_HUB, local=_SICK, settings="sick"),
+    _pair("sick_entailment", "SICK entailment", _NLI, _SICK_HUB, local=_SICK, recipe_family="sick"),
     _pair(
         "snli",
         "Stanford natural language inference",
@@ -284,10 +190,10 @@ _PASSAGES = (
     Task(
         name="squad_sentences",
         title="SQuAD, the sentence with the answer",
-        problem="selection",
+        kind="selection",
         num_sentences=2,
         validation_fraction=0.05,
-        settings="squad",
+        recipe_family="squad",
         local=_SQUAD,
         hub=replace(_SQUAD, location="rajpurkar/squad"),
         **_COMPOUNDS,
@@ -297,11 +203,11 @@ _TAGGING = (
     Task(
         name="propbank_srl",
         title="semantic roles of PropBank in the English Web Treebank",
-        problem="tagging",
+        kind="tagging",
         labels=("O", *(f"{part}-{role}" for role in _ROLES for part in "BI")),
         metrics=("ArgumentScores",),
         best_metric="f1",
-        settings="srl",
+        recipe_family="srl",
         local=Source(
             location="propbank_ewt",
             text_columns=("tokens",),
@@ -347,7 +253,7 @@ _GLUE = (
         (),
         _glue("stsb", *_PAIR),
         local=_STSB,
-        settings="sick",
+        recipe_family="sick",
         **_regression(0.0, 5.0, "Pearson", "Spearman"),
     ),
     _pair("wnli", "pronoun resolution (GLUE)", _ENTAILMENT[::-1], _glue("wnli", *_PAIR)),
@@ -357,17 +263,17 @@ _TRANSLATIONS = (
     Task(
         name="multi30k_en_de",
         title="Multi30k image descriptions, English to German",
-        problem="translation",
+        kind="translation",
         languages=("en", "de"),
         metrics=("SacreBLEU",),
         best_metric="bleu",
-        settings="translation",
+        recipe_family="translation",
         local=_MULTI30K,
         hub=replace(_MULTI30K, location="bentrevett/multi30k"),
     ),
 )
 _DEMO = Source(location="demo", text_columns=_PAIR, splits=_ALL_SPLITS)
-_GENERATED = {"settings": "demo", "generated": True}
+_GENERATED = {"recipe_family": "demo", "generated": True}
 _DEMOS = (
     _pair("demo", "word-order entailment (generated)", _NLI, None, local=_DEMO, **_GENERATED),
     _pair(

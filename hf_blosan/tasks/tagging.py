@@ -1,62 +1,291 @@
-"""Rows of words with a tag for each, as read from a source; their encoding and batches."""
+"""Rows of words with a tag for each, and a predicate among them in semantic role labelling."""
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-import torch
+import numpy as np
 from datasets import ClassLabel, Dataset, Features, List, Value
-from transformers import PreTrainedTokenizerBase
 
-from ..data.batching import PaddingCollator, characters, token_limit
 from ..data.columns import as_text, check_columns
 from ..data.tables import row_numbers
 from ..errors import InputError, listed
-from .table import Source, Task
-from .tags import may_follow
+from ..text.tokenization import put_spaces_before_words
+from .base import TaskKind
+from .classification import Classification, listed_labels, shortened
+from .regression import SCORE_FIELDS
+from .tags import decode_tags, may_follow
+from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
 
 logger = logging.getLogger(__name__)
 
 TOKEN_COLUMN, TAG_COLUMNS, PREDICATE_COLUMN = "tokens", ("tags", "ner_tags"), "predicate_index"
-FILLERS = {"labels": -100, "word_mask": 0, "predicate_mask": 0}
-"""Columns of encoded rows that have a value for each token, and that of padding."""
-GOLD = "gold"
-"""Column of encoded rows with the tags of all words, and which of these have a token."""
 NO_TAG = -1
-"""Class id where a data set has no gold tags."""
+"""Class id where a data set has no gold tags, and of a word without a token."""
+PREDICATE_SIZE = 100  # of a new model, if the recipe does not say
 
 
-def has_tags(table: Dataset, token_column: str | None = None) -> bool:
-    """Whether the rows of a table are lists of words."""
-    return isinstance(table.features.get(token_column or TOKEN_COLUMN), List)
+class Tagging(TaskKind):
+    """A tag for each word; with a predicate in each row if the task has a column of them."""
+
+    head = "ForTokenClassification"
+    auto_class = "AutoModelForTokenClassification"
+    pipeline = "token-classification"
+    reference = GOLD
+    column = "tags"
+    flat = False
+    use = "tagging sentences"
+    unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias", "classifier_size", "passage_block_length")
+    other_uses = "tags words; use it with hf-blosan predict and evaluate, or with pipeline('token-classification')"
+    gives_vectors = False
+
+    @classmethod
+    def recognises(cls, table, where, names):
+        """Lists of words."""
+        return isinstance(table.features.get(names.text or TOKEN_COLUMN), List)
+
+    @classmethod
+    def choose_columns(cls, table, where, names):
+        names.refuse_pair("tagging")
+        token_column = names.text or TOKEN_COLUMN
+        tag_column = names.label or next((name for name in TAG_COLUMNS if name in table.column_names), None)
+        if tag_column is None:
+            raise InputError(
+                f"{where} has no column {' or '.join(map(repr, TAG_COLUMNS))}; it has {listed(table.column_names)}; "
+                "name the column of tags with --label_column_name"
+            )
+        check_columns([token_column, tag_column], table.column_names, where)
+        predicates = PREDICATE_COLUMN if PREDICATE_COLUMN in table.column_names else None
+        return {"text_columns": (token_column,), "label_column": tag_column, "predicate_column": predicates}
+
+    @classmethod
+    def has_gold(cls, table, columns):
+        return super().has_gold(table, columns) and not all(map(_without_gold, table[columns["label_column"]]))
+
+    @classmethod
+    def task_fields(cls, tables, columns):
+        tags = tags_of(tables, columns["label_column"])
+        return cls.fields_of(tags, columns["predicate_column"] is not None) | {"recipe_family": "own_tags"}
+
+    @staticmethod
+    def fields_of(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
+        """Fields of a task with these tags, whose figures are those of spans if the tags mark any."""
+        spans = any(tag.startswith("B-") for tag in tags)
+        metrics = ("ArgumentScores",) if predicates else ("SpanScores", "TagAccuracy") if spans else ("TagAccuracy",)
+        best = "f1" if metrics != ("TagAccuracy",) else "accuracy"
+        return {"labels": tuple(tags), "metrics": metrics, "best_metric": best}
+
+    @classmethod
+    def saved_fields(cls, config):
+        return cls.fields_of([config.id2label[i] for i in range(config.num_labels)], bool(config.predicate_size))
+
+    def normalise(self, raw, source, where):
+        """Rows with ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.
+
+        An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no
+        gold tags and are left out.
+        """
+        columns = [source.text_columns[0], source.label_column]
+        columns += [source.predicate_column] if source.predicate_column else []
+        check_columns(columns, raw.column_names, where)
+        names = _tag_names(raw, source.label_column)
+        ids = {name: i for i, name in enumerate(self.task.labels)}
+        rows = {"tokens": [], "tags": [], "row": []} | ({"predicate_index": []} if source.predicate_column else {})
+        changed, left_out = 0, 0
+        cells = (raw[column] for column in columns)
+        for number, words, tags, *predicate in zip(row_numbers(raw), *cells, strict=True):
+            row = f"{where}, row {number}"
+            words = as_words(words, where, number, columns[0])
+            if not isinstance(tags, list) or len(tags) != len(words):
+                count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
+                raise InputError(f"{row} has {len(words)} words and {count}; give one tag for each word")
+            if _without_gold(tags):
+                left_out += 1
+                continue
+            if names:
+                if wrong := [tag for tag in tags if tag is not None and not 0 <= tag < len(names)]:
+                    raise InputError(f"{row}: tag {wrong[0]} is not from 0 to {len(names) - 1}; correct the row")
+                tags = [tag if tag is None else names[tag] for tag in tags]
+            tags = [as_text(tag, where, number, f"tag {n} of {columns[1]}") for n, tag in enumerate(tags, 1)]
+            for n, (before, tag) in enumerate(zip(["O", *tags], tags, strict=False)):
+                if tag not in ids:
+                    known = listed(self.task.labels, 8)
+                    raise InputError(
+                        f"{row}: {tag!r} is not one of the tags of {self.task.name} ({known}); correct the row"
+                    )
+                if not may_follow(before, tag):
+                    tags[n], changed = f"B-{tag[2:]}", changed + 1
+            for index in predicate:
+                rows["predicate_index"].append(as_predicate(index, words, where, number, columns[2]))
+            rows["row"].append(number)
+            rows["tokens"].append(words)
+            rows["tags"].append([ids[tag] for tag in tags])
+        if not rows["tokens"]:
+            raise InputError(f"{where} has no row with gold tags; give another file or leave this split out")
+        if left_out:
+            logger.info("%s: %d rows have no gold tags and are left out", where, left_out)
+        if changed:
+            logger.info("%s: %d tags I-X continue nothing and were read as B-X", where, changed)
+        features = {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(self.task.labels)))}
+        features |= {"row": Value("int64")}
+        features |= {"predicate_index": Value("int64")} if source.predicate_column else {}
+        return Dataset.from_dict(rows, features=Features(features))
+
+    def row_groups(self, rows):
+        """The predicates of one sentence."""
+        if PREDICATE_COLUMN not in rows.column_names:
+            return None
+        numbers: dict[tuple[str, ...], int] = {}
+        return [numbers.setdefault(tuple(words), len(numbers)) for words in rows["tokens"]], "sentences"
+
+    def texts(self, rows):
+        return chain.from_iterable(rows["tokens"])
+
+    def prepare_tokenizer(self, tokenizer, *, for_backbone):
+        return put_spaces_before_words(super().prepare_tokenizer(tokenizer, for_backbone=for_backbone))
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        splits = {}
+        for split, rows in dataset.items():
+            options = {"where": f"{split}: ", "for_training": split == "train"}
+            splits[split] = encode_tags(rows, tokenizer, max_length, **options)
+        return type(dataset)(splits)
+
+    def lengths(self, encoded):
+        return np.array([len(ids) for ids in encoded["input_ids"]])
+
+    def collator(self, tokenizer, **padding):
+        return TaggingCollator(tokenizer, **padding)
+
+    def config_fields(self):
+        names = dict(enumerate(self.task.labels))
+        labels = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
+        return super().config_fields() | labels | {"problem_type": "single_label_classification"}
+
+    @property
+    def has_predicates(self) -> bool:
+        return self.task.local.predicate_column is not None
+
+    def make_model(self, encoder, config_fields, tokenizer):
+        predicates = {"predicate_size": PREDICATE_SIZE} if self.has_predicates else {}
+        return super().make_model(encoder, predicates | config_fields, tokenizer)
+
+    def check_config(self, config):
+        size, title = config.predicate_size, self.task.title
+        if self.has_predicates and not size:
+            raise InputError(
+                f"predicate_size is 0, but {title} has predicates; use a model with predicate_size above 0"
+            )
+        if size and not self.has_predicates:
+            raise InputError(
+                f"predicate_size is {size}, but {title} has no column of predicates; add predicate_index, or use a "
+                "model with predicate_size 0"
+            )
+
+    def infer(self, model, batch, *, quick=False):
+        """Tag ids of the words with a token, (B, N), -100 at the other tokens."""
+        return decode_tags(model(**batch).logits, self.task.labels, batch["word_mask"])
+
+    def decode(self, answers):
+        return answers
+
+    def complete(self, predictions, references):
+        """The tags of all words of each row; that of a word without a token is `NO_TAG`."""
+        found = np.full((len(references), max(len(gold["tags"]) for gold in references)), -100)
+        for row, of_tokens, gold in zip(found, predictions, references, strict=True):
+            row[: len(gold["tags"])] = _of_words(of_tokens, gold)
+        return found
+
+    def figures(self, predictions, references, tokenizer):
+        gold = [self._names(row["tags"]) for row in references]
+        return self.metrics.compute(predictions=[self._names(row) for row in predictions.tolist()], references=gold)
+
+    def lines(self, predictions, tokenizer):
+        return (" ".join(self._names(row)) for row in predictions.tolist())
+
+    def _names(self, ids: Iterable[int], missing: str | None = "_") -> list[str | None]:
+        """Tag ids, filled up with -100, as tags; of a word without a token O or, without that tag, `missing`."""
+        missing = "O" if "O" in self.task.labels else missing
+        return [missing if i == NO_TAG else self.task.labels[i] for i in ids if i != -100]
+
+    def choose_texts(self, head, where, names):
+        names.refuse_pair("a tagger")
+        trained = self.task.local.text_columns
+        words = names.text or (trained[0] if trained and set(trained) <= head[0].keys() else TOKEN_COLUMN)
+        columns = (words, *([PREDICATE_COLUMN] if self.config.predicate_size else []))
+        check_columns(columns, head[0], where)
+
+        def read(row: dict[str, Any], number: int) -> tuple:
+            words = as_words(row.get(columns[0]), where, number, columns[0])
+            return words, *(as_predicate(row.get(name), words, where, number, name) for name in columns[1:])
+
+        return columns, read
+
+    def sizes(self, items):
+        return (sum(map(len, words)) for words, *_ in items)
+
+    def tokenize(self, items, tokenizer, limit):
+        sentences, *predicates = (list(column) for column in zip(*items, strict=True))
+        parts = [cut_words(words, limit) for words in sentences]
+
+        def tokenize(limit: int | None = None) -> list[dict[str, Any]]:
+            columns, words = encode_words(tokenizer, parts, predicates[0] if predicates else None, limit)
+            columns[GOLD] = [
+                {"tags": [NO_TAG] * len(sentence), "words": [word for word in of_tokens if word is not None]}
+                for sentence, of_tokens in zip(sentences, words, strict=True)
+            ]
+            return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+        return shortened(tokenize, limit)
+
+    def trim(self, answer, row):
+        return _of_words(answer, row[GOLD])
+
+    def columns(self, answers, items, tokenizer, *, probabilities=False):
+        """A word without a token, for example beyond the limit, has the tag O, or ``None`` if there is no such tag."""
+        return {"tags": [self._names(ids, None) for ids in answers]}
+
+    @classmethod
+    def input_of(cls, run):
+        predicates = run["config"].get("predicate_size")
+        return "a sentence and one of its predicates" if predicates else super().input_of(run)
+
+    @classmethod
+    def output_of(cls, run):
+        return listed_labels(run, "tags")
+
+    @classmethod
+    def examples(cls, task):
+        return Classification.examples(task)
+
+    @classmethod
+    def snippet(cls, run, location, example):
+        if not run["config"].get("predicate_size"):
+            return f"""from transformers import {cls.auto_class}, AutoTokenizer, pipeline
+
+tag = pipeline("{cls.pipeline}", model="{location}", aggregation_strategy="simple", trust_remote_code=True)
+tag("{example["text"]}")
+
+{cls.loading_snippet(location)}"""
+        return f"""import torch
+from transformers import {cls.auto_class}, AutoTokenizer
+
+words, predicate = ["she", "sold", "the", "car"], 1
+{cls.loading_snippet(location)}
+inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+predicate_mask = torch.tensor([[int(word == predicate) for word in inputs.word_ids()]])  # 1 at its tokens
+tags = model(**inputs, predicate_mask=predicate_mask).logits[0].argmax(dim=1)  # of each token
+[model.config.id2label[tag] for tag in tags.tolist()]"""
 
 
-def tagging_columns(
-    table: Dataset, where: str, token_column: str | None = None, tag_column: str | None = None
-) -> dict[str, Any]:
-    """The columns of a table of words and tags, as fields of a ``Source``.
-
-    They are ``tokens``, ``tags`` or ``ner_tags`` and, if there is one, ``predicate_index``.
-
-    Raises:
-        InputError: there is no column of tags, or one that is named is missing.
-    """
-    token_column = token_column or TOKEN_COLUMN
-    tag_column = tag_column or next((name for name in TAG_COLUMNS if name in table.column_names), None)
-    if tag_column is None:
-        raise InputError(
-            f"{where} has no column {' or '.join(map(repr, TAG_COLUMNS))}; it has {listed(table.column_names)}; name "
-            "the column of tags with --label_column_name"
-        )
-    check_columns([tag_column], table.column_names, where)
-    predicates = PREDICATE_COLUMN if PREDICATE_COLUMN in table.column_names else None
-    logger.info("%s: words from %s, tags from %s", where, token_column, tag_column)
-    return {"text_columns": (token_column,), "label_column": tag_column, "predicate_column": predicates}
+def _of_words(of_tokens: np.ndarray, gold: dict[str, list]) -> np.ndarray:
+    """The tag ids of all words from those of the tokens that begin one; `NO_TAG` where none does."""
+    found = np.full(len(gold["tags"]), NO_TAG)
+    found[gold["words"]] = of_tokens[of_tokens != -100]
+    return found
 
 
 def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
@@ -92,76 +321,6 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     return tags
 
 
-def tagging_fields(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
-    """Fields of a task with these tags, whose figures are those of spans if the tags mark any."""
-    spans = any(tag.startswith("B-") for tag in tags)
-    metrics = ("ArgumentScores",) if predicates else ("SpanScores", "TagAccuracy") if spans else ("TagAccuracy",)
-    best = {"metrics": metrics, "best_metric": "f1" if metrics != ("TagAccuracy",) else "accuracy"}
-    return {"problem": "tagging", "labels": tuple(tags), "settings": "own_tags"} | best
-
-
-def normalise_tags(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``tokens``, ``tags`` (class ids), for semantic role labelling ``predicate_index``, and
-    ``row``, its number in the file.
-
-    An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no gold
-    tags and are left out.
-
-    Args:
-        raw: the rows as read.
-        source: the names of their columns.
-        task: the task, for its tags.
-        where: description of the rows for error messages.
-
-    Raises:
-        InputError: a column is missing; a row has no words, another number of tags than words, a tag that is not one
-            of the task's, or a predicate beyond its words.
-    """
-    columns = [source.text_columns[0], source.label_column]
-    columns += [source.predicate_column] if source.predicate_column else []
-    check_columns(columns, raw.column_names, where)
-    names = _tag_names(raw, source.label_column)
-    ids = {name: i for i, name in enumerate(task.labels)}
-    rows = {"tokens": [], "tags": [], "row": []} | ({"predicate_index": []} if source.predicate_column else {})
-    changed, left_out = 0, 0
-    cells = (raw[column] for column in columns)
-    for number, words, tags, *predicate in zip(row_numbers(raw), *cells, strict=True):
-        row = f"{where}, row {number}"
-        words = as_words(words, where, number, columns[0])
-        if not isinstance(tags, list) or len(tags) != len(words):
-            count = f"{len(tags)} tags" if isinstance(tags, list) else "no list of tags"
-            raise InputError(f"{row} has {len(words)} words and {count}; give one tag for each word")
-        if _without_gold(tags):
-            left_out += 1
-            continue
-        if names:
-            if wrong := [tag for tag in tags if tag is not None and not 0 <= tag < len(names)]:
-                raise InputError(f"{row}: tag {wrong[0]} is not from 0 to {len(names) - 1}; correct the row")
-            tags = [tag if tag is None else names[tag] for tag in tags]
-        tags = [as_text(tag, where, number, f"tag {n} of {columns[1]}") for n, tag in enumerate(tags, 1)]
-        for n, (before, tag) in enumerate(zip(["O", *tags], tags, strict=False)):
-            if tag not in ids:
-                known = listed(task.labels, 8)
-                raise InputError(f"{row}: {tag!r} is not one of the tags of {task.name} ({known}); correct the row")
-            if not may_follow(before, tag):
-                tags[n], changed = f"B-{tag[2:]}", changed + 1
-        for index in predicate:
-            rows["predicate_index"].append(as_predicate(index, words, where, number, columns[2]))
-        rows["row"].append(number)
-        rows["tokens"].append(words)
-        rows["tags"].append([ids[tag] for tag in tags])
-    if not rows["tokens"]:
-        raise InputError(f"{where} has no row with gold tags; give another file or leave this split out")
-    if left_out:
-        logger.info("%s: %d rows have no gold tags and are left out", where, left_out)
-    if changed:
-        logger.info("%s: %d tags I-X continue nothing and were read as B-X", where, changed)
-    features = {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(task.labels)))}
-    features |= {"row": Value("int64")}
-    features |= {"predicate_index": Value("int64")} if source.predicate_column else {}
-    return Dataset.from_dict(rows, features=Features(features))
-
-
 def _tag_names(table: Dataset, column: str) -> list[str]:
     """The names of tags that are stored as class ids."""
     feature = table.features.get(column)
@@ -169,164 +328,5 @@ def _tag_names(table: Dataset, column: str) -> list[str]:
     return list(names)
 
 
-def has_gold_tags(table: Dataset, column: str) -> bool:
-    """Whether any row of a table has tags."""
-    return column in table.column_names and not all(map(_without_gold, table[column]))
-
-
 def _without_gold(tags: Any) -> bool:
     return isinstance(tags, list) and len(tags) > 0 and set(tags) <= {NO_TAG}
-
-
-def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
-    """A cell as words.
-
-    Raises:
-        InputError: it is not a list, or one without words or with an empty one.
-    """
-    if not isinstance(words, list):
-        raise InputError(f"{where}, row {row}: {column} is not a list; give a list of words (in .jsonl or .parquet)")
-    if not words:
-        raise InputError(f"{where}, row {row}: {column} is empty; give the words of a sentence or remove the row")
-    words = [as_text(word, where, row, f"word {n} of {column}") for n, word in enumerate(words, 1)]
-    for n, word in enumerate(words, 1):
-        if not word.strip():
-            raise InputError(f"{where}, row {row}: word {n} of {column} is empty; remove it and its tag")
-    return words
-
-
-def as_predicate(index: Any, words: Sequence[str], where: str, row: int, column: str) -> int:
-    """A cell as the number of one of the words.
-
-    Raises:
-        InputError: it is another number, or none.
-    """
-    if not isinstance(index, int) or not 0 <= index < len(words):
-        raise InputError(
-            f"{where}, row {row}: {column} is {index!r}, but the row has {len(words)} words; give 0 to "
-            f"{len(words) - 1}"
-        )
-    return index
-
-
-def all_words(rows: Dataset) -> Iterator[str]:
-    """The words of a split, one by one."""
-    for words in rows["tokens"]:
-        yield from words
-
-
-def encode_tags(
-    rows: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int | None = None,
-    where: str = "",
-    *,
-    for_training: bool = False,
-) -> Dataset:
-    """Rows of :func:`normalise_tags` as inputs of a model, see :func:`encode_words`, ``labels`` and ``gold``.
-
-    The first token of a word has its tag; all other tokens, special tokens among them, have -100, as in transformers'
-    run_ner. ``gold`` has the ``tags`` of all words, with or without a token, and the ``words`` that have one.
-
-    Args:
-        rows, tokenizer: as described.
-        max_length: tokens per row; ``None`` uses the tokenizer's limit.
-        where: what messages begin with.
-        for_training: leave out rows that teach nothing: no word, or not the predicate, has a token.
-
-    Raises:
-        InputError: ``max_length`` is below 1, or no row is left.
-    """
-    limit = token_limit(tokenizer, max_length)
-    lost = []
-
-    def encode(batch: dict[str, list]) -> dict[str, list]:
-        columns, words = encode_words(tokenizer, batch["tokens"], batch.get("predicate_index"), limit)
-        columns["labels"], columns[GOLD] = [], []
-        for tags, of_tokens in zip(batch["tags"], words, strict=True):
-            columns["labels"].append([-100 if word is None else tags[word] for word in of_tokens])
-            with_token = [word for word in of_tokens if word is not None]
-            columns[GOLD].append({"tags": tags, "words": with_token})
-            if missing := len(tags) - len(with_token):
-                lost.append(missing)
-        return columns
-
-    options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False, "desc": f"{where}tokens"}
-    encoded = rows.map(encode, remove_columns=rows.column_names, **options)
-    if lost:
-        logger.warning(
-            "%s%d words of %d rows have no token, or none within %d tokens: no tag is learnt or predicted for them; "
-            "increase max_length if they are too long",
-            *(where, sum(lost), len(lost), limit),
-        )
-    return _learnable(encoded, where) if for_training else encoded
-
-
-def _learnable(encoded: Dataset, where: str) -> Dataset:
-    """The rows of which a word, and the predicate if there is one, has a token."""
-    masks = [encoded[name][:] for name in ("word_mask", "predicate_mask") if name in encoded.column_names]
-    kept = [row for row, of_row in enumerate(zip(*masks, strict=True)) if all(map(any, of_row))]
-    if len(kept) == len(encoded):
-        return encoded
-    if not kept:
-        raise InputError(f"{where}no row has a token for a word and for its predicate; increase --max_length")
-    logger.warning(
-        "%s%d rows have no token for a word or the predicate and are left out", where, len(encoded) - len(kept)
-    )
-    return encoded.select(kept)
-
-
-def cut_words(words: Sequence[str], limit: int) -> Sequence[str]:
-    """The first words, as many as are tokenized where at most ``limit`` tokens are wanted, see :func:`characters`."""
-    ends = list(accumulate(len(word) + 1 for word in words))
-    if not ends or ends[-1] <= (most := characters(limit)):
-        return words
-    kept = bisect(ends, most)
-    return [*words[:kept], words[kept][: most - (ends[kept - 1] if kept else 0)]]
-
-
-def encode_words(
-    tokenizer: PreTrainedTokenizerBase,
-    sentences: Sequence[Sequence[str]],
-    predicates: Sequence[int] | None,
-    limit: int | None,
-) -> tuple[dict[str, list], list[list[int | None]]]:
-    """Sentences in words as inputs of a tagger, and the word that each token begins, ``None`` where it begins none.
-
-    ``word_mask`` has 1 at the first token of each word, ``predicate_mask`` at all tokens of the predicate.
-
-    Args:
-        tokenizer: any.
-        sentences: the words of each.
-        predicates: the number of a word of each, or ``None``.
-        limit: tokens per sentence; ``None``: any number.
-    """
-    sentences = [cut_words(words, limit) for words in sentences] if limit else sentences
-    options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
-    shorten = {"truncation": True, "max_length": limit} if limit else {}
-    encoding = tokenizer(sentences, is_split_into_words=True, **shorten, **options)
-    columns = {name: encoding[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
-    of_tokens = [encoding.word_ids(row) for row in range(len(sentences))]
-    first = [
-        [None if word == before else word for before, word in zip([None, *words], words, strict=False)]
-        for words in of_tokens
-    ]
-    columns["word_mask"] = [[int(word is not None) for word in words] for words in first]
-    if predicates is not None:
-        pairs = zip(of_tokens, predicates, strict=True)
-        columns["predicate_mask"] = [[int(word == predicate) for word in words] for words, predicate in pairs]
-    return columns, first
-
-
-@dataclass
-class TaggingCollator(PaddingCollator):
-    """``PaddingCollator`` that pads the columns of ``FILLERS`` too, and leaves out ``GOLD``."""
-
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = super().__call__([{k: v for k, v in row.items() if k not in (*FILLERS, GOLD)} for row in features])
-        N, left = batch["input_ids"].shape[1], self.tokenizer.padding_side == "left"
-        for name in FILLERS.keys() & features[0].keys():
-            rows = [[FILLERS[name]] * (N - len(row[name])) for row in features]
-            rows = [gap + row[name] if left else row[name] + gap for gap, row in zip(rows, features, strict=True)]
-            batch[name] = torch.tensor(rows)
-        return batch

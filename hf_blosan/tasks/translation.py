@@ -1,79 +1,285 @@
-"""Rows of sentences and their translations."""
+"""Sentences and their translations, by an encoder of this package and a decoder of transformers that attends to it."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from datasets import Dataset, DatasetDict, Features, Value
+import numpy as np
+from datasets import Dataset, Features, Value
+from torch.nn.functional import cross_entropy
+from transformers import (
+    DataCollatorForSeq2Seq,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    MarianConfig,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+)
+from transformers.models.encoder_decoder.modeling_encoder_decoder import shift_tokens_right
 
-from ..data.batching import cut, token_limit
+from ..data.batching import cut, sentence_lengths, token_limit
 from ..data.columns import as_text, check_columns
 from ..data.tables import row_numbers
 from ..errors import InputError
-from ..text.tokenization import decoder_positions
-from .table import Source, Task
+from ..models.configuration_base import SentenceEncoderConfig
+from ..text.tokenization import build_subword_tokenizer, check_vocabulary, decoder_positions
+from .base import Source, TaskKind, config_class
+from .classification import Classification, choose_texts
+from .regression import SCORE_FIELDS
+from .table import TASKS
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
 
-def normalise_translations(raw: Dataset, source: Source, task: Task, where: str) -> Dataset:
-    """Rows with the columns ``sentence1`` and ``translation``, both text, and ``row``, its number in the file.
+class Translation(TaskKind):
+    """Translates each row with an encoder-decoder: an encoder of this package, Marian's decoder, one vocabulary."""
+
+    auto_class = "AutoModelForSeq2SeqLM"
+    pipeline = "translation"
+    vocabulary = "byte-pair"
+    reference = "translation"
+    column = "translation"
+    use = "translating sentences"
+    own_code = False
+    unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias", "classifier_size", "passage_block_length")
+    other_uses = "translates, which only hf-blosan predict does; give another one"
+    gives_vectors = False
+
+    @classmethod
+    def made(cls, config):
+        return config.is_encoder_decoder
+
+    @classmethod
+    def saved_fields(cls, config):
+        """The columns are those of the task that the model was trained on."""
+        task = TASKS.get(getattr(config, "finetuning_task", None)) or TASKS["multi30k_en_de"]
+        return {name: getattr(task, name) for name in ("local", "languages", "metrics", "best_metric")}
+
+    def for_rows(self, table, where, names):
+        names.refuse_pair("translation")
+        names = self.trained(names, table)
+        texts, label = names.texts or self.task.local.text_columns, names.label or self.task.local.label_column
+        return replace(self.task, local=Source(location="", splits={}, text_columns=texts, label_column=label))
+
+    def normalise(self, raw, source, where):
+        """Rows with ``sentence1`` and ``translation``, both text and not empty."""
+        names = {"sentence1": source.text_columns[0], "translation": source.label_column}
+        check_columns(names.values(), raw.column_names, where)
+        rows, numbers = {}, row_numbers(raw)
+        for name, column in names.items():
+            cells = zip(numbers, raw[column], strict=True)
+            rows[name] = [as_text(cell, where, row, column).strip() for row, cell in cells]
+            if "" in rows[name]:
+                row = numbers[rows[name].index("")]
+                raise InputError(f"{where}, row {row}: {column} is empty; write the sentence or remove the row")
+        if not len(raw):
+            raise InputError(f"{where} has no rows; give another file or leave this split out")
+        features = Features(dict.fromkeys(names, Value("string")) | {"row": Value("int64")})
+        return Dataset.from_dict(rows | {"row": list(numbers)}, features=features)
+
+    def build_tokenizer(self, rows, **options):
+        return build_subword_tokenizer(self.texts(rows), **options)
+
+    def prepare_tokenizer(self, tokenizer, *, for_backbone):
+        if for_backbone:
+            raise InputError("--backbone: a translator has a vocabulary for both of its languages; leave it out")
+        return tokenizer
+
+    def texts(self, rows):
+        yield from super().texts(rows)
+        yield from rows["translation"]
+
+    def encode(self, dataset, tokenizer, max_length=None):
+        """Splits with the columns ``input_ids``, ``attention_mask`` and ``labels``, the token ids of the translation.
+
+        Splits to evaluate on keep its text, ``translation``: not every tokenizer gives it back.
+
+        Sentences, and translations to train on, are truncated to ``max_length`` tokens each, for training to no more
+        than a decoder has positions; a warning gives their number.
+        """
+        limit = token_limit(tokenizer, max_length, least=2)
+        self.metrics  # noqa: B018 - names a missing package now, not after an epoch
+
+        def encode(rows: dict[str, list], split: str, limit: int) -> dict[str, list]:
+            shorten = {"truncation": True, "max_length": limit}
+            encoded = tokenizer([cut(text, limit, tokenizer.truncation_side) for text in rows["sentence1"]], **shorten)
+            labels = tokenizer(text_target=rows["translation"], **(shorten if split == "train" else {}))
+            return {**{name: encoded[name] for name in ("input_ids", "attention_mask")}, "labels": labels["input_ids"]}
+
+        options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False}
+        splits = {}
+        for split, rows in dataset.items():
+            most = min(limit, decoder_positions(tokenizer)) if split == "train" else limit
+            unused = [column for column in rows.column_names if split == "train" or column != "translation"]
+            told = {"remove_columns": unused, "desc": f"{split}: tokens"}
+            splits[split] = rows.map(encode, **options, **told, fn_kwargs={"split": split, "limit": most})
+            encoded = splits[split].select_columns(["input_ids", "labels"])[:]
+            full = sum(most in map(len, pair) for pair in zip(*encoded.values(), strict=True))
+            if full:
+                logger.warning("%s: %d of %d rows reach %d tokens and may be truncated", split, full, len(rows), most)
+        return type(dataset)(splits)
+
+    def lengths(self, encoded):
+        """Of both languages together."""
+        return sentence_lengths(encoded).max(axis=1) + [len(ids) for ids in encoded[:]["labels"]]
+
+    def collator(self, tokenizer, **padding):
+        if "max_length" in padding:  # the decoder has no more positions
+            padding["max_length"] = min(padding["max_length"], decoder_positions(tokenizer))
+        return DataCollatorForSeq2Seq(tokenizer, **padding)
+
+    def model_class(self, encoder):
+        return EncoderDecoderModel
+
+    def make_model(self, encoder, config_fields, tokenizer):
+        own = {name: config_fields[name] for name in self.config_fields()}
+        fields = {name: value for name, value in config_fields.items() if name not in own}
+        return make_encoder_decoder(config_class(encoder)(**fields), tokenizer, **own)
+
+    def outputs(self, model, batch):
+        """Leaves out the labels; given them, the model would also compute its own loss."""
+        inputs = {name: value for name, value in batch.items() if name != "labels"}
+        config = getattr(model, "module", model).config
+        ids = config.pad_token_id, config.decoder_start_token_id
+        return model(**inputs, decoder_input_ids=shift_tokens_right(batch["labels"], *ids))
+
+    def loss(self, output, labels, label_smoothing):
+        """Mean cross entropy of the batch's tokens."""
+        return cross_entropy(output.logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing)
+
+    def infer(self, model, batch, *, quick=False):
+        """Token ids of the translations, (B, N), filled up with -100; quickly by greedy search in place of beams."""
+        found = translate(model, batch, **({"num_beams": 1} if quick else {}))
+        return found.masked_fill(found == model.config.pad_token_id, -100)
+
+    def decode(self, answers):
+        return answers
+
+    def figures(self, predictions, references, tokenizer):
+        return self.metrics.compute(predictions=texts_of(predictions, tokenizer), references=references)
+
+    def lines(self, predictions, tokenizer):
+        return (" ".join(text.split()) for text in texts_of(predictions, tokenizer))
+
+    def choose_texts(self, head, where, names):
+        return choose_texts(head, where, names, self.task.local.text_columns, 1)
+
+    cut = Classification.cut
+    tokenize = Classification.tokenize
+
+    def columns(self, answers, items, tokenizer, *, probabilities=False):
+        return {"translation": texts_of(answers, tokenizer)}
+
+    @classmethod
+    def snippet(cls, run, location, example):
+        return f"""import hf_blosan
+from transformers import {cls.auto_class}, AutoTokenizer
+
+model = {cls.auto_class}.from_pretrained("{location}")
+tokenizer = AutoTokenizer.from_pretrained("{location}")
+found = model.generate(**tokenizer("{example["text"]}", return_tensors="pt"))
+tokenizer.decode(found[0], skip_special_tokens=True)"""
+
+    @classmethod
+    def examples(cls, task):
+        return [{"text": "Two dogs are playing in the snow."}]
+
+
+def texts_of(rows: Iterable[np.ndarray], tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Token ids, filled up with -100, as text."""
+    return tokenizer.batch_decode([row[row != -100].tolist() for row in rows], skip_special_tokens=True)
+
+
+def make_encoder_decoder(
+    encoder: SentenceEncoderConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    decoder_fields: dict[str, Any] | None = None,
+    **fields: Any,
+) -> EncoderDecoderModel:
+    """A new ``EncoderDecoderModel`` with random weights: that encoder, and Marian's decoder with cross attention.
+
+    The decoder is the Transformer's (Vaswani et al. 2017), as wide and as deep as the encoder, with one table for its
+    input and output words. ``generate`` searches with 4 beams. ``import hf_blosan`` before loading a saved model.
 
     Args:
-        raw, source, where: as for sentences; ``source.label_column`` holds the translations.
+        encoder: configuration of the encoder; it gets ``pooling="none"``.
+        tokenizer: of both languages, such as that of ``build_subword_tokenizer``, with [BOS], [EOS] and [PAD].
+        decoder_fields: fields of ``MarianConfig``, in place of those that follow from the encoder. Default: heads of
+            32 features or more, a feed-forward part twice as wide as a token.
+        **fields: further fields of the model's configuration.
 
     Raises:
-        InputError: a column is missing, or a text is missing, empty or not text.
+        InputError: the encoder has a backbone or takes predicates; or the tokenizer lacks a special token, or has ids
+            beyond ``encoder.vocab_size``.
     """
-    names = {"sentence1": source.text_columns[0], "translation": source.label_column}
-    check_columns(names.values(), raw.column_names, where)
-    rows, numbers = {}, row_numbers(raw)
-    for name, column in names.items():
-        cells = zip(numbers, raw[column], strict=True)
-        rows[name] = [as_text(cell, where, row, column).strip() for row, cell in cells]
-        if "" in rows[name]:
-            row = numbers[rows[name].index("")]
-            raise InputError(f"{where}, row {row}: {column} is empty; write the sentence or remove the row")
-    if not len(raw):
-        raise InputError(f"{where} has no rows; give another file or leave this split out")
-    features = Features(dict.fromkeys(names, Value("string")) | {"row": Value("int64")})
-    return Dataset.from_dict(rows | {"row": list(numbers)}, features=features)
+    if encoder.backbone_config is not None:
+        raise InputError("the encoder of an encoder-decoder has words of its own, not a backbone; leave it out")
+    if encoder.predicate_size:
+        raise InputError(f"predicate_size={encoder.predicate_size}: translation has no predicates; set it to 0")
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    if missing := [name.removesuffix("_token_id") for name, value in ids.items() if value is None]:
+        raise InputError(
+            f"the tokenizer has no {missing[0]}_token, which an encoder-decoder needs; set it, or build a tokenizer "
+            "by build_subword_tokenizer"
+        )
+    check_vocabulary(tokenizer, encoder.vocab_size, tokenizer.name_or_path or type(tokenizer).__name__)
+    size, length = encoder.hidden_size, decoder_positions(tokenizer)
+    encoder = type(encoder).from_dict(encoder.to_dict() | {"pooling": "none"})
+    follows = {
+        "vocab_size": encoder.vocab_size,
+        "d_model": size,
+        "decoder_layers": encoder.num_hidden_layers,
+        "decoder_attention_heads": max(heads for heads in range(1, max(size // 32, 1) + 1) if size % heads == 0),
+        "decoder_ffn_dim": 2 * size,
+        "activation_function": "relu",
+        "dropout": encoder.dropout,
+        "init_std": size**-0.5,
+        "scale_embedding": True,
+        "max_position_embeddings": length,
+        "forced_eos_token_id": None,
+    }
+    start = {"decoder_start_token_id": ids["bos_token_id"]}
+    decoder = MarianConfig(**(follows | ids | start | (decoder_fields or {})))
+    common = {"vocab_size": encoder.vocab_size} | ids | start | fields
+    model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, **common))
+    model.generation_config.update(num_beams=4, max_length=length)
+    return model
 
 
-def encode_translations(
-    dataset: DatasetDict, tokenizer: PreTrainedTokenizerBase, *, max_length: int | None = None
-) -> DatasetDict:
-    """Splits with the columns ``input_ids``, ``attention_mask`` and ``labels``, the token ids of the translation.
+def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: Any) -> Tensor:
+    """Token ids of the translations of a batch, (B, N), with [EOS], then padding.
 
-    Splits to evaluate on keep its text, ``translation``: not every tokenizer gives it back.
+    A translation has at most 10 tokens more than twice those of its sentence, whatever else is in the batch.
 
-    Sentences, and translations to train on, are truncated to ``max_length`` tokens each, for training to no more than
-    a decoder has positions; a warning gives their number.
-
-    Raises:
-        InputError: ``max_length`` is below 2.
+    Args:
+        model: an encoder-decoder.
+        batch: `input_ids` and `attention_mask`, (B, N).
+        **search: options of ``generate``, in place of the model's own: ``num_beams=1`` is greedy search.
     """
-    limit = token_limit(tokenizer, max_length, least=2)
+    limits_B = 2 * batch["attention_mask"].sum(1) + 10
+    limit = int(limits_B.max())
+    limit = min(model.generation_config.max_length or limit, limit)
+    return model.generate(**batch, max_length=limit, stopping_criteria=[RowLimits(limits_B)], **search)[:, 1:]
 
-    def encode(rows: dict[str, list], split: str, limit: int) -> dict[str, list]:
-        shorten = {"truncation": True, "max_length": limit}
-        encoded = tokenizer([cut(text, limit, tokenizer.truncation_side) for text in rows["sentence1"]], **shorten)
-        labels = tokenizer(text_target=rows["translation"], **(shorten if split == "train" else {}))
-        return {**{name: encoded[name] for name in ("input_ids", "attention_mask")}, "labels": labels["input_ids"]}
 
-    options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False}
-    splits = {}
-    for split, rows in dataset.items():
-        most = min(limit, decoder_positions(tokenizer)) if split == "train" else limit
-        unused = [column for column in rows.column_names if split == "train" or column != "translation"]
-        told = {"remove_columns": unused, "desc": f"{split}: tokens"}
-        splits[split] = rows.map(encode, **options, **told, fn_kwargs={"split": split, "limit": most})
-        encoded = splits[split].select_columns(["input_ids", "labels"])[:]
-        full = sum(most in map(len, pair) for pair in zip(*encoded.values(), strict=True))
-        if full:
-            logger.warning("%s: %d of %d rows reach %d tokens and may be truncated", split, full, len(rows), most)
-    return DatasetDict(splits)
+class RowLimits(StoppingCriteria):
+    """Ends the translations of each row at a length of its own.
+
+    Args:
+        limits_B: tokens, [BOS] included.
+    """
+
+    def __init__(self, limits_B: Tensor):
+        self.limits_B = limits_B
+
+    def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Tensor:
+        """Whether each sequence ends; those of a row, of which beam search has several, follow each other."""
+        limits = self.limits_B.repeat_interleave(len(input_ids) // len(self.limits_B))
+        return input_ids.shape[1] >= limits

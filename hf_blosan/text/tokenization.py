@@ -15,17 +15,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import InputError, loading
-from .word_vectors import CoverageReport as CoverageReport
-from .word_vectors import WordVectors as WordVectors
-from .word_vectors import embedding_matrix as embedding_matrix
-from .word_vectors import num_fixed_words as num_fixed_words
-from .word_vectors import num_training_words as num_training_words
-from .word_vectors import read_word_vectors as read_word_vectors
 
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 UNKNOWN_WORD = 9 * "\U0002a6a5"
-"""A word that no vocabulary has: a rare Chinese character, repeated."""
+"""A word that is in no vocabulary: a rare Chinese character, repeated."""
 
 _POSITIONS_AFTER_PADDING = (
     *("camembert", "data2vec-text", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
@@ -179,6 +173,16 @@ def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Cou
     return Counter(word for text in texts for word, _ in split(normalize(text)))
 
 
+def num_training_words(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Number of words from a tokenizer's training texts, without [PAD] and [UNK]; stored with the tokenizer."""
+    return tokenizer.init_kwargs.get("num_training_words", len(tokenizer) - 2)
+
+
+def num_fixed_words(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Number of words from ``extra_words``, the last ids; the value of ``config.num_fixed_embeddings``."""
+    return len(tokenizer) - 2 - num_training_words(tokenizer)
+
+
 def load_tokenizer(
     name: str, config: PreTrainedConfig | None = None, *, trust_remote_code: bool = False
 ) -> PreTrainedTokenizerBase:
@@ -279,10 +283,10 @@ def prepare_pretrained_tokenizer(
 
 
 def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Make a byte-level tokenizer encode a word by itself as it does in a text, where a space is before it.
+    """Make a byte-level tokenizer encode a single word as it does in a text, with a space before it.
 
     Raises:
-        InputError: it divides texts before the byte-level step, which would put a space before every part of a word.
+        InputError: it splits texts before the byte-level step, which would put a space before every part of a word.
     """
     whole = tokenizer.backend_tokenizer.pre_tokenizer
     steps = list(whole) if isinstance(whole, pre_tokenizers.Sequence) else [whole]
@@ -314,7 +318,7 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: 
 
 
 def check_type_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, name: str) -> None:
-    """Raise InputError if a model of pairs has a tokenizer that does not tell their sentences apart."""
+    """Raise InputError if a model of pairs has a tokenizer without token type ids."""
     if getattr(config, "num_sentences", 1) == 2 and "token_type_ids" not in tokenizer.model_input_names:
         raise InputError(
             f"model_input_names in tokenizer_config.json of {name!r} lack token_type_ids, by which a model of pairs "

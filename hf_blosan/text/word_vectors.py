@@ -6,7 +6,6 @@ import codecs
 import gzip
 import logging
 import re
-import warnings
 import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import InputError
+from .tokenization import num_training_words
 
 logger = logging.getLogger(__name__)
 
@@ -110,42 +110,39 @@ def read_word_vectors(
     names: dict[str, None] = {}
     rows: list[np.ndarray] = []
     duplicates = 0
-    with warnings.catch_warnings():
-        # numpy reports text that it cannot parse with this warning.
-        warnings.simplefilter("error", DeprecationWarning)
-        for number, first, text in _lines(path):
-            expected = width or text.count(b" ") + 1
-            if text.count(b" ") + 1 > expected:
-                first, text = _word_with_blanks(first, text, expected)
-            _check_width(text, expected, path, number)
-            width = expected
-            try:
-                word = first.decode()
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
-            if words is not None and word not in words:
-                continue  # without parsing: this makes reading a few out of millions of words fast
-            if word in names:
-                duplicates += 1
-                continue
-            names[word] = None
-            rows.append(_parse(text, width, path, number))
+    for number, line in _lines(path):
+        first, _, text = line.partition(b" ")
+        found = text.count(b" ") + 1 if text else 0
+        width = width or max(found, 1)
+        if found > width:  # some published files contain words with blanks, such as ". . ."
+            whole = line.rsplit(b" ", width)[0]
+            if _numbers(whole.split(b" ")[1:]) is None:  # surplus numbers remain an error
+                first, text, found = whole, line[len(whole) + 1 :], width
+        if found != width:
+            raise InputError(
+                f"{path}, line {number}: {found} numbers where {width} are expected; correct or remove the line, "
+                "or give a file of that width"
+            )
+        try:
+            word = first.decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
+        if words is not None and word not in words:
+            continue  # without parsing: this makes reading a few out of millions of words fast
+        if word in names:
+            duplicates += 1
+            continue
+        vector = _numbers(text.split(b" "))
+        if vector is None or not np.isfinite(vector).all():
+            raise InputError(f"{path}, line {number}: a number is malformed or not finite; correct or remove the line")
+        names[word] = None
+        rows.append(vector)
     if width is None:
         raise InputError(f"word-vector file {path} is empty; give a file in GloVe text format")
     if duplicates:
         logger.warning("%s: %d duplicate words; the first vector of each is used", path, duplicates)
     matrix = np.stack(rows) if rows else np.zeros((0, width), dtype=np.float32)
     return WordVectors(list(names), matrix)
-
-
-def num_training_words(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Number of words from a tokenizer's training texts, without [PAD] and [UNK]; stored with the tokenizer."""
-    return tokenizer.init_kwargs.get("num_training_words", len(tokenizer) - 2)
-
-
-def num_fixed_words(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Number of words from ``extra_words``, the last ids; the value of ``config.num_fixed_embeddings``."""
-    return len(tokenizer) - 2 - num_training_words(tokenizer)
 
 
 def embedding_matrix(
@@ -197,45 +194,23 @@ def embedding_matrix(
     return matrix, report
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Line number, word and remaining text of every non-empty line."""
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The number and the bytes of every line that is neither empty nor a header."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 # Bytes, because str.split treats characters such as U+00A0 as blanks, but here they are words.
-                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-                line = line.rstrip(b" \t\r\n")
-                if not line or (number == 1 and _HEADER.fullmatch(line)):
-                    continue
-                yield number, *line.partition(b" ")[::2]
+                line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n")
+                if line and not (number == 1 and _HEADER.fullmatch(line)):
+                    yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"word-vector file {path} is a damaged gzip file ({error}); download it again") from error
 
 
-def _word_with_blanks(word: bytes, text: bytes, width: int) -> tuple[bytes, bytes]:
-    """Some published files contain words with blanks, such as ". . ."; surplus numbers remain an error."""
-    *surplus, _ = text.rsplit(b" ", width)
+def _numbers(parts: list[bytes]) -> np.ndarray | None:
+    """The numbers as float32, or ``None`` if one is malformed."""
     try:
-        [float(part) for part in surplus[0].split()]
+        with np.errstate(over="ignore"):
+            return np.fromiter(map(float, parts), np.float32, len(parts))
     except ValueError:
-        return word + b" " + surplus[0], text[len(surplus[0]) + 1 :]
-    return word, text
-
-
-def _check_width(text: bytes, width: int, path: Path, number: int) -> None:
-    found = text.count(b" ") + 1 if text else 0
-    if found != width:
-        raise InputError(
-            f"{path}, line {number}: {found} numbers where {width} are expected; correct or remove the line, "
-            "or give a file of that width"
-        )
-
-
-def _parse(text: bytes, width: int, path: Path, number: int) -> np.ndarray:
-    try:
-        vector = np.fromstring(text, dtype=np.float32, sep=" ")
-    except (DeprecationWarning, ValueError):
-        vector = np.array([np.nan], dtype=np.float32)
-    if len(vector) != width or not np.isfinite(vector).all():
-        raise InputError(f"{path}, line {number}: a number is malformed or not finite; correct or remove the line")
-    return vector
+        return None

@@ -1,4 +1,4 @@
-# For type checkers: __init__.py imports these on first use.
+# __init__.py imports these on first use.
 from .arguments import RunArguments as RunArguments
 from .arguments import parse_arguments as parse_arguments
 from .evaluate_model import evaluate as evaluate

@@ -10,17 +10,16 @@ from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
-from ..data.columns import check_single, remembered_rows, trained_columns
-from ..data.tables import read_table
+from ..data.columns import ColumnNames
+from ..data.tables import load_splits, read_table
 from ..errors import InputError, listed
 from ..files import check_writable, write_json
 from ..hub.finite import refuse_not_finite
 from ..hub.model_card import figure_table
-from ..tasks import TASKS, Source, Task, get_task, load_task
-from ..tasks.custom import choose_columns, classification_fields, read_columns, regression_fields
-from ..tasks.kinds import SCORE_FIELDS, Problem, find_problem
-from ..tasks.loading import load_splits, normalise, sample
-from ..tasks.tagging import has_tags, tagging_columns, tagging_fields
+from ..tasks import TASKS, Task, get_task, load_task
+from ..tasks.base import TaskKind
+from ..tasks.kinds import find_kind, kind_of, remembered_rows
+from ..tasks.loading import sample
 from ..text.tokenization import check_max_length
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
@@ -30,16 +29,14 @@ from .preparation import (
     Preparation,
     encoder_config,
     find_encoder,
-    load_model,
-    load_tokenizer,
     numbers_of,
+    pretrained_model,
+    pretrained_tokenizer,
 )
 from .reporting import figure_lines, write_predictions
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
-
-TEXT_OPTIONS = ("text_column_name", "text_pair_column_name")
 
 
 def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
@@ -65,17 +62,17 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
             data["test"] = sample(data["test"], arguments.max_eval_samples, seed)
         if arguments.predictions_file and "test" not in data:
             raise InputError(f"--predictions_file: {task.title} has no test rows; give --test_file, or leave it out")
-        problem = find_problem(task)
-        tokenizer = load_tokenizer(
-            arguments.model_name_or_path, problem, config, trust_remote_code=arguments.trust_remote_code
+        kind = find_kind(task)
+        tokenizer = pretrained_tokenizer(
+            arguments.model_name_or_path, kind, config, trust_remote_code=arguments.trust_remote_code
         )
         check_max_length(arguments.max_length, tokenizer, getattr(config, "backbone_config", None))
-        encoded = problem.encode(data, tokenizer, arguments.max_length)
-    model = load_model(arguments, problem, config, {})
-    problem.check_config(model.config)
+        encoded = kind.encode(data, tokenizer, arguments.max_length)
+    model = pretrained_model(arguments, kind, config, {})
+    kind.check_config(model.config)
     refuse_not_finite(model)
     preparation = Preparation(
-        *(problem, encoder, tokenizer, model, encoded, problem.collator(tokenizer)), row_numbers=numbers_of(data)
+        *(kind, encoder, tokenizer, model, encoded, kind.collator(tokenizer)), row_numbers=numbers_of(data)
     )
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator)
     figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))
@@ -86,9 +83,15 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if arguments.output_file:
             write_json(arguments.output_file, figures)
         if arguments.predictions_file:
-            lines = zip(preparation.row_numbers["test"], problem.lines(predictions), strict=True)
+            lines = zip(preparation.row_numbers["test"], kind.lines(predictions, tokenizer), strict=True)
             write_predictions(arguments.predictions_file, lines)
     return figures
+
+
+def run_command(arguments: EvaluateArguments) -> int:
+    """Evaluate as a command, and return the exit status."""
+    evaluate(arguments)
+    return 0
 
 
 def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
@@ -100,7 +103,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
             "--test_file or --dataset_name"
         )
     task = get_task(name)
-    check_fits(arguments.model_name_or_path, config, find_problem(task))
+    check_fits(arguments.model_name_or_path, config, find_kind(task))
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
     options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options.get(option) is None}
@@ -122,75 +125,11 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
 def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
     """The user's rows, and the task that the model was trained on in terms of their columns."""
     table, where = read_rows(arguments)
-    arguments = with_trained_columns(arguments, config, table.column_names)
-    title = Path(where).name if arguments.test_file else where
-    if config.is_encoder_decoder:
-        return find_translations(arguments, config, table, where, title)
-    if has_tags(table, arguments.text_column_name):
-        check_single(arguments.text_pair_column_name, "tagging")
-        columns = tagging_columns(table, where, arguments.text_column_name, arguments.label_column_name)
-        labels = [config.id2label[i] for i in range(config.num_labels)]
-        head = tagging_fields(labels, bool(config.predicate_size))
-        return _rows_of(arguments, config, table, where, title, columns, head)
-    if any(name.endswith("ForSentenceSelection") for name in config.architectures or ()):
-        for name in ("text_column_name", "label_column_name"):
-            if getattr(arguments, name):
-                raise InputError(f"--{name}: the columns of passages have fixed names; rename them and leave it out")
-        task = replace(get_task("squad_sentences"), title=title, hub=None, evaluation_splits=("test",))
-        return task, DatasetDict(test=normalise(table, task.local, task, where))
-    texts, label_column = choose_columns(
-        table, where, arguments.text_column_name, arguments.text_pair_column_name, arguments.label_column_name
-    )
-    read_columns(table, texts, label_column, where)
-    if config.problem_type == "regression":
-        scores = {name: getattr(config, name) for name in SCORE_FIELDS}
-        # The score of a pair is within the range of the model, that of a single text is any number.
-        given = [] if len(texts) == 2 else table[label_column]
-        head = regression_fields([config.score_min, config.score_max, *given], where) | (scores if not given else {})
-    else:
-        labels = [config.id2label[i] for i in range(config.num_labels)]
-        head = classification_fields([], labels, len(texts), where)
-    columns = {"text_columns": texts, "label_column": label_column}
-    return _rows_of(arguments, config, table, where, title, columns, head)
-
-
-def _rows_of(arguments, config, table: Dataset, where: str, title: str, columns: dict, head: dict):
-    """A task with these columns of a table and that head, and its rows."""
-    source = Source(location="", splits={}, **columns)
-    common = {
-        "name": getattr(config, "finetuning_task", None) or "custom",
-        "title": title,
-        "num_sentences": len(source.text_columns),
-        "local": source,
-    }
-    task = Task(**common, **head, evaluation_splits=("test",))
-    check_fits(arguments.model_name_or_path, config, find_problem(task))
-    return task, DatasetDict(test=normalise(table, source, task, where))
-
-
-def find_translations(
-    arguments: EvaluateArguments, config: PreTrainedConfig, table: Dataset, where: str, title: str
-) -> tuple[Task, DatasetDict]:
-    """The user's rows in the columns of the model's task, unless the options name others."""
-    check_single(arguments.text_pair_column_name, "translation")
-    task = get_task(getattr(config, "finetuning_task", None) or "multi30k_en_de")
-    texts = (arguments.text_column_name,) if arguments.text_column_name else task.local.text_columns
-    label_column = arguments.label_column_name or task.local.label_column
-    source = Source(location="", splits={}, text_columns=texts, label_column=label_column)
-    task = replace(task, title=title, local=source, evaluation_splits=("test",))
-    return task, DatasetDict(test=normalise(table, source, task, where))
-
-
-def with_trained_columns(
-    arguments: EvaluateArguments, config: PreTrainedConfig, columns: list[str]
-) -> EvaluateArguments:
-    """The options with the columns that the model was trained on, where the rows have these and none are named."""
-    texts = trained_columns(config, columns)
-    label = remembered_rows(config).get("label_column")
-    names = {} if arguments.text_column_name or not texts else dict(zip(TEXT_OPTIONS, texts, strict=False))
-    if label in columns and not arguments.label_column_name:
-        names["label_column_name"] = label
-    return replace(arguments, **names)
+    task = kind_of(config).for_rows(table, where, ColumnNames.of(arguments))
+    task = replace(task, title=Path(where).name if arguments.test_file else where)
+    kind = find_kind(task)
+    check_fits(arguments.model_name_or_path, config, kind)
+    return task, DatasetDict(test=kind.normalise(table, task.local, where))
 
 
 def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
@@ -206,9 +145,9 @@ def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
     return splits[split], f"{name} {split}"
 
 
-def check_fits(name: str, config: PreTrainedConfig, problem: Problem) -> None:
+def check_fits(name: str, config: PreTrainedConfig, kind: TaskKind) -> None:
     """Raise InputError if the saved head does not predict what the task asks for."""
-    task, wanted = problem.task, problem.model_class(encoder_config(config).model_type).__name__
+    task, wanted = kind.task, kind.model_class(encoder_config(config).model_type).__name__
     if config.architectures and wanted not in config.architectures:
         raise InputError(
             f"the model at {name!r} is of class {', '.join(config.architectures)}, {task.title} needs {wanted}; "

@@ -57,7 +57,7 @@ class Evaluator:
         watch_test: bool = False,
     ) -> None:
         self.accelerator = accelerator
-        self.problem, self.task = preparation.problem, preparation.task
+        self.kind, self.task, self.tokenizer = preparation.kind, preparation.task, preparation.tokenizer
         names = figure_names([split for split in self.task.evaluation_splits if split in preparation.data])
         names |= {"test": "test"} if "test" in preparation.data else {}
         self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
@@ -93,12 +93,12 @@ class Evaluator:
             InputError: with the number of the row, if the model raises `NotFinite`.
         """
         model.eval()
-        predict = self.problem.predict_quickly if quick else self.problem.predict
         batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.accelerator.is_local_main_process)
         by_length = []
         for batch in batches:
             try:
-                by_length.append(self._gathered(predict(model, batch)))
+                answers = self.kind.infer(model, batch, quick=quick)
+                by_length.append(self._gathered(self.kind.decode(answers)))
             except NotFinite as error:
                 size, before = len(batch.get("question_input_ids", batch["input_ids"])), sum(map(len, by_length))
                 row = split.order[before + self.accelerator.process_index * size + error.of(size)]
@@ -110,7 +110,7 @@ class Evaluator:
             rows = split.order[start : start + len(part)]
             predictions[rows if width is None else (rows[:, None], np.arange(part.shape[1]))] = part
             start += len(part)
-        return self.problem.complete(predictions, split.references)
+        return self.kind.complete(predictions, split.references)
 
     def _gathered(self, predictions: torch.Tensor) -> np.ndarray:
         """The predictions of all processes for a batch."""
@@ -119,19 +119,19 @@ class Evaluator:
         return self.accelerator.gather_for_metrics(predictions).cpu().numpy()
 
     def _figures(self, split: EvaluationSplit, predictions: np.ndarray) -> dict[str, float]:
-        computed = self.problem.figures(predictions, split.references)
+        computed = self.kind.figures(predictions, split.references, self.tokenizer)
         return {f"{split.name}_{metric}": float(value) for metric, value in computed.items()}
 
     def _split(self, preparation: Preparation, split: str, name: str, batch_size: int) -> EvaluationSplit:
         encoded = preparation.data[split]
         # Longest rows first, so that running out of memory shows in the first batch.
-        order = np.argsort(-self.problem.lengths(encoded), kind="stable")
-        rows = encoded.remove_columns(list({"labels", self.problem.reference})).select(order)
+        order = np.argsort(-self.kind.lengths(encoded), kind="stable")
+        rows = encoded.remove_columns(list({"labels", self.kind.reference})).select(order)
         # Without its own generator a loader draws from the global one, and dropout would change.
         loader = DataLoader(
             rows, batch_size=batch_size, collate_fn=preparation.collate, generator=torch.Generator().manual_seed(0)
         )
-        references = encoded[self.problem.reference][:]
+        references = encoded[self.kind.reference][:]
         numbers = preparation.row_numbers.get(split) or range(1, len(encoded) + 1)
         return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, references, numbers)
 

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,11 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..errors import InputError
-from ..tasks.tagging import GOLD
+from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
-from .optim import build_optimizer, make_scheduler, moving_average
+from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average
 from .reporting import own_fields
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ class TrainingLoop:
         best_metric: name of the figure that selects the best model.
         greater_is_better: whether a larger figure is better.
         log: called with the entries of each event.
-        after_epoch: called with the number of completed epochs.
     """
 
     def __init__(
@@ -62,18 +61,16 @@ class TrainingLoop:
         best_metric: str,
         greater_is_better: bool = True,
         log: Callable[..., None],
-        after_epoch: Callable[[int], None] = lambda epoch: None,
     ) -> None:
         self.arguments = arguments
         self.accelerator = accelerator
         self.tokenizer = preparation.tokenizer
-        self.problem = preparation.problem
+        self.kind = preparation.kind
         self.evaluate = evaluate
         self.best_metric = best_metric
         self.test_metric = f"test_{preparation.task.best_metric}"
         self.greater_is_better = greater_is_better
         self.log = log
-        self.after_epoch = after_epoch
         self.progress = Progress()
 
         self.sampler = preparation.batch_sampler(arguments)
@@ -120,8 +117,11 @@ class TrainingLoop:
         stopped = patience > 0 and self.progress.evaluations_since_best >= patience
         return stopped or self.progress.step >= self.total_steps
 
-    def run(self) -> Progress:
+    def run(self) -> Iterator[int]:
         """Train to the end, resuming from `arguments.resume_from_checkpoint` if given.
+
+        Yields:
+            The number of completed epochs, after each.
 
         Raises:
             InputError: that is not a checkpoint, it is damaged, or its run had different settings; or the loss or a
@@ -148,7 +148,8 @@ class TrainingLoop:
         )
         with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
-                self._epoch(bar, begin, signals)
+                if self._epoch(bar, begin, signals):
+                    yield self.progress.epoch
         if not self.progress.best_step:  # resumed after the last update of a shorter run that was not evaluated yet
             self._validate()
         if self.progress.step < self.total_steps:
@@ -156,7 +157,6 @@ class TrainingLoop:
                 "early stopping: %s is no better than after update %d; training ends after update %d of %d",
                 *(self.best_metric, self.progress.best_step, self.progress.step, self.total_steps),
             )
-        return self.progress
 
     def _resume(self, checkpoint: str) -> None:
         """Restore the state of a run, and its best model into `output_dir`."""
@@ -173,8 +173,8 @@ class TrainingLoop:
             self.average.n_averaged.fill_(self.progress.step)
         self.log("resume", step=self.progress.step, checkpoint=Path(checkpoint).name)
 
-    def _epoch(self, bar: tqdm, begin: float, signals: list[int]) -> None:
-        """Train the rest of the current epoch, unless training finishes before."""
+    def _epoch(self, bar: tqdm, begin: float, signals: list[int]) -> bool:
+        """Train the rest of the current epoch, unless training finishes before; return whether it is complete."""
         progress, steps = self.progress, self.arguments.checkpointing_steps
         # With several processes accelerate's set_epoch does not reach a custom batch sampler.
         self.loader.set_epoch(progress.epoch)
@@ -197,11 +197,11 @@ class TrainingLoop:
                 raise Interrupted(self._save_checkpoint(f"step_{progress.step}"), *signals[:1])
         loader.end()
         if progress.batches < len(self.loader):
-            return
+            return False
         progress.epoch, progress.batches = progress.epoch + 1, 0
         if steps == "epoch":
             self._save_checkpoint(f"epoch_{progress.epoch - 1}")
-        self.after_epoch(progress.epoch)
+        return True
 
     def _save_checkpoint(self, name: str) -> Path:
         folder, average = self.arguments.output_dir, self.averaged_model
@@ -214,7 +214,8 @@ class TrainingLoop:
         with self.accelerator.accumulate(self.model):
             loss = self._loss(batch)
             if self.arguments.l2:
-                loss = loss + self.problem.l2_penalty(self.unwrapped_model, self.arguments.l2)
+                model, factor = self.unwrapped_model, self.arguments.l2
+                loss = loss + self.kind.l2_penalty(l2_penalty(model, factor), model, factor)
             # accelerate divides by the nominal group size, but the last group of an epoch may be smaller.
             first = self.progress.batches // group * group
             actual = min(group, len(self.loader) - first)
@@ -237,9 +238,7 @@ class TrainingLoop:
         return self.accelerator.sync_gradients
 
     def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.problem.loss(
-            self.problem.outputs(self.model, batch), batch["labels"], self.arguments.label_smoothing
-        )
+        return self.kind.loss(self.kind.outputs(self.model, batch), batch["labels"], self.arguments.label_smoothing)
 
     def _after_update(self, bar: tqdm) -> None:
         """Log and evaluate if due."""
@@ -327,8 +326,8 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
     if arguments.lr_scheduler_type not in ("constant", "constant_with_warmup"):
         settings["total_steps"] = total_steps
     settings["task"] = preparation.task.name
-    if preparation.problem.loss_scale != 1:
-        settings["loss_scale"] = preparation.problem.loss_scale
+    if preparation.kind.loss_scale != 1:
+        settings["loss_scale"] = preparation.kind.loss_scale
     settings["train_rows"] = len(preparation.data["train"])
     splits = {split: rows for split, rows in preparation.data.items() if not split.startswith("test")}
     settings |= {f"{split}_data": fingerprint(rows) for split, rows in splits.items()}

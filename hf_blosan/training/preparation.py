@@ -18,15 +18,11 @@ from ..data import LengthBucketBatchSampler
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
 from ..hub.configs import config_problem, read_config
+from ..registry import FAMILIES
 from ..tasks import Task, custom_task, get_task, load_task
-from ..tasks.kinds import CONFIG_CLASSES, Problem, find_problem
-from ..text.tokenization import (
-    check_max_length,
-    count_words,
-    num_fixed_words,
-    vocabulary_size,
-)
-from ..text.tokenization import load_tokenizer as load_saved_tokenizer
+from ..tasks.base import TaskKind, config_class
+from ..tasks.kinds import find_kind
+from ..text.tokenization import check_max_length, count_words, load_tokenizer, num_fixed_words, vocabulary_size
 from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
@@ -50,7 +46,7 @@ class Preparation:
     """Everything a run trains with.
 
     Attributes:
-        problem: the task, as the kind of task that it is.
+        kind: of the task.
         encoder: model type, for example `disan`.
         tokenizer: the model's tokenizer.
         model: the model with its head, on the CPU.
@@ -60,7 +56,7 @@ class Preparation:
         row_numbers: split -> the number of each of its rows in the file, from 1.
     """
 
-    problem: Problem
+    kind: TaskKind
     encoder: str
     tokenizer: PreTrainedTokenizerBase
     model: PreTrainedModel
@@ -71,14 +67,14 @@ class Preparation:
 
     @property
     def task(self) -> Task:
-        return self.problem.task
+        return self.kind.task
 
     def batch_sampler(self, arguments: RunArguments) -> LengthBucketBatchSampler:
         """Training batches of rows of similar length; of random rows with `--no_bucketing`."""
-        lengths = self.problem.lengths(self.data["train"])
+        lengths = self.kind.lengths(self.data["train"])
         if not arguments.bucketing:
             lengths = np.zeros_like(lengths)
-        options = {"groups": self.problem.groups(self.data["train"]), "seed": arguments.seed}
+        options = {"groups": self.kind.groups(self.data["train"]), "seed": arguments.seed}
         return LengthBucketBatchSampler(lengths, arguments.per_device_train_batch_size, **options)
 
 
@@ -116,9 +112,8 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
     name = arguments.model_name_or_path
     config = read_config(name, trust_remote_code=arguments.trust_remote_code)
     model_type = encoder_config(config).model_type
-    if model_type not in CONFIG_CLASSES:
-        choices = ", ".join(CONFIG_CLASSES)
-        raise InputError(f"the model at {name!r} is of type {model_type}; choose one of {choices}")
+    if model_type not in FAMILIES:
+        raise InputError(f"the model at {name!r} is of type {model_type}; choose one of {', '.join(FAMILIES)}")
     return model_type, config
 
 
@@ -139,7 +134,7 @@ def prepare(
     Raises:
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
-    problem, backbone = find_problem(task), find_backbone(arguments)
+    kind, backbone = find_kind(task), find_backbone(arguments)
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
@@ -149,16 +144,16 @@ def prepare(
     if pretrained:
         config = saved_config or backbone
         options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(backbone)}
-        tokenizer = load_tokenizer(pretrained, problem, config, **options)
+        tokenizer = pretrained_tokenizer(pretrained, kind, config, **options)
         check_max_length(arguments.max_length, tokenizer, getattr(config, "backbone_config", backbone))
     else:
-        tokenizer, vectors = make_vocabulary(arguments, problem, dataset["train"], overrides.get("embedding_size"))
-    data = problem.encode(dataset, tokenizer, arguments.max_length)
+        tokenizer, vectors = make_vocabulary(arguments, kind, dataset["train"], overrides.get("embedding_size"))
+    data = kind.encode(dataset, tokenizer, arguments.max_length)
     formulation = overrides.get("formulation", getattr(encoder_config(saved_config), "formulation", "released"))
     if overrides.get("block_length") == "auto":
-        overrides["block_length"] = fitting_block_length(arguments, problem, data["train"], formulation)
+        overrides["block_length"] = fitting_block_length(arguments, kind, data["train"], formulation)
     if saved_config is None:
-        proposed = propose_config(arguments, problem, encoder, tokenizer, data["train"], formulation)
+        proposed = propose_config(arguments, kind, encoder, tokenizer, data["train"], formulation)
         if vectors is not None:
             proposed["embedding_size"] = vectors.width
         if backbone is not None:
@@ -166,11 +161,11 @@ def prepare(
             proposed |= {"embedding_size": None, "embedding_scale": 1.0}  # the recipe's are for word vectors
             if encoder == "wordbag" and not overrides.get("dense_map"):
                 proposed["hidden_size"] = backbone.hidden_size
-        model = make_model(problem, encoder, proposed | overrides)
+        model = make_model(kind, encoder, proposed | overrides, tokenizer)
     else:
         trainable = {"embedding_trainable": arguments.embedding_trainable} if arguments.embedding_trainable else {}
-        model = load_model(arguments, problem, saved_config, trainable | overrides)
-    problem.check_config(model.config)
+        model = pretrained_model(arguments, kind, saved_config, trainable | overrides)
+    kind.check_config(model.config)
     model.config.training_rows = training_rows(arguments, task)
     config = encoder_config(model.config)
     if config.embedding_dtype == "int8" and config.embedding_trainable != "none":
@@ -180,16 +175,16 @@ def prepare(
         )
     report = None
     if vectors is not None:
-        counts = count_words(tokenizer, problem.texts(dataset["train"]))
+        counts = count_words(tokenizer, kind.texts(dataset["train"]))
         matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
         logger.info("%s: %s", arguments.word_vectors, coverage)
         model.load_word_vectors(matrix)
         report = {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
     padding = {"padding": "max_length", "max_length": arguments.max_length} if arguments.pad_to_max_length else {}
-    collate = problem.collator(tokenizer, **padding)
+    collate = kind.collator(tokenizer, **padding)
     if arguments.cache_backbone:
         collate = cached_states(model, data, collate, arguments.cache_backbone)
-    return Preparation(problem, encoder, tokenizer, model, data, collate, report, numbers_of(dataset))
+    return Preparation(kind, encoder, tokenizer, model, data, collate, report, numbers_of(dataset))
 
 
 def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:
@@ -206,7 +201,7 @@ def find_backbone(arguments: RunArguments) -> PreTrainedConfig | None:
 
 
 def make_vocabulary(
-    arguments: RunArguments, problem: Problem, train: Dataset, width: int | None
+    arguments: RunArguments, kind: TaskKind, train: Dataset, width: int | None
 ) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
     """A tokenizer built from the training texts, and the word vectors named in the options.
 
@@ -217,23 +212,23 @@ def make_vocabulary(
         InputError: the texts contain no words, or the word-vector file cannot be used, or not for this task.
     """
     options = {"model_max_length": arguments.max_length}
-    tokenizer = problem.build_tokenizer(train, **options)
+    tokenizer = kind.build_tokenizer(train, **options)
     if not arguments.word_vectors:
         return tokenizer, None
-    if problem.vocabulary != "word level":
+    if kind.vocabulary != "word level":
         raise InputError(
-            f"--word_vectors are vectors of words, but {problem.task.name} has a {problem.vocabulary} vocabulary; "
+            f"--word_vectors are vectors of words, but {kind.task.name} has a {kind.vocabulary} vocabulary; "
             "leave them out"
         )
     if arguments.vocabulary == "train":
         return tokenizer, read_word_vectors(arguments.word_vectors, words=tokenizer.get_vocab(), width=width)
     vectors = read_word_vectors(arguments.word_vectors, width=width)
-    return problem.build_tokenizer(train, extra_words=vectors.words, **options), vectors
+    return kind.build_tokenizer(train, extra_words=vectors.words, **options), vectors
 
 
-def load_tokenizer(
+def pretrained_tokenizer(
     name: str,
-    problem: Problem,
+    kind: TaskKind,
     config: PreTrainedConfig | None = None,
     *,
     trust_remote_code: bool = False,
@@ -244,23 +239,23 @@ def load_tokenizer(
     Raises:
         InputError: it does not exist, cannot mark pairs, or has more tokens than the saved model.
     """
-    tokenizer = load_saved_tokenizer(name, config, trust_remote_code=trust_remote_code)
-    return problem.prepare_tokenizer(tokenizer, for_backbone=for_backbone)
+    tokenizer = load_tokenizer(name, config, trust_remote_code=trust_remote_code)
+    return kind.prepare_tokenizer(tokenizer, for_backbone=for_backbone)
 
 
 def propose_config(
     arguments: RunArguments,
-    problem: Problem,
+    kind: TaskKind,
     encoder: str,
     tokenizer: PreTrainedTokenizerBase,
     train: Dataset,
     formulation: str = "released",
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
-    task, known = problem.task, {entry.name for entry in fields(CONFIG_CLASSES[encoder])}
+    task, known = kind.task, {entry.name for entry in fields(config_class(encoder))}
     recipe = task.recipe(encoder, arguments.recipe).for_rows(len(train))
     proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
-    subwords = arguments.tokenizer_name or problem.vocabulary != "word level"
+    subwords = arguments.tokenizer_name or kind.vocabulary != "word level"
     of_words = recipe.embedding_trainable if arguments.word_vectors else None
     default = "none" if arguments.backbone else "all" if subwords else of_words or "train_words"
     trainable = arguments.embedding_trainable or default
@@ -273,13 +268,13 @@ def propose_config(
         "num_sentences": task.num_sentences,
     }
     if "block_length" in known:
-        proposed["block_length"] = fitting_block_length(arguments, problem, train, formulation)
-    return proposed | problem.config_fields()
+        proposed["block_length"] = fitting_block_length(arguments, kind, train, formulation)
+    return proposed | kind.config_fields()
 
 
-def fitting_block_length(arguments: RunArguments, problem: Problem, train: Dataset, formulation: str) -> int:
+def fitting_block_length(arguments: RunArguments, kind: TaskKind, train: Dataset, formulation: str) -> int:
     """The value of ``block_length="auto"``: Appendix A's optimum for the sentence lengths of the training rows."""
-    mean, deviation = problem.length_statistics(train)
+    mean, deviation = kind.length_statistics(train)
     batch_size = arguments.per_device_train_batch_size
     optimum = optimal_block_length(mean, length_std=deviation, batch_size=batch_size)
     return optimum + 1 if formulation == "released" else optimum  # as in the released scripts
@@ -287,33 +282,35 @@ def fitting_block_length(arguments: RunArguments, problem: Problem, train: Datas
 
 def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
     """Raise InputError for fields that the encoder lacks or that the data determine."""
-    check_field_names(overrides, CONFIG_CLASSES[encoder], decided=(*DECIDED_BY_DATA, "backbone_config"))
+    check_field_names(overrides, config_class(encoder), decided=(*DECIDED_BY_DATA, "backbone_config"))
 
 
-def make_model(problem: Problem, encoder: str, config_fields: dict[str, Any]) -> PreTrainedModel:
+def make_model(
+    kind: TaskKind, encoder: str, config_fields: dict[str, Any], tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedModel:
     """A new model with random weights.
 
     Raises:
         InputError: a field has the wrong type, or fields contradict each other.
     """
     try:
-        return problem.make_model(encoder, config_fields)
+        return kind.make_model(encoder, config_fields, tokenizer)
     except StrictDataclassError as error:
-        reason = config_problem(error, config_fields, CONFIG_CLASSES[encoder])
+        reason = config_problem(error, config_fields, config_class(encoder))
         raise InputError(f"the configuration of {encoder} is impossible: {reason}") from error
     except ValueError as error:
         raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
 
 
-def load_model(
-    arguments: RunArguments, problem: Problem, config: PreTrainedConfig, overrides: dict[str, Any]
+def pretrained_model(
+    arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig, overrides: dict[str, Any]
 ) -> PreTrainedModel:
     """A saved model with a head for the task.
 
     Raises:
         InputError: its head has another type or size, or its labels have another order.
     """
-    name, task, encoder = arguments.model_name_or_path, problem.task, encoder_config(config)
+    name, task, encoder = arguments.model_name_or_path, kind.task, encoder_config(config)
     if encoder.num_sentences != task.num_sentences:
         raise InputError(
             f"the model at {name!r} takes {encoder.num_sentences} sentence(s) a row, the task {task.name} has "
@@ -326,9 +323,8 @@ def load_model(
             f"the model at {name!r} has the labels of {task.name} in another order "
             f"({', '.join(config.id2label.values())}); train a new model"
         )
-    if task.problem == "regression" and config.problem_type != "regression":
-        overrides = {"classifier_bias": True} | overrides  # without one, a new head could not reach scores far from 0
-    wanted_class = problem.model_class(encoder.model_type)
+    overrides = kind.new_head_fields(config) | overrides
+    wanted_class = kind.model_class(encoder.model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
         can_change = isinstance(config, wanted_class.config_class)
         if not (arguments.ignore_mismatched_sizes and can_change):
@@ -340,7 +336,7 @@ def load_model(
         overrides = {"architectures": [wanted_class.__name__]} | overrides
     with loading(name):
         try:
-            for target, given in ((config, problem.config_fields()), (encoder, overrides)):
+            for target, given in ((config, kind.config_fields()), (encoder, overrides)):
                 for field_name, value in given.items():
                     setattr(target, field_name, value)
                 target.validate()
@@ -359,8 +355,8 @@ def load_model(
                 f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
                 "reinitialises those of another shape"
             ) from error
-    if any("classifier.output" in str(key) for kind in ("missing_keys", "mismatched_keys") for key in report[kind]):
-        problem.start_head(model)
+    if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
+        kind.start_head(model)
     if encoder.embedding_trainable == "none":  # loading an encoder-decoder makes every parameter trainable
         word_source(model).requires_grad_(False)
     return model

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("hf_blosan", "torch", "transformers", "accelerate", "datasets", "evaluate", "tokenizers", "numpy")
 SPLITS = ("train", "validation", "test")
-TASK_ENTRIES = ("name", "title", "problem", "num_sentences", "languages", "labels", "best_metric")
+TASK_ENTRIES = ("name", "title", "num_sentences", "languages", "labels", "best_metric")
 DECODER_FIELDS = ("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
 SETTINGS = (
     *("recipe", *CRITICAL_FOR_RESUMING, "select_on_test"),
@@ -248,7 +248,7 @@ def record(
         {
             "name": f"{preparation.encoder}-{task.name}",
             "encoder": preparation.encoder,
-            "task": {name: getattr(task, name) for name in TASK_ENTRIES},
+            "task": {name: getattr(task, name) for name in TASK_ENTRIES} | {"problem": task.kind},
             "data": {
                 "source": source,
                 "files": own_files(arguments),
@@ -267,7 +267,7 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": saved_name(arguments.tokenizer_name or arguments.backbone) or preparation.problem.vocabulary,
+            "tokenizer": saved_name(arguments.tokenizer_name or arguments.backbone) or preparation.kind.vocabulary,
             "backbone": saved_name(arguments.backbone),
             "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,

@@ -85,7 +85,6 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
         best_metric=evaluator.best_metric,
         greater_is_better=task.greater_is_better,
         log=log,
-        after_epoch=lambda epoch: upload_best_model(epoch),  # below
     )
 
     def record_of(figures: dict[str, float]) -> dict[str, Any]:
@@ -93,21 +92,21 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
         run = (arguments, preparation, accelerator, loop.progress, figures)
         return record(*run, epochs=loop.epochs, seconds=seconds, command=line)
 
-    def upload_best_model(epoch: int) -> None:
+    for epoch in loop.run():
         if uploads and loop.progress.best_step:
             run = record_of({loop.best_metric: loop.progress.best_metric})
             write_model_card(arguments.output_dir, run, location=uploads.repo_id, in_progress=True)
             uploads.try_upload(f"Training in progress epoch {epoch - 1}")
 
-    progress = loop.run()
-
+    progress = loop.progress
     model = loop.best_model()
     figures, predictions = evaluator.measure(model)
     log("end", step=progress.step, best_step=progress.best_step, **figures)
     run = record_of(figures)
     lines = None
     if predictions is not None:
-        lines = zip(preparation.row_numbers["test"], preparation.problem.lines(predictions), strict=True)
+        lines = preparation.kind.lines(predictions, preparation.tokenizer)
+        lines = zip(preparation.row_numbers["test"], lines, strict=True)
     if predictions is not None and predictions.ndim == 1:
         run["test_predictions"] = " ".join(f"{prediction:.4g}" for prediction in predictions)
     if accelerator.is_main_process:
@@ -180,7 +179,16 @@ def write_outputs(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command `run_glue_style.py`; bad input prints one sentence to standard error and returns 2.
+    """The command `run_glue_style.py`; bad input prints one sentence to standard error and returns 2."""
+    try:
+        return run_command(parse_arguments(argv))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def run_command(arguments: RunArguments) -> int:
+    """Train as a command, and return the exit status.
 
     Ctrl-C and SIGTERM finish the update, save a checkpoint, print the command that resumes, and return 130 and 143.
     """
@@ -193,10 +201,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # a line for each of its attempts
     disable_progress_bar()  # of saving and loading, which take a moment
     try:
-        train(parse_arguments(argv))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        train(arguments)
     except Interrupted as stop:
         if rank == 0:
             resume = " --resume_from_checkpoint latest"

@@ -122,9 +122,9 @@ def test_operators_refuse_them_before_memory_is_touched():
         with pytest.raises(RuntimeError, match=message):
             OPERATORS.directional_attention(x, x, x, cu_seqlens=starts, **options)
         with pytest.raises(RuntimeError, match=message):
-            OPERATORS.source2token_attention(x, x, mask, starts, None)
+            OPERATORS.source2token_attention(x, x, mask, starts, None, False)
     with pytest.raises(RuntimeError, match="cu_seqlens and block_length exclude each other"):
-        OPERATORS.source2token_attention(x, x, mask, torch.tensor([0, 5]), 2)
+        OPERATORS.source2token_attention(x, x, mask, torch.tensor([0, 5]), 2, False)
     token_mask = torch.ones(1, 5, 5, dtype=torch.bool)
     with pytest.raises(RuntimeError, match="token_mask and cu_seqlens exclude each other"):
         arguments = options | {"token_mask": token_mask, "cu_seqlens": torch.tensor([0, 5])}
@@ -140,13 +140,15 @@ def test_registration():
     torch.library.opcheck(forward, (*tensors, *options, True))
     torch.library.opcheck(backward, (x, *tensors, *forward(*tensors, *options, True), *options))
     forward, backward = (getattr(OPERATORS, f"source2token_attention{s}").default for s in ("", "_backward"))
-    arguments = (x, x + 1, mask, starts, None)
-    torch.library.opcheck(forward, arguments)
-    torch.library.opcheck(backward, (torch.randn(1, 3, 20), *arguments, *forward(*arguments)))
+    tensors = (x, x + 1, mask, starts)
+    for save in (True, False):
+        torch.library.opcheck(forward, (*tensors, None, save))
+    torch.library.opcheck(backward, (torch.randn(1, 3, 20), *tensors, *forward(*tensors, None, True), None))
 
 
-def test_where_rows_cannot_be_divided():
+def test_where_rows_cannot_be_divided(without_cpp):
+    without_cpp()
     x = torch.zeros(1, 5, 4)
     options = ("full", 5.0, None, "auto", None, False)
     with pytest.raises(RuntimeError, match="cu_seqlens: this form of directional attention does not divide rows"):
-        OPERATORS.directional_attention_in_torch(x, x, x, None, None, None, torch.tensor([0, 5]), *options)
+        OPERATORS.directional_attention(x, x, x, None, None, None, torch.tensor([0, 5]), *options)

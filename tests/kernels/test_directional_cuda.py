@@ -18,7 +18,7 @@ import torch
 from packaging.version import Version
 
 from hf_blosan.kernels.directional import cuda as kernels
-from hf_blosan.kernels.visibility import Options
+from hf_blosan.kernels.directional.chunks import Options
 from hf_blosan.models import attention as F  # which computes padding as well
 
 ROOT = Path(__file__).parents[2]
@@ -98,9 +98,10 @@ def rms(x):
 def both_passes(inputs, direction, window, implementation):
     """What the operator does, without its choice of a kernel."""
     keys, queries, values, grad, mask = inputs
-    masks, options = (mask, None), (Options(direction, 5.0, window), implementation)
-    out, denominators = kernels.forward(keys, queries, values, *masks, *options)
-    return [out, *kernels.backward(grad, keys, queries, values, *masks, out, denominators, *options)]
+    arguments = (keys, queries, values, mask, None)
+    options = Options(direction, 5.0, window, implementation)
+    out, denominators = kernels.forward(*arguments, options)
+    return [out, *kernels.backward(grad, *arguments, out, denominators, options)]
 
 
 def interpret(cases):
@@ -119,15 +120,15 @@ def interpret(cases):
 
     keys, queries, values, _, mask = inputs_of(21, 4.0)
     queries[1, 20, 1] = torch.nan
-    everything = Options("full", 5.0, None)
-    for implementation in ("fused", "linear"):
-        out, _ = kernels.forward(keys, queries, values, mask, None, everything, implementation)
+    fused, linear = (Options("full", 5.0, None, implementation) for implementation in ("fused", "linear"))
+    for implementation, options in (("fused", fused), ("linear", linear)):
+        out, _ = kernels.forward(keys, queries, values, mask, None, options)
         report["nan " + implementation] = out.isnan().nonzero().tolist()
     nothing = torch.empty(2, 0, 3)
-    out, _ = kernels.forward(nothing, nothing, nothing, None, None, everything, "linear")
+    out, _ = kernels.forward(nothing, nothing, nothing, None, None, linear)
     report["no tokens"] = list(out.shape)
-    without_mask = kernels.forward(keys, keys, values, None, None, everything, "fused")[0]
-    all_real = kernels.forward(keys, keys, values, torch.ones_like(mask), None, everything, "fused")[0]
+    without_mask = kernels.forward(keys, keys, values, None, None, fused)[0]
+    all_real = kernels.forward(keys, keys, values, torch.ones_like(mask), None, fused)[0]
     report["no mask"] = torch.equal(without_mask, all_real)
     print(json.dumps(report))
 
@@ -193,7 +194,7 @@ def test_kernels_compile_for_hopper(tmp_path):
 def test_cpu_tensors_are_left_to_the_cpu(monkeypatch):
     """Even where Triton interprets."""
     monkeypatch.setattr(kernels, "triton", object())
-    assert not kernels.available(torch.zeros(1, 2, 3), 5.0)
+    assert not kernels.available(torch.zeros(1, 2, 3))
 
 
 @needs_gpu

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from hf_blosan.kernels import pointwise
 from hf_blosan.kernels.library import OPERATORS
-from hf_blosan.kernels.pointwise import operator
 
 pytestmark = pytest.mark.skipif(not pointwise.available(), reason="the C++ kernels are not compiled")
 
@@ -17,30 +16,25 @@ pytestmark = pytest.mark.skipif(not pointwise.available(), reason="the C++ kerne
 SHAPES = ((1, 1, 5), (3, 4, 16), (2, 63, 37), (4, 100, 300), (11, 100, 24), (9, 130, 130))
 
 
-def random(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+def random(*shape, seed=0, draw=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(100 * draw + seed))
 
 
-def weights(*shape, seed=0, inputs=None):
-    return random(*shape, seed=seed) / (inputs or shape[-1]) ** 0.5
+def weights(*shape, seed=0, draw=0):
+    return random(*shape, seed=seed, draw=draw) / shape[-1] ** 0.5
 
 
 # What layers compute without the kernels, products over all rows at once.
 def linear(x, weight, bias=None, elu=False):
-    return operator._linear(x, weight, bias, elu)
+    return pointwise._linear(elu, x, weight, bias)
 
 
 def fusion_gate(first, second, first_weight, second_weight, *biases, mask=None):
-    return operator._gated(first, second, None, None, first_weight, second_weight, *biases, mask)
-
-
-def fusion_gate_with_dropout(first, second, first_input, second_input, *weights_and_bias):
-    *gate_weights, bias = weights_and_bias
-    return operator._gated(first, second, first_input, second_input, *gate_weights, bias, None)
+    return pointwise._gated(first, second, None, None, first_weight, second_weight, *biases, mask)
 
 
 def block_fusion(mapped, local, blocks, weight, bias, block_length=None):
-    return operator._fused(mapped, local, blocks, weight, bias, block_length)
+    return pointwise._fused(block_length, mapped, local, blocks, weight, bias)
 
 
 def heads_linear(x, weight, bias=None, elu=False):
@@ -66,38 +60,32 @@ def heads_fusion_gate(v, attended, weight, bias, mask):
 
 def cases(B, N, D, draw=0):
     """Step, equation and tensors, for every combination of parts and masks."""
-
-    def random(*shape, seed=0):
-        return torch.randn(shape, generator=torch.Generator().manual_seed(100 * draw + seed))
-
-    def weights(*shape, seed=0, inputs=None):
-        return random(*shape, seed=seed) / (inputs or shape[-1]) ** 0.5
-
-    x, mask = random(B, N, D), random(B, N, seed=9) > -0.5
-    second, biases = random(B, N, D, seed=1), [random(D, seed=seed) for seed in (2, 3, 4)]
+    draws, scaled = partial(random, draw=draw), partial(weights, draw=draw)
+    x, mask = draws(B, N, D), draws(B, N, seed=9) > -0.5
+    second, biases = draws(B, N, D, seed=1), [draws(D, seed=seed) for seed in (2, 3, 4)]
     for elu in (False, True):
-        for bias in ([], [random(D + 3, seed=6)]):
+        for bias in ([], [draws(D + 3, seed=6)]):
 
             def dense(x, weight, bias=None, elu=elu):
                 return pointwise.linear(x, weight, bias, elu)
 
-            yield dense, partial(linear, elu=elu), [x, weights(D + 3, D, seed=5), *bias]
+            yield dense, partial(linear, elu=elu), [x, scaled(D + 3, D, seed=5), *bias]
     for given in (None, mask):
         for count in (1, 3):
             yield (
                 lambda *tensors, given=given: pointwise.fusion_gate(*tensors, mask=given),
                 lambda *tensors, given=given: fusion_gate(*tensors, mask=given),
-                [x, second, weights(D, D, seed=5), weights(D, D, seed=6), *biases[:count]],
+                [x, second, scaled(D, D, seed=5), scaled(D, D, seed=6), *biases[:count]],
             )
     yield (
         lambda first, second, one, other, *weights_and_bias: pointwise.fusion_gate(
             first, second, *weights_and_bias, first_input=one, second_input=other
         ),
-        fusion_gate_with_dropout,
-        [x, second, 2 * x, 0.5 * second, weights(D, D, seed=5), weights(D, D, seed=6), biases[0]],
+        lambda *tensors: pointwise._gated(*tensors, None),
+        [x, second, 2 * x, 0.5 * second, scaled(D, D, seed=5), scaled(D, D, seed=6), biases[0]],
     )
     for length in (None, 1, 3, N + 2):
-        blocks = [] if length is None else [random(B, -(-N // length), D, seed=7)]
+        blocks = [] if length is None else [draws(B, -(-N // length), D, seed=7)]
         for local in ([], [second]):
             parts = 1 + len(blocks) + len(local)
 
@@ -109,16 +97,16 @@ def cases(B, N, D, draw=0):
             yield (
                 lambda *tensors, arguments=arguments: pointwise.block_fusion(*arguments(*tensors)),
                 lambda *tensors, arguments=arguments: block_fusion(*arguments(*tensors)),
-                [x, *local, *blocks, weights(2 * D, parts * D, seed=5), random(2 * D, seed=6)],
+                [x, *local, *blocks, scaled(2 * D, parts * D, seed=5), draws(2 * D, seed=6)],
             )
     for H in (1, 2, 4):
         v, attended = (
-            random(B, H, N, D, seed=1),
-            random(B, H, N, D, seed=2).transpose(0, 1).contiguous().transpose(0, 1),
+            draws(B, H, N, D, seed=1),
+            draws(B, H, N, D, seed=2).transpose(0, 1).contiguous().transpose(0, 1),
         )
-        weight = weights(H, D + 1, D, seed=5)
+        weight = scaled(H, D + 1, D, seed=5)
         for elu in (False, True):
-            for inputs in ([x, weight], [x, weight, random(H, D + 1, seed=6)], [v, weight]):
+            for inputs in ([x, weight], [x, weight, draws(H, D + 1, seed=6)], [v, weight]):
 
                 def of_each_head(x, *parameters, elu=elu):
                     return pointwise.heads_linear(x, *(list(stack) for stack in parameters), elu=elu)
@@ -127,7 +115,7 @@ def cases(B, N, D, draw=0):
         yield (
             lambda v, attended, weight, bias: pointwise.heads_fusion_gate(v, attended, [*weight], [*bias], mask),
             lambda *tensors: heads_fusion_gate(*tensors, mask),
-            [v, attended, weights(H, D, 2 * D, seed=5), random(H, D, seed=6)],
+            [v, attended, scaled(H, D, 2 * D, seed=5), draws(H, D, seed=6)],
         )
 
 
@@ -249,11 +237,13 @@ def test_vmap_without_gradients():
 
 
 def test_functional_transforms():
-    x, weight, bias = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
+    inputs = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
     for elu in (False, True):
-        found = torch.func.grad(lambda *inputs, elu=elu: pointwise.linear(*inputs, elu).square().sum())
-        expected = torch.func.grad(lambda *inputs, elu=elu: linear(*inputs, elu).square().sum())
-        torch.testing.assert_close(found(x, weight, bias), expected(x, weight, bias))
+        found, expected = (
+            torch.func.grad(lambda *inputs, step=step, elu=elu: step(*inputs, elu).square().sum())(*inputs)
+            for step in (pointwise.linear, linear)
+        )
+        torch.testing.assert_close(found, expected)
 
 
 def test_other_memory():
@@ -322,15 +312,11 @@ def test_no_rows():
 
 
 def test_several_threads_give_the_same():
-    threads = torch.get_num_threads()
-    alone, several = [], []
-    try:
-        for collected, count in ((alone, 1), (several, 3)):
-            torch.set_num_threads(count)
-            collected.extend(results(step, inputs, torch.float64) for step, _, inputs in cases(4, 100, 301))
-    finally:
+    found = []
+    for threads in (1, 3):  # one again after the test
         torch.set_num_threads(threads)
-    for one, other in zip(alone, several, strict=True):
+        found.append([results(step, inputs, torch.float64) for step, _, inputs in cases(4, 100, 301)])
+    for one, other in zip(*found, strict=True):
         for x, y in zip(one, other, strict=True):
             torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-11)
 
@@ -409,5 +395,5 @@ def test_registration():
     }
     for name, several in calls.items():
         for arguments in several:
-            # There are no fake forms: can_use_kernel leaves other tensors than real ones to torch.
+            # There are no fake forms: `available` leaves other tensors than real ones to torch.
             torch.library.opcheck(getattr(OPERATORS, name).default, arguments, test_utils=("test_schema",))

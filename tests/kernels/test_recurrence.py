@@ -5,17 +5,16 @@ import torch
 
 from hf_blosan.functional import linear_recurrence
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
-from hf_blosan.kernels.recurrence import operator
-from hf_blosan.models.layers_recurrent import recurrence as equation
+from hf_blosan.models.attention_recurrent import recurrence as equation
 
 SHAPES = ((3, 1, 5), (2, 2, 16), (2, 63, 37), (4, 100, 300), (1, 1000, 20))
 
 
 @pytest.fixture(params=["kernel", "scan"])
-def fast_form(request, monkeypatch):
+def fast_form(request, without_cpp):
     """The C++ loop, and the scan of other devices."""
     if request.param == "scan":
-        monkeypatch.setattr(operator, "has_cpu_kernels", lambda: False)
+        without_cpp()
     elif not has_cpu_kernels():
         pytest.skip("the C++ kernels are not compiled")
 

@@ -74,11 +74,13 @@ def test_registration():
     inputs = [torch.randn(2, 4, 20), torch.randn(2, 4, 20), torch.ones(2, 4, dtype=torch.bool)]
     for block_length, blocks in ((None, 1), (3, 2)):
         forward = OPERATORS.source2token_attention.default
-        torch.library.opcheck(forward, (*inputs, None, block_length))
-        arguments = (torch.randn(2, blocks, 20), *inputs, None, block_length, *forward(*inputs, None, block_length))
+        for save in (True, False):
+            torch.library.opcheck(forward, (*inputs, None, block_length, save))
+        results = forward(*inputs, None, block_length, True)
+        arguments = (torch.randn(2, blocks, 20), *inputs, None, *results, block_length)
         torch.library.opcheck(OPERATORS.source2token_attention_backward.default, arguments)
     with pytest.raises(RuntimeError, match=r"mask: its shape is \(1, 4\); give \(2, 4\)"):
-        OPERATORS.source2token_attention(*inputs[:2], inputs[2][:1], None, None)
+        OPERATORS.source2token_attention(*inputs[:2], inputs[2][:1], None, None, False)
 
 
 def test_gradients_in_float64():

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
-from hf_blosan.kernels.tensorized import flex, operator, tensorized_attention, tiles
+from hf_blosan.kernels.tensorized import flex, operator, tiles
+from hf_blosan.kernels.tensorized.operator import tensorized_attention
 from hf_blosan.models import equations_mtsa as F
 from hf_blosan.models.masks import order_mask
 
@@ -17,9 +18,10 @@ FORMS = [
 
 
 @pytest.fixture(params=FORMS)
-def form(request, monkeypatch):
+def form(request, without_cpp):
     """Both forms on the CPU."""
-    monkeypatch.setattr(operator, "has_cpu_kernels", lambda: request.param == "C++")
+    if request.param == "torch":
+        without_cpp()
     return request.param
 
 
@@ -236,8 +238,7 @@ def test_gradients_and_registration(score_function, form, monkeypatch):
         assert torch.autograd.gradcheck(lambda *x, w=windows: tensorized_attention(*x, windows=w, **options), leaves)
     arguments = [x.detach().float() for x in inputs]
     heads = (",".join(MIXED), [1, operator.NO_WINDOW, 2, 0], score_function)
-    name = "tensorized_attention" if form == "C++" else "tensorized_attention_in_torch"
-    forward, backward = (getattr(OPERATORS, x).default for x in (name, f"{name}_backward"))
+    forward, backward = OPERATORS.tensorized_attention.default, OPERATORS.tensorized_attention_backward.default
     for given, include_self, save in ((mask, False, True), (None, True, False)):
         torch.library.opcheck(forward, (*arguments, given, *heads, include_self, save))
     saved = forward(*arguments, mask, *heads, False, True)

@@ -19,23 +19,30 @@ struct Visibility {
   int64_t window;
 };
 
-// The expansions of expansion.py for one scale, from the narrowest range of scores to the widest.
-struct Expansion {
-  int64_t num_tiers;
-  const double* tiers;        // (tiers, 3): half range, tilt, number of terms
-  const int64_t* shortest;    // (tiers): the length from which each pays
-  int64_t num_float_tiers;    // so many of the first are summed in float32, the others in float64
-  const float* float_table;   // (float tiers, 2, float_width, float_width): coefficients of K and of its derivative
-  int64_t float_width;
-  const double* double_table;  // the same for the other tiers
-  int64_t double_width;
+// Tokens of a chunk: long sums are taken chunk by chunk, and chunks of distant keys as a whole (expansion.h).
+constexpr int64_t CHUNK = HF_BLOSAN_CHUNK;
+
+// An expansion of the weights for scores in one range: coefficients (2, terms, terms) of K and of its derivative.
+struct ExpansionTier {
+  double half_range, tilt;
+  int64_t terms;         // a multiple of 4
+  int64_t shortest[3];   // the lengths from which it pays, see Expansion::pass
+  const float* narrow;   // in float32, as sums are then; or null
+  const double* wide;
 };
 
-// Rows of tokens, `step` elements apart.
+// Those for one scale, from the narrowest range of scores to the widest (expansion.cpp).
+struct Expansion {
+  int64_t num_tiers, most_terms;
+  const ExpansionTier* tiers;
+  enum Pass { forward, backward, always } pass;
+};
+
+// Rows of features in heads: row r of head h begins at h * head + r * row.
 template <class T>
-struct Rows {
+struct Place {
   T* data;
-  int64_t step;
+  int64_t head, row;
 };
 
 template <class T>
@@ -44,15 +51,15 @@ struct Directional {
   Visibility visibility;
   T scale, limit;  // score bound c; half range up to which exponentials of single tokens are exact enough
   Expansion expansion;
-  Rows<const T> keys, queries;
+  Place<const T> keys, queries;
   const T* bias;     // added to every query, or null
   const T* values;   // (tokens, size), like all that follows
   const bool* mask;  // true at real tokens, or null
   const uint8_t* token_mask;  // (batch, query, key) with these steps, or null
   int64_t mask_row, mask_query, mask_key;
-  // Forward: results; denominators only if not null. Backward: both as saved.
-  T *out, *denominators;
-  const T* grad;
+  T *out, *denominators;  // denominators: or null
+  // Backward, with what was saved.
+  const T *saved_out, *saved_denominators, *grad;
   T *grad_keys, *grad_queries, *grad_values;
 };
 
@@ -61,8 +68,8 @@ struct SourceToToken {
   Shape shape;
   const T *scores, *values;
   const bool* mask;
-  T *out, *tops, *totals;  // (parts, size): result, largest score, sum of exp(score - largest)
-  const T* grad;
+  T *out, *tops, *totals;  // (parts, size): result; largest score and sum of exp(score - largest), or null
+  const T *saved_out, *saved_tops, *saved_totals, *grad;
   T *grad_scores, *grad_values;
 };
 
@@ -71,15 +78,8 @@ struct Recurrence {
   int64_t length, size;
   const T *forget, *values;
   T* states;
-  const T* grad;
+  const T *saved_states, *grad;
   T *grad_forget, *grad_values;
-};
-
-// Rows of features in heads: row r of head h begins at h * head + r * row.
-template <class T>
-struct Place {
-  T* data;
-  int64_t head, row;
 };
 
 // The rows of each head in groups of `length`; groups end where a sentence of `sentence` rows does. An item of the
@@ -122,7 +122,7 @@ struct Candidate {
   const T *scores, *bias;  // rows of 2 size; of the bias each group has one, or there is one for all
   int64_t bias_step;       // from group to group
   const T* mapped;
-  Place<T> out;
+  T* out;
   Place<const T> grad;
   T *grad_scores, *grad_mapped, *sums;
 };
@@ -165,6 +165,7 @@ struct SourceWeights {
   int64_t batch, first;  // sentence s has the mask of row first + s % batch
   T* values;             // (sentences, length, 2 size): [v E_S; E_S]
   Tokens<T> source;      // E_S, negative where the exponent was clamped; data may be null
+  Tokens<const T> saved_source;
   // Backward: share = [grad / denominators; -out grad / denominators], laid out as `values`.
   Tokens<const T> out, denominators, grad;
   T* share;

@@ -3,7 +3,7 @@
 // Pairs one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = (p - 1) / (p + 1) the score c tanh((k_i + q_j) / c)
 // is c t. A pair costs one quotient and one short exponential, and tanh' = 1 - t^2 comes for free. Of exponentials
 // exp - 1 is kept, which is exact for small scores. Distant keys go through the expansion (expansion.h). Long sums are
-// taken chunk by chunk. The gradient to agree with, in plain torch: backward_in_chunks in directional/chunks.py.
+// taken chunk by chunk. The gradient to agree with, in plain torch: backward in directional/chunks.py.
 
 // exp(2 u / c) is cut off at exp(80), where the tanh has long been 1.
 template <class T>
@@ -21,7 +21,7 @@ struct Buffers {
   int64_t bytes;
 
   Buffers(void* memory, int64_t length, const Expansion& e) {
-    const int64_t terms = larger(e.float_width, e.double_width);
+    const int64_t terms = e.most_terms;
     char* const start = static_cast<char*>(memory);
     int64_t used = 0;
     const auto take = [&](auto*& pointer, int64_t count) {
@@ -121,13 +121,13 @@ T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
   int32_t count = 0;
   for (int64_t i = 0; i < item.length; i++) {
     b.first_real[i] = count;
-    const V query = read(a.queries.data, a.queries.step, i, item, a.shape) + bias;
+    const V query = read(a.queries.data, a.queries.row, i, item, a.shape) + bias;
     put(b.q, i, query);
     high = maximum<V>(-query, high);
     low = maximum<V>(query, low);
     V key{}, value{}, real{};
     if (!a.mask || a.mask[item.begin + i]) {
-      key = read(a.keys.data, a.keys.step, i, item, a.shape);
+      key = read(a.keys.data, a.keys.row, i, item, a.shape);
       high = maximum<V>(key, high);
       low = maximum<V>(-key, low);
       value = read(a.values, a.shape.size, i, item, a.shape);
@@ -293,12 +293,13 @@ void near_backward(const Directional<T>& a, const Item& item, Buffers<T>& b, int
 
 // The tier for a half range, and how many chunks away its distant keys may lie; 0 where every pair is near.
 template <class T>
-INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, int64_t& tier) {
+INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, const ExpansionTier*& tier) {
   if (length <= CHUNK || a.token_mask) return 0;
-  for (tier = 0; tier < a.expansion.num_tiers; tier++) {
-    if (half_range <= a.expansion.tiers[3 * tier]) {
+  const Expansion& e = a.expansion;
+  for (tier = e.tiers; tier < e.tiers + e.num_tiers; tier++) {
+    if (half_range <= tier->half_range) {
       const int64_t far = larger<int64_t>(0, (a.visibility.window + 1 - CHUNK) / CHUNK);
-      return length >= a.expansion.shortest[tier] ? far : 0;
+      return length >= tier->shortest[e.pass] ? far : 0;
     }
   }
   return 0;
@@ -306,21 +307,12 @@ INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, int6
 
 // Calls work(tier, moments) with the tier's coefficients in the type that its sums are taken in.
 template <class Work>
-INLINE void with_tier(const Expansion& e, int64_t tier, const Buffers<float>& b, int64_t length, const Work& work) {
-  const double half_range = e.tiers[3 * tier];
-  const float tilt = float(e.tiers[3 * tier + 1]);
-  const int64_t terms = int64_t(e.tiers[3 * tier + 2]);
-  const auto call = [&](auto type, const auto* tables, int64_t width, int64_t index) {
-    using N = decltype(type);
-    const N* const weight = tables + index * 2 * width * width;
-    work(Tier<N>{N(half_range), tilt, terms, width, weight, weight + width * width},
-         b.template moments_of<N>(length, terms));
+INLINE void with_tier(const ExpansionTier& tier, const Buffers<float>& b, int64_t length, const Work& work) {
+  const auto call = [&]<class N>(const N* weight) {
+    work(Tier<N>{N(tier.half_range), float(tier.tilt), tier.terms, weight, weight + tier.terms * tier.terms},
+         b.template moments_of<N>(length, tier.terms));
   };
-  if (tier < e.num_float_tiers) {
-    call(float(), e.float_table, e.float_width, tier);
-  } else {
-    call(double(), e.double_table, e.double_width, tier - e.num_float_tiers);
-  }
+  tier.narrow ? call(tier.narrow) : call(tier.wide);
 }
 
 // Calls work(wide, m, n) for all pairs of chunks that are near; `wide` is a constant of the type std::bool_constant.
@@ -344,11 +336,11 @@ void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scr
       put(b.num, j, V{});
       put(b.den, j, V{});
     }
-    int64_t tier = 0;
+    const ExpansionTier* tier = nullptr;
     const int64_t far = reach(a, half_range, item.length, tier);
     if constexpr (sizeof(T) == sizeof(float)) {
       if (far) {
-        with_tier(a.expansion, tier, b, item.length, [&](const auto& tier, const auto& moments) {
+        with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
           far_forward(tier, moments, b.k, b.q, b.ones, b.x, b.first_real, item.length, a.visibility.before,
                       a.visibility.after, far, b.num, b.den);
         });
@@ -374,16 +366,16 @@ void directional_backward(const Directional<T>& a, int64_t start, int64_t stop, 
   for (; start < stop; start++, item.next(a.shape, lanes<T>)) {
     const T half_range = set_up(a, item, b);
     for (int64_t j = 0; j < item.length; j++) {
-      const V total = read<T>(a.denominators, a.shape.size, j, item, a.shape);
+      const V total = read(a.saved_denominators, a.shape.size, j, item, a.shape);
       put(b.shares, j, divide_or_zero(read(a.grad, a.shape.size, j, item, a.shape), total));
-      put(b.out, j, read<T>(a.out, a.shape.size, j, item, a.shape));
+      put(b.out, j, read(a.saved_out, a.shape.size, j, item, a.shape));
       for (T* rows : {b.to_keys, b.to_queries, b.to_values}) put(rows, j, V{});
     }
-    int64_t tier = 0;
+    const ExpansionTier* tier = nullptr;
     const int64_t far = reach(a, half_range, item.length, tier);
     if constexpr (sizeof(T) == sizeof(float)) {
       if (far) {
-        with_tier(a.expansion, tier, b, item.length, [&](const auto& tier, const auto& moments) {
+        with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
           far_backward(tier, moments, b.k, b.q, b.ones, b.x, b.shares, b.out, b.first_real, b.all_positions,
                        item.length, a.visibility.before, a.visibility.after, far, b.to_keys, b.to_queries,
                        b.to_values);

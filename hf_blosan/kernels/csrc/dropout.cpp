@@ -79,8 +79,7 @@ Dropout<T> arguments_of(const Walk& from, const Walk& to, const Copies& copies, 
 }
 
 Tensor dropout(const Tensor& x, int64_t number, double p, int64_t seed) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const Copies copies(number);
     const Walk from(x, 0);
     Tensor y = copies.given ? allocate(x, copies.added_to(sizes_of(x))) : allocate_alike(from.tensor);
@@ -92,8 +91,7 @@ Tensor dropout(const Tensor& x, int64_t number, double p, int64_t seed) {
 }
 
 Tensor dropout_backward(const Tensor& grad, int64_t number, double p, int64_t seed) {
-  return by_type("grad", grad, [&](auto type) {
-    using T = decltype(type);
+  return by_type("grad", grad, [&]<class T>(T) {
     const Copies copies(number);
     const Walk from(grad, copies.given);
     const Sizes sizes = copies.removed_from(sizes_of(grad));

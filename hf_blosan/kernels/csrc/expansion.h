@@ -1,9 +1,7 @@
-// Distant keys of directional attention, through the expansion of directional/expansion.py: the moments of each chunk
+// Distant keys of directional attention, through the expansion of expansion.cpp: the moments of each chunk
 // of keys are summed over the chunks that a query sees, turned into the terms of a polynomial of the query, and
 // evaluated. Sums are taken in N: float, or double in the wide tiers, whose terms cancel. The gradient to agree with:
-// backward_in_chunks in directional/chunks.py.
-
-constexpr int64_t CHUNK = 16;
+// backward in directional/chunks.py.
 
 INLINE int64_t num_chunks(int64_t length) { return (length + CHUNK - 1) / CHUNK; }
 template <class N>
@@ -16,7 +14,7 @@ template <class N>
 struct Tier {
   N half_range;
   float tilt;
-  int64_t terms, width;  // terms is a multiple of 4; rows of the tables are `width` long
+  int64_t terms;
   const N *weight, *slope;
 };
 
@@ -98,10 +96,10 @@ void expand(const Tier<N>& tier, const N* table, const N* moments, N* to) {
   using W = Vector<float, N>;
   for (int64_t r = 0; r < tier.terms; r += 4) {
     W sums[4] = {};
-    const N* row = table + r * tier.width;
+    const N* row = table + r * tier.terms;
     for (int64_t s = 0; s < tier.terms; s++) {
       const W moment = load_sum(moments, s);
-      for (int k = 0; k < 4; k++) sums[k] = sums[k] + moment * row[k * tier.width + s];
+      for (int k = 0; k < 4; k++) sums[k] = sums[k] + moment * row[k * tier.terms + s];
     }
     for (int k = 0; k < 4; k++) store_sum<N>(to, r + k, sums[k]);
   }

@@ -1,6 +1,8 @@
-// Dense layers and gates of their own for every head; schemas and gradients in pointwise/operator.py.
+// Dense layers and gates of their own for every head; schemas and gradients in pointwise.py.
 
+#include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "products.h"
 
@@ -50,8 +52,8 @@ struct HeadSizes {
     H = weights.size(), out = weights[0].size(0), in = weights[0].size(1);
     shared = x.size() == 3;
     B = x[0], N = x[x.size() - 2];
-    check(x.back() == in && (shared || x[1] == H), "x: its shape is ", text(x), ", there are ", H,
-          " weights, the first of shape ", text(sizes_of(weights[0])),
+    check(x.back() == in && (shared || x[1] == H), "x: its shape is ", x, ", there are ", H,
+          " weights, the first of shape ", sizes_of(weights[0]),
           "; give (B, N, in) or (B, H, N, in), and (out, in) for each of H heads");
     joint = shared && weights.size() >= many_heads;
     y = {B, H, N, out};
@@ -163,8 +165,7 @@ Tensor input_of_heads(const Tensor& x, const HeadSizes& sizes) {
 }
 
 Tensor heads_linear(const Tensor& x, const Tensors& weights, const Tensors& biases, bool elu) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const HeadSizes sizes(x, weights);
     const int64_t H = sizes.H, rows = sizes.rows(), in = sizes.in, out = sizes.out;
     const MaybeTensor bias = stacked_biases<T>(biases, H, out);
@@ -190,8 +191,7 @@ Tensor heads_linear(const Tensor& x, const Tensors& weights, const Tensors& bias
 // The gradients of x, of the weights (H, out, in) and of the biases (H, out).
 std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, const Tensor& x, const Tensors& weights,
                                                          const MaybeTensor& y, bool need_x, bool need_bias) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const HeadSizes sizes(x, weights);
     const int64_t B = sizes.B, N = sizes.N, H = sizes.H, in = sizes.in, rows = sizes.rows(), out = sizes.out;
     check_tensor("x", x, type_of<T>, sizes.x);
@@ -298,8 +298,7 @@ void multiply_into_columns(const Tensor& to_weight, int64_t first, const Tensor&
 
 std::tuple<Tensor, Tensor> heads_fusion_gate(const Tensor& v, const Tensor& attended, const Tensors& weights,
                                              const Tensors& biases, const Tensor& mask, bool save) {
-  return by_type("v", v, [&](auto type) {
-    using T = decltype(type);
+  return by_type("v", v, [&]<class T>(T) {
     HeadGateInputs<T> inputs(v, attended, weights, biases, mask);
     const int64_t H = inputs.H, D = inputs.D, rows = inputs.rows;
     Tensor out = allocate(v, {inputs.B, inputs.N, H * D});
@@ -319,8 +318,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> heads_fusion_gate_backward(const Tens
                                                                       const Tensor& attended, const Tensors& weights,
                                                                       const Tensors& biases, const Tensor& mask,
                                                                       const Tensor& scores) {
-  return by_type("v", v, [&](auto type) {
-    using T = decltype(type);
+  return by_type("v", v, [&]<class T>(T) {
     HeadGateInputs<T> inputs(v, attended, weights, biases, mask);
     auto& arguments = inputs.arguments;
     const int64_t B = inputs.B, H = inputs.H, N = inputs.N, D = inputs.D, rows = inputs.rows;

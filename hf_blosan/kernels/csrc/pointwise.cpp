@@ -1,4 +1,8 @@
-// Steps of layers on rows of features, each with its matrix products; schemas and gradients in pointwise/operator.py.
+// Steps of layers on rows of features, each with its matrix products; schemas and gradients in pointwise.py.
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
 
 #include "products.h"
 
@@ -22,8 +26,7 @@ struct LinearSizes {
 };
 
 Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bool elu) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const LinearSizes sizes(x, weight);
     const RowsOf x_("x", x, type_of<T>, sizes.x);
     check_tensor("weight", weight, type_of<T>, {sizes.out, sizes.in});
@@ -41,8 +44,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bo
 }
 
 Tensor elu(const Tensor& x) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const Sizes sizes = sizes_of(x);
     check(!sizes.empty(), "x: give (..., D)");
     const RowsOf rows("x", x, type_of<T>, sizes);
@@ -59,8 +61,7 @@ Tensor elu(const Tensor& x) {
 std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Tensor& x, const Tensor& weight,
                                                    const MaybeTensor& y, bool need_x, bool need_weight,
                                                    bool need_bias) {
-  return by_type("x", x, [&](auto type) {
-    using T = decltype(type);
+  return by_type("x", x, [&]<class T>(T) {
     const LinearSizes sizes(x, weight);
     const int64_t in = sizes.in, out = sizes.out, rows = sizes.rows;
     const RowsOf x_("x", x, type_of<T>, sizes.x), grad_("grad", grad, type_of<T>, sizes.y);
@@ -134,27 +135,23 @@ struct GateInputs {
     arguments.mask = read<bool>(mask);
   }
 
+  Tensor rows_of(const Tensor& x) const { return matrix(x, rows, size, size); }
   static Sizes not_empty(const Tensor& first) {
     check(first.dim() >= 1, "first: give (..., D)");
     return sizes_of(first);
   }
 };
 
-// Writes the result where `out` says, or over the scores; returns scores, and the sum of the biases.
+// Writes the gate of its scores to `out`, which may be their memory; returns the sum of the biases.
 template <class T>
-std::tuple<Tensor, Tensor> write_fusion_gate(GateInputs<T>& inputs, const Tensor& first_weight,
-                                             const Tensor& second_weight, const std::vector<MaybeTensor>& biases,
-                                             const Place<T>& out) {
-  const Tensor scores = allocate(inputs.first.tensor, inputs.sizes);
+Tensor write_gate(GateInputs<T>& inputs, const Tensor& scores, const Tensor& out,
+                  const std::vector<MaybeTensor>& biases) {
   const Tensor bias = sum_of_biases<T>(scores, biases, inputs.size);
-  const Tensor score_rows = matrix(scores, inputs.rows, inputs.size, inputs.size);
-  multiply(score_rows, inputs.first_rows, transposed(first_weight));
-  multiply(score_rows, inputs.second_rows, transposed(second_weight), true);
   inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
   inputs.arguments.bias = read<T>(bias);
-  inputs.arguments.out = out.data ? out : Place<T>{write<T>(scores), 0, inputs.size};
+  inputs.arguments.out = {write<T>(out), 0, inputs.size};
   run_groups(loops<T>().gate, inputs.arguments);
-  return {scores, bias};
+  return bias;
 }
 
 std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor& second,
@@ -162,18 +159,14 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
                                                const Tensor& first_weight, const Tensor& second_weight,
                                                const Tensor& bias, const MaybeTensor& first_bias,
                                                const MaybeTensor& second_bias, const MaybeTensor& mask, bool save) {
-  return by_type("first", first, [&](auto type) {
-    using T = decltype(type);
-    const std::vector<MaybeTensor> biases{bias, first_bias, second_bias};
+  return by_type("first", first, [&]<class T>(T) {
     GateInputs<T> inputs(first, second, first_input, second_input, first_weight, second_weight, mask);
-    if (!save) {
-      const auto [out, sum] = write_fusion_gate<T>(inputs, first_weight, second_weight, biases, {});
-      return std::make_tuple(out, nothing(first), sum);
-    }
-    Tensor out = allocate(first, inputs.sizes);
-    const Place<T> to{write<T>(out), 0, inputs.size};
-    const auto [scores, sum] = write_fusion_gate<T>(inputs, first_weight, second_weight, biases, to);
-    return std::make_tuple(out, scores, sum);
+    const Tensor scores = allocate(first, inputs.sizes), out = save ? allocate(first, inputs.sizes) : scores;
+    const Tensor score_rows = inputs.rows_of(scores);
+    multiply(score_rows, inputs.first_rows, transposed(first_weight));
+    multiply(score_rows, inputs.second_rows, transposed(second_weight), true);
+    const Tensor sum = write_gate(inputs, scores, out, {bias, first_bias, second_bias});
+    return std::make_tuple(out, save ? scores : nothing(first), sum);
   });
 }
 
@@ -181,19 +174,12 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
 // overwrites.
 void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor scores, const MaybeTensor& second_weight,
                            const Tensor& bias, const MaybeTensor& second_bias, const MaybeTensor& mask) {
-  by_type("first", first, [&](auto type) {
-    using T = decltype(type);
+  by_type("first", first, [&]<class T>(T) {
     GateInputs<T> inputs(first, second, {}, {}, second_weight, second_weight, mask);
     check_tensor("scores", scores, type_of<T>, inputs.sizes);
     check(scores.is_contiguous(), "scores: give a contiguous tensor");
-    const Tensor sum = sum_of_biases<T>(scores, {bias, second_bias}, inputs.size);
-    const Tensor score_rows = matrix(scores, inputs.rows, inputs.size, inputs.size);
-    if (second_weight) multiply(score_rows, inputs.second_rows, transposed(*second_weight), true);
-    inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
-    inputs.arguments.bias = read<T>(sum);
-    inputs.arguments.out = {write<T>(scores), 0, inputs.size};
-    run_groups(loops<T>().gate, inputs.arguments);
-    return scores;
+    if (second_weight) multiply(inputs.rows_of(scores), inputs.second_rows, transposed(*second_weight), true);
+    return write_gate(inputs, scores, scores, {bias, second_bias});
   });
 }
 
@@ -202,8 +188,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fusion_gate_b
     const Tensor& grad, const Tensor& first, const Tensor& second, const MaybeTensor& first_input,
     const MaybeTensor& second_input, const Tensor& first_weight, const Tensor& second_weight, const MaybeTensor& mask,
     const Tensor& scores, const Tensor& bias) {
-  return by_type("first", first, [&](auto type) {
-    using T = decltype(type);
+  return by_type("first", first, [&]<class T>(T) {
     GateInputs<T> inputs(first, second, first_input, second_input, first_weight, second_weight, mask);
     const int64_t rows = inputs.rows, size = inputs.size;
     auto& arguments = inputs.arguments;
@@ -224,7 +209,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fusion_gate_b
     Tensor to_first_input = first_input ? allocate(first, inputs.sizes) : nothing(first);
     Tensor to_second_input = second_input ? allocate(first, inputs.sizes) : nothing(first);
     const auto through = [&](const Tensor& weight, const Tensor& to, const Tensor& to_input, bool separate) {
-      multiply(matrix(separate ? to_input : to, rows, size, size), to_scores, weight, !separate);
+      multiply(inputs.rows_of(separate ? to_input : to), to_scores, weight, !separate);
     };
     through(first_weight, to_first, to_first_input, first_input.has_value());
     through(second_weight, to_second, to_second_input, second_input.has_value());
@@ -271,6 +256,11 @@ struct FusionInputs {
     arguments.mapped = read<T>(mapped);
   }
 
+  void point_at(const Tensor& scores, const Tensor& added) {
+    arguments.scores = read<T>(scores);
+    arguments.bias = read<T>(added);
+    arguments.bias_step = blocks ? 2 * size : 0;
+  }
   // The columns of the weight, or of its gradient, that belong to a part: (2 D, D).
   Tensor columns(const Tensor& of, int64_t part) const { return matrix(of, 2 * size, size, parts * size, part * size); }
   Tensor tokens(const Tensor& x) const { return matrix(x, rows, size, size); }
@@ -297,30 +287,16 @@ std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& 
   return {scores, added};
 }
 
-template <class T>
-void point_at_scores(FusionInputs<T>& inputs, const Tensor& scores, const Tensor& added) {
-  inputs.arguments.scores = read<T>(scores);
-  inputs.arguments.bias = read<T>(added);
-  inputs.arguments.bias_step = inputs.blocks ? 2 * inputs.size : 0;
-}
-
-template <class T>
-std::tuple<Tensor, Tensor> write_block_fusion(FusionInputs<T>& inputs, const Tensor& bias, const Place<T>& out) {
-  const auto [scores, added] = fusion_scores<T>(inputs, bias);
-  point_at_scores(inputs, scores, added);
-  inputs.arguments.out = out;
-  run_groups(loops<T>().candidate, inputs.arguments);
-  return {scores, added};
-}
-
 std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const MaybeTensor& local,
                                                 const MaybeTensor& blocks, const Tensor& weight, const Tensor& bias,
                                                 const std::optional<int64_t>& block_length, bool save) {
-  return by_type("mapped", mapped, [&](auto type) {
-    using T = decltype(type);
+  return by_type("mapped", mapped, [&]<class T>(T) {
     FusionInputs<T> inputs(mapped, local, blocks, weight, block_length);
     Tensor out = allocate(mapped, inputs.sizes);
-    const auto [scores, added] = write_block_fusion<T>(inputs, bias, {write<T>(out), 0, inputs.size});
+    const auto [scores, added] = fusion_scores<T>(inputs, bias);
+    inputs.point_at(scores, added);
+    inputs.arguments.out = write<T>(out);
+    run_groups(loops<T>().candidate, inputs.arguments);
     // A result must not be an input: without blocks the backward direction takes the bias again.
     return std::make_tuple(out, save ? scores : nothing(mapped), save && blocks ? added : nothing(mapped));
   });
@@ -330,8 +306,7 @@ std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const Mayb
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(
     const Tensor& grad, const Tensor& mapped, const MaybeTensor& local, const MaybeTensor& blocks,
     const Tensor& weight, const Tensor& scores, const Tensor& added, const std::optional<int64_t>& block_length) {
-  return by_type("mapped", mapped, [&](auto type) {
-    using T = decltype(type);
+  return by_type("mapped", mapped, [&]<class T>(T) {
     FusionInputs<T> inputs(mapped, local, blocks, weight, block_length);
     const int64_t rows = inputs.rows, size = inputs.size, wide = 2 * size;
     auto& arguments = inputs.arguments;
@@ -339,7 +314,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(
     const Tensor scores_ = checked("scores", scores, type_of<T>, {rows, wide});
     const Tensor added_ =
         checked("added", added, type_of<T>, blocks ? Sizes{inputs.num_blocks, wide} : Sizes{wide});
-    point_at_scores(inputs, scores_, added_);
+    inputs.point_at(scores_, added_);
     const int64_t groups = groups_of_head(arguments.groups);
     const Tensor to_scores = allocate(mapped, {rows, wide}), sums = allocate(mapped, {groups, wide});
     Tensor to_mapped = allocate(mapped, inputs.sizes), to_weight = allocate(mapped, {wide, inputs.parts * size});

@@ -1,4 +1,4 @@
-// What layers do number by number, each in one pass over memory; an item is a group of rows. See pointwise/operator.py.
+// What layers do number by number, each in one pass over memory; an item is a group of rows. See pointwise.py.
 
 // exp of it, and of minus it, are normal numbers.
 template <class T>
@@ -43,120 +43,97 @@ INLINE void clear(T* row, int64_t size) {
   for (int64_t i = 0; i < size; i++) row[i] = 0;
 }
 
-template <class T, bool activate>
-INLINE void bias_elu_groups(const BiasElu<T>& a, int64_t start, int64_t stop) {
-  const int64_t size = a.groups.size;
+// Calls work(item, group, row) for the rows of items start ... stop - 1, after the sums of their item are cleared.
+template <class T, class Work>
+INLINE void for_rows(const Groups& groups, int64_t start, int64_t stop, T* sums, int64_t width, const Work& work) {
   for (int64_t item = start; item < stop; item++) {
-    const Group group = group_at(a.groups, item);
-    const T* bias = a.bias ? a.bias + group.head * size : nullptr;
-    for (int64_t row = group.begin; row < group.end; row++) {
-      const T* x = at(a.x, group.head, row);
-      T* y = at(a.y, group.head, row);
-      for (int64_t i = 0; i < size; i += lanes<T>) {
-        Vector<T> v = load_features<T>(x, i, size);
-        if (bias) v = v + load_features<T>(bias, i, size);
-        store_features<T>(y, i, size, activate ? elu<T>(v) : v);
-      }
-    }
+    const Group group = group_at(groups, item);
+    if (sums) clear(sums + item * width, width);
+    for (int64_t row = group.begin; row < group.end; row++) work(item, group.head, row);
   }
+}
+
+template <class T, bool activate>
+INLINE void bias_elu_rows(const BiasElu<T>& a, int64_t start, int64_t stop) {
+  const int64_t size = a.groups.size;
+  for_rows<T>(a.groups, start, stop, nullptr, 0, [&](int64_t, int64_t head, int64_t row) INLINE_LAMBDA {
+    const T *x = at(a.x, head, row), *bias = a.bias ? a.bias + head * size : nullptr;
+    T* y = at(a.y, head, row);
+    for (int64_t i = 0; i < size; i += lanes<T>) {
+      Vector<T> v = load_features<T>(x, i, size);
+      if (bias) v = v + load_features<T>(bias, i, size);
+      store_features<T>(y, i, size, activate ? elu<T>(v) : v);
+    }
+  });
 }
 
 template <class T>
 void bias_elu(const BiasElu<T>& a, int64_t start, int64_t stop, void*) {
-  if (a.elu) {
-    bias_elu_groups<T, true>(a, start, stop);
-  } else {
-    bias_elu_groups<T, false>(a, start, stop);
-  }
+  a.elu ? bias_elu_rows<T, true>(a, start, stop) : bias_elu_rows<T, false>(a, start, stop);
 }
 
 // The slope is 1 for positive results y and y + 1 for others.
 template <class T, bool activate>
-INLINE void bias_elu_groups_backward(const BiasElu<T>& a, int64_t start, int64_t stop) {
+INLINE void bias_elu_rows_backward(const BiasElu<T>& a, int64_t start, int64_t stop) {
   const int64_t size = a.groups.size;
-  for (int64_t item = start; item < stop; item++) {
-    const Group group = group_at(a.groups, item);
-    T* sums = a.sums ? a.sums + item * size : nullptr;
-    if (sums) clear(sums, size);
-    for (int64_t row = group.begin; row < group.end; row++) {
-      const T* grad = at(a.grad, group.head, row);
-      const T* y = activate ? at(a.result, group.head, row) : nullptr;
-      T* grad_x = at(a.grad_x, group.head, row);
-      for (int64_t i = 0; i < size; i += lanes<T>) {
-        Vector<T> g = load_features<T>(grad, i, size);
-        if (activate) g = g * at_most<Vector<T>>(load_features<T>(y, i, size) + 1, T(1));
-        store_features<T>(grad_x, i, size, g);
-        if (sums) add_features<T>(sums, i, size, g);
-      }
+  for_rows(a.groups, start, stop, a.sums, size, [&](int64_t item, int64_t head, int64_t row) INLINE_LAMBDA {
+    const T *grad = at(a.grad, head, row), *y = activate ? at(a.result, head, row) : nullptr;
+    T *grad_x = at(a.grad_x, head, row), *sums = a.sums ? a.sums + item * size : nullptr;
+    for (int64_t i = 0; i < size; i += lanes<T>) {
+      Vector<T> g = load_features<T>(grad, i, size);
+      if (activate) g = g * at_most<Vector<T>>(load_features<T>(y, i, size) + 1, T(1));
+      store_features<T>(grad_x, i, size, g);
+      if (sums) add_features<T>(sums, i, size, g);
     }
-  }
+  });
 }
 
 template <class T>
 void bias_elu_backward(const BiasElu<T>& a, int64_t start, int64_t stop, void*) {
-  if (a.elu) {
-    bias_elu_groups_backward<T, true>(a, start, stop);
-  } else {
-    bias_elu_groups_backward<T, false>(a, start, stop);
-  }
+  a.elu ? bias_elu_rows_backward<T, true>(a, start, stop) : bias_elu_rows_backward<T, false>(a, start, stop);
 }
 
 template <class T>
 void gate(const Gate<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
   const int64_t size = a.groups.size;
-  for (int64_t item = start; item < stop; item++) {
-    const Group group = group_at(a.groups, item);
-    const T* bias = a.bias + group.head * size;
-    for (int64_t row = group.begin; row < group.end; row++) {
-      T* out = at(a.out, group.head, row);
-      if (a.mask && !a.mask[row]) {
-        clear(out, size);
-        continue;
-      }
-      const T *scores = at(a.scores, group.head, row), *first = at(a.first, group.head, row);
-      const T* second = at(a.second, group.head, row);
-      for (int64_t i = 0; i < size; i += lanes<T>) {
-        const V f = sigmoid<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
-        const V other = load_features<T>(second, i, size);
-        store_features<T>(out, i, size, other + f * (load_features<T>(first, i, size) - other));
-      }
+  for_rows<T>(a.groups, start, stop, nullptr, 0, [&](int64_t, int64_t head, int64_t row) INLINE_LAMBDA {
+    T* out = at(a.out, head, row);
+    if (a.mask && !a.mask[row]) return clear(out, size);
+    const T *scores = at(a.scores, head, row), *bias = a.bias + head * size;
+    const T *first = at(a.first, head, row), *second = at(a.second, head, row);
+    for (int64_t i = 0; i < size; i += lanes<T>) {
+      const V f = sigmoid<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
+      const V other = load_features<T>(second, i, size);
+      store_features<T>(out, i, size, other + f * (load_features<T>(first, i, size) - other));
     }
-  }
+  });
 }
 
 template <class T>
 void gate_backward(const Gate<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
   const int64_t size = a.groups.size;
-  for (int64_t item = start; item < stop; item++) {
-    const Group group = group_at(a.groups, item);
-    const T* bias = a.bias + group.head * size;
-    T* sums = a.sums + item * size;
-    clear(sums, size);
-    for (int64_t row = group.begin; row < group.end; row++) {
-      T *to_scores = at(a.grad_scores, group.head, row), *to_first = at(a.grad_first, group.head, row);
-      T* to_second = at(a.grad_second, group.head, row);
-      if (a.mask && !a.mask[row]) {
-        clear(to_scores, size);
-        clear(to_first, size);
-        clear(to_second, size);
-        continue;
-      }
-      const T *scores = at(a.scores, group.head, row), *first = at(a.first, group.head, row);
-      const T *second = at(a.second, group.head, row), *grad = at(a.grad, group.head, row);
-      for (int64_t i = 0; i < size; i += lanes<T>) {
-        const V f = sigmoid<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
-        const V g = load_features<T>(grad, i, size), one = g * f;
-        const V change = load_features<T>(first, i, size) - load_features<T>(second, i, size);
-        const V score = change * one * (1 - f);
-        store_features<T>(to_first, i, size, one);
-        store_features<T>(to_second, i, size, g - one);
-        store_features<T>(to_scores, i, size, score);
-        add_features<T>(sums, i, size, score);
-      }
+  for_rows(a.groups, start, stop, a.sums, size, [&](int64_t item, int64_t head, int64_t row) INLINE_LAMBDA {
+    T *to_scores = at(a.grad_scores, head, row), *to_first = at(a.grad_first, head, row);
+    T *to_second = at(a.grad_second, head, row), *sums = a.sums + item * size;
+    if (a.mask && !a.mask[row]) {
+      for (T* to : {to_scores, to_first, to_second}) clear(to, size);
+      return;
     }
-  }
+    const T *scores = at(a.scores, head, row), *bias = a.bias + head * size, *grad = at(a.grad, head, row);
+    const T *first = at(a.first, head, row), *second = at(a.second, head, row);
+    for (int64_t i = 0; i < size; i += lanes<T>) {
+      const V f = sigmoid<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
+      const V g = load_features<T>(grad, i, size), one = g * f;
+      const V change = load_features<T>(first, i, size) - load_features<T>(second, i, size);
+      const V score = change * one * (1 - f);
+      store_features<T>(to_first, i, size, one);
+      store_features<T>(to_second, i, size, g - one);
+      store_features<T>(to_scores, i, size, score);
+      add_features<T>(sums, i, size, score);
+    }
+  });
 }
 
 // Gate and candidate of lanes<T> features, from a row of scores and one of the bias: the candidate's, then the gate's.
@@ -171,48 +148,39 @@ template <class T>
 void candidate(const Candidate<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
   const int64_t size = a.groups.size;
-  for (int64_t item = start; item < stop; item++) {
-    const Group group = group_at(a.groups, item);
-    const T* bias = a.bias + item * a.bias_step;
-    for (int64_t row = group.begin; row < group.end; row++) {
-      const T *scores = a.scores + row * 2 * size, *mapped = a.mapped + row * size;
-      T* out = at(a.out, 0, row);
-      for (int64_t i = 0; i < size; i += lanes<T>) {
-        V f, value;
-        gate_and_candidate<T>(scores, bias, i, size, f, value);
-        const V other = load_features<T>(mapped, i, size);
-        store_features<T>(out, i, size, other + f * (value - other));
-      }
+  for_rows<T>(a.groups, start, stop, nullptr, 0, [&](int64_t item, int64_t, int64_t row) INLINE_LAMBDA {
+    const T *scores = a.scores + row * 2 * size, *bias = a.bias + item * a.bias_step, *mapped = a.mapped + row * size;
+    for (int64_t i = 0; i < size; i += lanes<T>) {
+      V f{}, value{};
+      gate_and_candidate<T>(scores, bias, i, size, f, value);
+      const V other = load_features<T>(mapped, i, size);
+      store_features<T>(a.out + row * size, i, size, other + f * (value - other));
     }
-  }
+  });
 }
 
 template <class T>
 void candidate_backward(const Candidate<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
   const int64_t size = a.groups.size;
-  for (int64_t item = start; item < stop; item++) {
-    const Group group = group_at(a.groups, item);
-    const T* bias = a.bias + item * a.bias_step;
+  for_rows(a.groups, start, stop, a.sums, 2 * size, [&](int64_t item, int64_t, int64_t row) INLINE_LAMBDA {
+    const T *scores = a.scores + row * 2 * size, *bias = a.bias + item * a.bias_step, *mapped = a.mapped + row * size;
+    const T* grad = at(a.grad, 0, row);
+    T *to_scores = a.grad_scores + row * 2 * size, *to_mapped = a.grad_mapped + row * size;
     T* sums = a.sums + item * 2 * size;
-    clear(sums, 2 * size);
-    for (int64_t row = group.begin; row < group.end; row++) {
-      const T *scores = a.scores + row * 2 * size, *mapped = a.mapped + row * size, *grad = at(a.grad, 0, row);
-      T *to_scores = a.grad_scores + row * 2 * size, *to_mapped = a.grad_mapped + row * size;
-      for (int64_t i = 0; i < size; i += lanes<T>) {
-        V f, value;
-        gate_and_candidate<T>(scores, bias, i, size, f, value);
-        const V g = load_features<T>(grad, i, size), to_value = g * f;
-        const V to_a = to_value * at_most<V>(value + 1, T(1));
-        const V to_b = (value - load_features<T>(mapped, i, size)) * to_value * (1 - f);
-        store_features<T>(to_scores, i, size, to_a);
-        store_features<T>(to_scores + size, i, size, to_b);
-        store_features<T>(to_mapped, i, size, g - to_value);
-        add_features<T>(sums, i, size, to_a);
-        add_features<T>(sums + size, i, size, to_b);
-      }
+    for (int64_t i = 0; i < size; i += lanes<T>) {
+      V f{}, value{};
+      gate_and_candidate<T>(scores, bias, i, size, f, value);
+      const V g = load_features<T>(grad, i, size), to_value = g * f;
+      const V to_a = to_value * at_most<V>(value + 1, T(1));
+      const V to_b = (value - load_features<T>(mapped, i, size)) * to_value * (1 - f);
+      store_features<T>(to_scores, i, size, to_a);
+      store_features<T>(to_scores + size, i, size, to_b);
+      store_features<T>(to_mapped, i, size, g - to_value);
+      add_features<T>(sums, i, size, to_a);
+      add_features<T>(sums + size, i, size, to_b);
     }
-  }
+  });
 }
 
 INLINE Vector<double> to_sum(Vector<double> v, double) { return v; }
@@ -221,7 +189,7 @@ INLINE Vector<double> to_feature(Vector<double> v) { return v; }
 // An item is lanes<T> features of a head. Rows are sums already, so that float32 would lose digits here.
 template <class T>
 void sums(const Sums<T>& a, int64_t start, int64_t stop, void*) {
-  const int64_t slices = (a.size + lanes<T> - 1) / lanes<T>;
+  const int64_t slices = num_slices<T>(a.size);
   for (int64_t item = start; item < stop; item++) {
     const int64_t head = item / slices, i = item % slices * lanes<T>;
     Vector<T, double> total{};

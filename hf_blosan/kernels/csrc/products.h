@@ -1,6 +1,9 @@
 // Matrix products of tensors and parts of tensors, by torch. They check nothing that a caller could have got wrong.
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 
 #include "tensors.h"
@@ -124,7 +127,7 @@ template <class T>
 Tensor sum_rows(const Tensor& x, int64_t heads, int64_t rows, int64_t size, const Sizes& sizes) {
   const Tensor out = allocate(x, sizes);
   const Sums<T> arguments{heads, rows, size, read<T>(x), write<T>(out)};
-  run(loops<T>().sums, arguments, heads * ((size + loops<T>().lanes - 1) / loops<T>().lanes), x.numel());
+  run(loops<T>().sums, arguments, heads * slices<T>(size), x.numel());
   return out;
 }
 

@@ -1,10 +1,10 @@
-// The recurrence of simple recurrent units; an item is lanes<T> features of one row. See recurrence/operator.py.
+// The recurrence of simple recurrent units; an item is lanes<T> features of one row. See recurrence.py.
 
 // states_t = f_t states_(t-1) + (1 - f_t) x_t.
 template <class T>
 void recurrence(const Recurrence<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
-  const int64_t slices = (a.size + lanes<T> - 1) / lanes<T>;
+  const int64_t slices = num_slices<T>(a.size);
   for (int64_t item = start; item < stop; item++) {
     const int64_t row = item / slices, first = item % slices * lanes<T>;
     V state{};
@@ -21,7 +21,7 @@ void recurrence(const Recurrence<T>& a, int64_t start, int64_t stop, void*) {
 template <class T>
 void recurrence_backward(const Recurrence<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
-  const int64_t slices = (a.size + lanes<T> - 1) / lanes<T>;
+  const int64_t slices = num_slices<T>(a.size);
   for (int64_t item = start; item < stop; item++) {
     const int64_t row = item / slices, first = item % slices * lanes<T>;
     V later{};
@@ -29,7 +29,7 @@ void recurrence_backward(const Recurrence<T>& a, int64_t start, int64_t stop, vo
       const int64_t at = (row * a.length + i) * a.size;
       const V gate = load_features(a.forget + at, first, a.size);
       const V total = load_features(a.grad + at, first, a.size) + later;
-      const V before = i > 0 ? load_features(a.states + at - a.size, first, a.size) : V{};
+      const V before = i > 0 ? load_features(a.saved_states + at - a.size, first, a.size) : V{};
       const V change = before - load_features(a.values + at, first, a.size);
       store_features<T>(a.grad_forget + at, first, a.size, total * change);
       store_features<T>(a.grad_values + at, first, a.size, (1 - gate) * total);

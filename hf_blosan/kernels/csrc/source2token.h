@@ -1,4 +1,4 @@
-// Source2token attention; an item is lanes<T> features of one part of a sentence. See source2token/operator.py.
+// Source2token attention; an item is lanes<T> features of one part of a sentence. See source2token.py.
 
 // exp of it is a small normal number next to weights of 1.
 template <class T>
@@ -9,7 +9,7 @@ void source2token(const SourceToToken<T>& a, int64_t start, int64_t stop, void*)
   using V = Vector<T>;
   const Shape& shape = a.shape;
   Item item(shape, lanes<T>, start);
-  const int64_t slices = (shape.size + lanes<T> - 1) / lanes<T>;
+  const int64_t slices = num_slices<T>(shape.size);
   int64_t row = start / slices;
   for (; start < stop; start++) {
     const bool* mask = a.mask + item.begin;
@@ -32,8 +32,10 @@ void source2token(const SourceToToken<T>& a, int64_t start, int64_t stop, void*)
     }
     const int64_t to = row * shape.size;
     store_features(a.out + to, item.first, shape.size, divide_or_zero(num, den));
-    store_features(a.tops + to, item.first, shape.size, top);
-    store_features(a.totals + to, item.first, shape.size, den);
+    if (a.tops) {
+      store_features(a.tops + to, item.first, shape.size, top);
+      store_features(a.totals + to, item.first, shape.size, den);
+    }
     item.next(shape, lanes<T>);
     row += item.first == 0;
   }
@@ -45,13 +47,13 @@ void source2token_backward(const SourceToToken<T>& a, int64_t start, int64_t sto
   using V = Vector<T>;
   const Shape& shape = a.shape;
   Item item(shape, lanes<T>, start);
-  const int64_t slices = (shape.size + lanes<T> - 1) / lanes<T>;
+  const int64_t slices = num_slices<T>(shape.size);
   int64_t row = start / slices;
   for (; start < stop; start++) {
     const int64_t from = row * shape.size;
-    const V top = load_features<T>(a.tops + from, item.first, shape.size);
-    const V result = load_features<T>(a.out + from, item.first, shape.size);
-    const V total = load_features<T>(a.totals + from, item.first, shape.size);
+    const V top = load_features<T>(a.saved_tops + from, item.first, shape.size);
+    const V result = load_features<T>(a.saved_out + from, item.first, shape.size);
+    const V total = load_features<T>(a.saved_totals + from, item.first, shape.size);
     const V scaled = divide_or_zero(load_features(a.grad + from, item.first, shape.size), total);
     for (int64_t i = 0; i < item.length; i++) {
       V to_value{}, to_score{};

@@ -1,6 +1,10 @@
 // Multi-mask tensorized attention (MTSA) by matrix products over tiles; schema and gradient in tensorized/operator.py.
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <sstream>
+#include <tuple>
 
 #include "products.h"
 
@@ -145,24 +149,41 @@ class Attention {
     }
   }
 
-  const Seen* seen(const Together& part) const { return &seen_[part.head]; }
-
   SourceWeights<T> source(const Together& part) const {
-    SourceWeights<T> arguments{part.sentences(), N, D};
-    arguments.mask = read<bool>(mask_);
-    arguments.batch = part.rows;
-    arguments.first = part.row;
-    return arguments;
+    return {.sentences = part.sentences(),
+            .length = N,
+            .size = D,
+            .mask = read<bool>(mask_),
+            .batch = part.rows,
+            .first = part.row};
   }
 
   // Weights of a tile from the products of its queries and keys, and gradients of the products from theirs.
   void weigh(const Together& part, const Tile& tile, const Tensor& weights, const MaybeTensor& grads) const {
-    const T scale = T(1 / std::sqrt(double(D)));
-    const TokenWeights<T> arguments{part.sentences(), tile.queries,       tile.keys, tile.first_query,
-                                    tile.first_key,   N,                  &seen_[part.head], part.rows,
-                                    read<T>(real_),   part.rows,          part.row,  sigmoid_,
-                                    scale,            write<T>(weights),  grads ? write<T>(*grads) : nullptr};
+    const TokenWeights<T> arguments{.sentences = part.sentences(),
+                                    .queries = tile.queries,
+                                    .keys = tile.keys,
+                                    .first_query = tile.first_query,
+                                    .first_key = tile.first_key,
+                                    .length = N,
+                                    .seen = &seen_[part.head],
+                                    .per_head = part.rows,
+                                    .real = read<T>(real_),
+                                    .batch = part.rows,
+                                    .first = part.row,
+                                    .sigmoid = sigmoid_,
+                                    .scale = T(1 / std::sqrt(double(D))),
+                                    .weights = write<T>(weights),
+                                    .grads = grads ? write<T>(*grads) : nullptr};
     run(loops<T>().token_weights, arguments, part.sentences() * tile.queries, 4 * weights.numel());
+  }
+
+  Attend<T> attend(const Together& part, const SourceWeights<T>& source, const Tensor& weights) const {
+    return {.source = source, .weights = read<T>(weights), .seen = &seen_[part.head], .per_head = part.rows};
+  }
+  void run_attend(Loop<Attend<T>> loop, const Attend<T>& arguments) const {
+    const int64_t n = arguments.source.sentences;
+    run(loop, arguments, n * slices<T>(D), (4 + N) * n * N * D, 2 * N * loops<T>().lanes * int64_t(sizeof(T)));
   }
 
  private:
@@ -178,19 +199,13 @@ class Attention {
   }
 };
 
-template <class T>
-int64_t slices(int64_t sentences, int64_t size) {
-  return sentences * ((size + loops<T>().lanes - 1) / loops<T>().lanes);
-}
-
 std::tuple<Tensor, Tensor, Tensor> tensorized_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                                         const Tensor& source_scores, const MaybeTensor& key_mask,
                                                         const std::string& directions,
                                                         const std::vector<int64_t>& windows,
                                                         const std::string& score_function, bool include_self,
                                                         bool save) {
-  return by_type("v", v, [&](auto type) {
-    using T = decltype(type);
+  return by_type("v", v, [&]<class T>(T) {
     const Attention<T> attention(v, key_mask, directions, windows, score_function, include_self);
     const int64_t N = attention.N, D = attention.D;
     const ByHead q_ = attention.input("q", q), k_ = attention.input("k", k), v_ = attention.input("v", v);
@@ -208,15 +223,15 @@ std::tuple<Tensor, Tensor, Tensor> tensorized_attention(const Tensor& q, const T
         const Tensor weights = weights_memory.stack(n, N, N);
         multiply(weights, q_.some(part, 0, N, D), transposed(k_.some(part, 0, N, D)));
         attention.weigh(part, {0, N, 0, N}, weights, {});
-        Attend<T> attend{arguments, read<T>(weights), attention.seen(part), part.rows};
+        Attend<T> attend = attention.attend(part, arguments, weights);
         attend.out = out.template tokens_to_write<T>(part);
         if (save) attend.divisors = denominators.template tokens_to_write<T>(part);
-        run(loops<T>().attend, attend, slices<T>(n, D), (4 + N) * n * N * D, 2 * N * loops<T>().lanes * sizeof(T));
+        attention.run_attend(loops<T>().attend, attend);
         return;
       }
       const Tensor values = values_memory.stack(n, N, 2 * D);
       arguments.values = write<T>(values);
-      run(loops<T>().source_weights, arguments, slices<T>(n, D), 4 * n * N * D);
+      run(loops<T>().source_weights, arguments, n * slices<T>(D), 4 * n * N * D);
       attention.for_each_tile(part, [&](const Tile& tile) {
         const Tensor weights = weights_memory.stack(n, tile.queries, tile.keys);
         multiply(weights, q_.some(part, tile.first_query, tile.queries, D),
@@ -224,7 +239,10 @@ std::tuple<Tensor, Tensor, Tensor> tensorized_attention(const Tensor& q, const T
         attention.weigh(part, tile, weights, {});
         const Tensor both = both_memory.stack(n, tile.queries, 2 * D);
         multiply(both, weights, some_rows(values, tile.first_key, tile.keys));
-        Quotients<T> quotients{tile.queries, D, read<T>(both), out.template tokens_to_write<T>(part)};
+        Quotients<T> quotients{.queries = tile.queries,
+                               .size = D,
+                               .both = read<T>(both),
+                               .out = out.template tokens_to_write<T>(part)};
         quotients.out.data += tile.first_query * quotients.out.token;
         if (save) {
           quotients.divisors = denominators.template tokens_to_write<T>(part);
@@ -241,8 +259,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> tensorized_attention_backward(
     const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const MaybeTensor& key_mask,
     const Tensor& out, const Tensor& source, const Tensor& denominators, const std::string& directions,
     const std::vector<int64_t>& windows, const std::string& score_function, bool include_self) {
-  return by_type("v", v, [&](auto type) {
-    using T = decltype(type);
+  return by_type("v", v, [&]<class T>(T) {
     const Attention<T> attention(v, key_mask, directions, windows, score_function, include_self);
     const int64_t N = attention.N, D = attention.D;
     const ByHead q_ = attention.input("q", q), k_ = attention.input("k", k), v_ = attention.input("v", v);
@@ -261,9 +278,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> tensorized_attention_backward(
       SourceWeights<T> arguments = attention.source(part);
       arguments.v = v_.template tokens<T>(part);
       arguments.values = write<T>(values);
-      // Read only in this direction.
-      const Tokens<const T> weights_of = source_.template tokens<T>(part);
-      arguments.source = {const_cast<T*>(weights_of.data), weights_of.row, weights_of.token};
+      arguments.saved_source = source_.template tokens<T>(part);
       arguments.out = out_.template tokens<T>(part);
       arguments.denominators = denominators_.template tokens<T>(part);
       arguments.grad = grad_.template tokens<T>(part);
@@ -290,9 +305,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> tensorized_attention_backward(
         if (several) {
           multiply(some_rows(to_values, tile.first_key, tile.keys), transposed(weights), share_of_queries, true);
         } else {
-          const Attend<T> attend{arguments, read<T>(weights), attention.seen(part), part.rows};
-          run(loops<T>().attend_backward, attend, slices<T>(n, D), (4 + N) * n * N * D,
-              2 * N * loops<T>().lanes * sizeof(T));
+          attention.run_attend(loops<T>().attend_backward, attention.attend(part, arguments, weights));
         }
         multiply(to_q.some(part, tile.first_query, tile.queries, D), to_weights, keys);
         multiply(to_k.some(part, tile.first_key, tile.keys, D), transposed(to_weights), queries, several);

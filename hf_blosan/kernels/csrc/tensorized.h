@@ -49,11 +49,11 @@ struct SourceSlice {
 // An item is lanes<T> features of a sentence.
 template <class T>
 void source_weights(const SourceWeights<T>& a, int64_t start, int64_t stop, void*) {
-  const int64_t slices = (a.size + lanes<T> - 1) / lanes<T>;
+  const int64_t slices = num_slices<T>(a.size);
   for (int64_t item = start; item < stop; item++) {
     const SourceSlice<T> slice(a, item / slices, item % slices * lanes<T>);
     for (int64_t i = 0; i < a.length; i++) {
-      Vector<T> weight, value;
+      Vector<T> weight{}, value{};
       slice.weigh(i, weight, value);
       T* values = a.values + (slice.s * a.length + i) * 2 * a.size;
       store_features<T>(values, slice.first, a.size, value);
@@ -68,7 +68,7 @@ template <class T>
 void attend(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
   constexpr int64_t together = 4;
-  const int64_t length = a.source.length, size = a.source.size, slices = (size + lanes<T> - 1) / lanes<T>;
+  const int64_t length = a.source.length, size = a.source.size, slices = num_slices<T>(size);
   V* values = static_cast<V*>(scratch);
   for (int64_t item = start; item < stop; item++) {
     const SourceSlice<T> slice(a.source, item / slices, item % slices * lanes<T>);
@@ -106,7 +106,7 @@ void source_weights_again(const SourceWeights<T>& a, int64_t start, int64_t stop
   using V = Vector<T>;
   for (int64_t item = start; item < stop; item++) {
     const int64_t s = item / a.length, i = item % a.length;
-    const T *source = token(a.source, s, i), *v = token(a.v, s, i), *out = token(a.out, s, i);
+    const T *source = token(a.saved_source, s, i), *v = token(a.v, s, i), *out = token(a.out, s, i);
     const T *divisors = token(a.denominators, s, i), *grad = token(a.grad, s, i);
     T *values = a.values + item * 2 * a.size, *share = a.share + item * 2 * a.size;
     for (int64_t d = 0; d < a.size; d += lanes<T>) {
@@ -126,7 +126,7 @@ template <class T>
 INLINE void source_backward(const SourceWeights<T>& a, int64_t s, int64_t i, int64_t d, Vector<T> grad_value,
                             Vector<T> grad_weight) {
   using V = Vector<T>;
-  const V saved = load_features<T>(token(a.source, s, i), d, a.size), weight = saved < V{} ? -saved : saved;
+  const V saved = load_features<T>(token(a.saved_source, s, i), d, a.size), weight = saved < V{} ? -saved : saved;
   const V to_value = weight * grad_value;
   const V to_score = weight * grad_weight + to_value * load_features<T>(token(a.v, s, i), d, a.size);
   store_features<T>(token(a.grad_v, s, i), d, a.size, to_value);
@@ -151,7 +151,7 @@ template <class T>
 void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
   constexpr int64_t together = 4;
-  const int64_t length = a.source.length, size = a.source.size, slices = (size + lanes<T> - 1) / lanes<T>;
+  const int64_t length = a.source.length, size = a.source.size, slices = num_slices<T>(size);
   V* share = static_cast<V*>(scratch);
   for (int64_t item = start; item < stop; item++) {
     const int64_t s = item / slices, first = item % slices * lanes<T>;
@@ -247,7 +247,7 @@ void token_weights(const TokenWeights<T>& a, int64_t start, int64_t stop, void*)
       if (real) score = load_features<T>(real + low, j, count) == V{} ? fill<V>(-infinity) : score;
       tops = maximum(tops, score);
     }
-    T top = largest_lane(tops);
+    T top = largest_lane<T>(tops);
     if (top == -infinity) top = 0;
     const ScoreFunction<T> f(a.sigmoid, top);
     for (int64_t j = 0; j < count; j += lanes<T>) {

@@ -1,12 +1,16 @@
 // Tensors at the border between torch and the loops: checked here, before any memory is touched.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <optional>
+#include <ostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -14,7 +18,6 @@
 
 #ifdef HF_BLOSAN_OWN_THREADS
 #include <thread>
-#include <vector>
 #endif
 
 #include "arguments.h"
@@ -27,20 +30,18 @@ using MaybeTensor = std::optional<Tensor>;
 using Sizes = std::vector<int64_t>;
 using Tensors = std::vector<Tensor>;
 
+inline std::ostream& operator<<(std::ostream& out, const Sizes& sizes) {
+  out << "(";
+  for (size_t i = 0; i < sizes.size(); i++) out << (i ? ", " : "") << sizes[i];
+  return out << ")";
+}
+
 template <class... Parts>
 void check(bool holds, const Parts&... parts) {
   if (holds) return;
   std::ostringstream message;
   (message << ... << parts);
   throw std::runtime_error(message.str());
-}
-
-inline std::string text(const Sizes& sizes) {
-  std::ostringstream out;
-  out << "(";
-  for (size_t i = 0; i < sizes.size(); i++) out << (i ? ", " : "") << sizes[i];
-  out << ")";
-  return out.str();
 }
 
 inline Sizes sizes_of(const Tensor& x) {
@@ -54,7 +55,8 @@ constexpr ScalarType type_of = sizeof(T) == sizeof(float) ? ScalarType::Float : 
 inline void check_tensor(const char* name, const Tensor& x, ScalarType type, const Sizes& sizes) {
   check(x.is_cpu(), name, ": the tensor is not on the CPU, others are; move all of them to one device");
   check(x.scalar_type() == type, name, ": its dtype differs from that of the other tensors; give all the same");
-  check(sizes_of(x) == sizes, name, ": its shape is ", text(sizes_of(x)), "; give ", text(sizes));
+  const Sizes own = sizes_of(x);
+  check(own == sizes, name, ": its shape is ", own, "; give ", sizes);
 }
 
 // A tensor of this type and shape, contiguous.
@@ -74,14 +76,17 @@ inline Tensors checked(const char* name, const Tensors& list, ScalarType type, c
 }
 
 template <class T>
-const T* read(const Tensor& x) { return static_cast<const T*>(x.data_ptr()); }
+const T* read(const Tensor& x) { return static_cast<const T*>(x.const_data_ptr()); }
 template <class T>
 const T* read(const MaybeTensor& x) { return x ? read<T>(*x) : nullptr; }
 template <class T>
-T* write(const Tensor& x) { return static_cast<T*>(x.data_ptr()); }
+T* write(const Tensor& x) { return static_cast<T*>(x.mutable_data_ptr()); }
 
 // Uninitialised memory of the dtype of another tensor.
 inline Tensor allocate(const Tensor& like, const Sizes& sizes) { return torch::stable::new_empty(like, sizes); }
+
+// The expansions for a scale, made once; which of their `shortest` lengths count is the caller's choice.
+Expansion expansion_for(double scale, Expansion::Pass pass);
 
 // Calls work(float()) or work(double()), by the dtype of a tensor.
 template <class Work>
@@ -90,6 +95,10 @@ auto by_type(const char* name, const Tensor& x, const Work& work) {
   check(wide || x.scalar_type() == ScalarType::Float, name, ": give float32 or float64 numbers");
   return wide ? work(double()) : work(float());
 }
+
+// How many items of lanes<T> features there are in `size` of them.
+template <class T>
+int64_t slices(int64_t size) { return (size + loops<T>().lanes - 1) / loops<T>().lanes; }
 
 // Work, in pairs of tokens times features or what takes as long (0.5 ns), from which a second thread pays for its
 // start.

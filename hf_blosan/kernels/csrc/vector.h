@@ -6,6 +6,10 @@
 template <class T>
 constexpr int lanes = VECTOR_BYTES / int(sizeof(T));
 
+// How many vectors hold so many features.
+template <class T>
+INLINE int64_t num_slices(int64_t size) { return (size + lanes<T> - 1) / lanes<T>; }
+
 // Two vectors that are used as one: what a register of this instruction set is too narrow for.
 template <class V>
 struct Pair {
@@ -118,11 +122,10 @@ INLINE void store_part(float* to, Vector<float> v, int64_t count) {
 }
 // a / b from the processor's first guess of 1 / b and one Newton step, exact but for the last bit.
 INLINE Vector<float> quotient(Vector<float> a, Vector<float> b) {
-  const Vector<float> guess = (Vector<float>)_mm512_rcp14_ps((__m512)b);
+  const Vector<float> guess = (Vector<float>)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)b);
   const Vector<float> t = a * guess;
   return t + t * (1 - guess * b);
 }
-INLINE float largest_lane(Vector<float> v) { return _mm512_reduce_max_ps((__m512)v); }
 #elif defined(__AVX2__)
 INLINE __m256i first_lanes(int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -150,16 +153,23 @@ INLINE V at_least(V v, N limit) { return v < fill<V>(limit) ? fill<V>(limit) : v
 template <class V>
 INLINE V divide_or_zero(V a, V b) { return b == V{} ? V{} : a / b; }
 
-template <class V>
-INLINE auto largest_lane(V v) {
-  auto top = v[0];
-  for (unsigned i = 1; i < sizeof(V) / sizeof(top); i++) top = v[i] > top ? v[i] : top;
-  return top;
+// The largest lane; halves are compared as long as they are registers.
+template <class T, class V>
+INLINE T largest_lane(V v) {
+  if constexpr (sizeof(V) > 16) {
+    typedef T Half __attribute__((vector_size(sizeof(V) / 2), may_alias));
+    const Half* halves = reinterpret_cast<const Half*>(&v);
+    return largest_lane<T>(maximum<Half>(halves[0], halves[1]));
+  } else {
+    T top = v[0];
+    for (unsigned i = 1; i < sizeof(V) / sizeof(T); i++) top = v[i] > top ? v[i] : top;
+    return top;
+  }
 }
 // The largest of all lanes, infinity where one is NaN.
 template <class T>
 INLINE T largest(Vector<T> v) {
-  return largest_lane(v == v ? v : fill<Vector<T>>(std::numeric_limits<T>::infinity()));
+  return largest_lane<T>(v == v ? v : fill<Vector<T>>(std::numeric_limits<T>::infinity()));
 }
 
 // Constants of the exponential: 2^f on [-1/2, 1/2] as a polynomial, and ln 2 in two parts.
@@ -172,13 +182,9 @@ struct Exponential<float> {
   static constexpr float round = 0x1.8p23f;  // adding it leaves the nearest integer in the lowest bits
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
   // The polynomial through the Chebyshev points, to 4e-9.
-  static constexpr float coefficients[] = {1.0f,
-                                           0.6931471824645996f,
-                                           0.24022650718688965f,
-                                           0.05550327152013779f,
-                                           0.009618056938052177f,
-                                           0.0013400427997112274f,
-                                           0.00015461444854736328f};
+  static constexpr float coefficients[] = {
+      1.0f, 0.6931471824645996f, 0.24022650718688965f, 0.05550327152013779f,
+      0.009618056938052177f, 0.0013400427997112274f, 0.00015461444854736328f};
 };
 template <>
 struct Exponential<double> {
@@ -187,20 +193,11 @@ struct Exponential<double> {
   static constexpr double round = 0x1.8p52;
   static constexpr double ln2_high = 0x1.62e42fee00000p-1, ln2_low = 0x1.a39ef35793c76p-33;
   // The Taylor series (ln 2)^k / k!, whose next term is below 1e-17.
-  static constexpr double coefficients[] = {1.0,
-                                            0.6931471805599453,
-                                            0.2402265069591007,
-                                            0.055504108664821576,
-                                            0.009618129107628477,
-                                            0.0013333558146428441,
-                                            0.00015403530393381606,
-                                            1.5252733804059838e-05,
-                                            1.3215486790144305e-06,
-                                            1.0178086009239696e-07,
-                                            7.054911620801121e-09,
-                                            4.44553827187081e-10,
-                                            2.5678435993488196e-11,
-                                            1.3691488853904124e-12};
+  static constexpr double coefficients[] = {
+      1.0, 0.6931471805599453, 0.2402265069591007, 0.055504108664821576,
+      0.009618129107628477, 0.0013333558146428441, 0.00015403530393381606, 1.5252733804059838e-05,
+      1.3215486790144305e-06, 1.0178086009239696e-07, 7.054911620801121e-09, 4.44553827187081e-10,
+      2.5678435993488196e-11, 1.3691488853904124e-12};
 };
 template <class T>
 constexpr T log2_e = T(1.4426950408889634074);

@@ -1,5 +1,5 @@
 """Directional attention and its gradient in plain torch, a slice of queries at a time: for reading, and for devices
-without a kernel. Every kernel must agree with the gradient written here (:func:`backward_in_chunks`).
+without a kernel. Every kernel must agree with the gradient written here (:func:`backward`).
 
 With u_ij = k_i + q_j, t_ij = tanh(u_ij / c), weights w_ij = exp(c t_ij) where key i is visible to query j, and
 denominators d_j = sum_i w_ij the result is s_j = sum_i w_ij x_i / d_j. If the gradient of the loss with respect to s_j
@@ -14,17 +14,26 @@ and k_i and q_j sum up the gradients of their u_ij.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..visibility import Options, visibility
-
+DIRECTIONS = ("forward", "backward", "diagonal", "full")
 # Elements of a (B, queries, keys, D) tensor that are computed at a time.
 CHUNK_ELEMENTS = 1 << 21
 
 
-def forward_in_chunks(
+class Options(NamedTuple):
+    """What directional attention does besides its tensors; ``scale`` is c, the bound of the scores."""
+
+    direction: str
+    scale: float
+    window: int | None
+    implementation: str = "auto"
+
+
+def forward(
     keys: Tensor, queries: Tensor, values: Tensor, key_mask: Tensor | None, token_mask: Tensor | None, options: Options
 ) -> tuple[Tensor, Tensor]:
     """Results s and denominators d, both (B, N, D)."""
@@ -38,7 +47,7 @@ def forward_in_chunks(
     return out, denominators
 
 
-def backward_in_chunks(
+def backward(
     grad: Tensor,
     keys: Tensor,
     queries: Tensor,
@@ -77,10 +86,19 @@ def _chunks(values: Tensor, options: Options) -> Iterator[tuple[slice, slice]]:
 
 def _weights(keys, queries, key_mask, token_mask, options, rows, columns) -> tuple[Tensor, Tensor]:
     """w and t for ranges of queries and keys, (B, Q, K, D)."""
-    direction, scale, window = options
+    direction, scale, window, _ = options
     tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / scale)
     positions = torch.arange(keys.shape[1], device=keys.device)
-    visible = visibility(positions[rows], positions[columns], direction, window)[None]
+    distance = positions[columns] - positions[rows, None]
+    visible = {
+        "forward": distance < 0,
+        "backward": distance > 0,
+        "diagonal": distance != 0,
+        "full": distance == distance,
+    }
+    visible = visible[direction][None]
+    if window is not None:
+        visible = visible & (distance.abs() <= window)
     if key_mask is not None:
         visible = visible & key_mask[:, None, columns].bool()
     if token_mask is not None:

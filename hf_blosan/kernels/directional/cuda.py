@@ -3,13 +3,13 @@
 "fused"   A program loops over the keys that its queries see; sums stay in registers. The backward pass recomputes all
           pairs twice, in programs for queries and in programs for keys, so that no two programs write to the same
           address.
-"linear"  The same kernels, but distant keys go through the expansion of ``expansion.py``: ``_range_kernel`` picks the
-          tier of each row and feature block on the device, ``_gather_kernel`` expands the chunks, ``_scan_kernel``
-          sums them along the sentence. Beyond the last tier all keys are near.
+"linear"  The same kernels, but distant keys go through the expansion of ``csrc/expansion.cpp``, where that is
+          compiled: ``_range_kernel`` picks the tier of each row and feature block on the device, ``_gather_kernel``
+          expands the chunks, ``_scan_kernel`` sums them along the sentence. Beyond the last tier all keys are near.
 
 ``BLOCK`` is the width of a warp: a lane holds one feature of its tokens, so sums over tokens need no other lane.
 
-The gradient to agree with, in plain torch: ``backward_in_chunks`` in ``chunks.py``.
+The gradient to agree with, in plain torch: ``backward`` in ``chunks.py``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from ..visibility import Options
+from ..library import OPERATORS, has_cpu_kernels
+from ..sources import CHUNK
+from .chunks import Options
 from .cuda_loops import (
     _backward_keys_kernel,
     _backward_queries_kernel,
@@ -31,7 +34,6 @@ from .cuda_loops import (
     _scan_kernel,
     triton,
 )
-from .expansion import CHUNK, stack_tiers, tiers
 
 # The length from which "auto" uses "linear". Estimated, not measured: beyond it, N / 2 pairs per element, with 24 lane
 # cycles of special functions each, cost more than 16 near pairs, the expansion, its memory traffic and three launches.
@@ -43,8 +45,7 @@ BLOCK = 32
 WARP_TOKENS, RANGE_TILE, SCAN_TILE = 8, 64, 16
 # Terms of the largest expansion in use, for which memory is allocated whatever tier the data picks; terms per program.
 TERMS, PART = 32, 16
-# exp(c) must be representable in float32.
-MAX_SCALE = 40.0
+MIRRORED = {"forward": "backward", "backward": "forward"}
 # Fused multiply-add is not the default after Triton 3.9.
 FUSE = {"enable_fp_fusion": True}
 
@@ -66,31 +67,37 @@ class Far(NamedTuple):
     terms: Tensor | None = None
 
 
-def available(values: Tensor, scale: float) -> bool:
-    """Whether the kernels support this: triton, float32 on CUDA, and a scale whose weights fit into float32."""
-    return triton is not None and values.is_cuda and values.dtype == torch.float32 and scale <= MAX_SCALE
+def available(values: Tensor) -> bool:
+    """Whether the kernels support this: triton, and float32 on CUDA."""
+    return triton is not None and values.is_cuda and values.dtype == torch.float32
 
 
 @lru_cache
 def _tables(scale: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """``sizes`` and ``table`` of :class:`Far`."""
-    usable = [tier for tier in tiers(scale) if len(tier.weight) <= TERMS]
-    sizes, table = stack_tiers(usable, TERMS)
-    return sizes.to(device), table.mT.contiguous().to(device)
+    """``sizes`` and ``table`` of :class:`Far`, of no tiers where the scale has no expansion or none is compiled."""
+    if not has_cpu_kernels():
+        return torch.empty(0, 3), torch.empty(0)
+    sizes, table = OPERATORS.expansion(torch.empty(0, dtype=torch.float64), scale)
+    usable = sizes[:, 2] <= TERMS
+    missing = TERMS - table.shape[-1]
+    table = F.pad(table[usable], (0, missing, 0, missing))  # cuts off zeros where this is negative
+    return sizes[usable].to(device), table.mT.contiguous().to(device)
 
 
-def _measure(keys, queries, key_mask, options, implementation) -> tuple[Far | None, int]:
+def _measure(keys, queries, key_mask, options) -> tuple[Far | None, int]:
     """Shifts and tiers, and how many chunks away distant keys may be; ``None`` and 0 if all keys are near."""
-    _, scale, window = options
+    _, scale, window, implementation = options
     B, N, D = keys.shape
     chunks = -(-N // CHUNK)
     reach = chunks if window is None else min(chunks, max(0, (window + 1 - CHUNK) // CHUNK))
     slow = keys.is_cuda and torch.cuda.get_device_capability(keys.device) not in FAST_FLOAT64
     long = N >= CROSSOVER * (SLOW_FLOAT64_FACTOR if slow else 1)
     wanted = implementation == "linear" or (implementation == "auto" and long)
-    if not wanted or reach == 0 or chunks == 1 or not tiers(float(scale)):
+    if not wanted or reach == 0 or chunks == 1:
         return None, 0
     sizes, table = _tables(float(scale), keys.device)
+    if len(sizes) == 0:
+        return None, 0
     blocks = -(-D // BLOCK)
     shifts, chosen = keys.new_empty(B, D), keys.new_empty(B, blocks, dtype=torch.int32)
     arguments = (keys, queries, key_mask, shifts, chosen, sizes, len(sizes), N)
@@ -114,7 +121,7 @@ def _expansion(far: Far, reach: int, points, shares, others, key_mask, direction
 
 
 def _over_tiles(kernel, tensors, options, far, reach) -> None:
-    direction, scale, window = options
+    direction, scale, window, _ = options
     B, N, D = tensors[0].shape
     tile = CHUNK if far else min(CHUNK, triton.next_power_of_2(N))
     grid = (B * -(-N // tile) * -(-D // BLOCK),)
@@ -132,7 +139,6 @@ def forward(
     key_mask: Tensor | None,
     token_mask: None,
     options: Options,
-    implementation: str,
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators of all queries, both (B, N, D)."""
     keys, queries, values = (x.contiguous() for x in (keys, queries, values))
@@ -141,7 +147,7 @@ def forward(
     if values.numel() == 0:
         return out, denominators
     with torch.cuda.device_of(values):
-        far, reach = _measure(keys, queries, key_mask, options, implementation)
+        far, reach = _measure(keys, queries, key_mask, options)
         if far:
             far = _expansion(far, reach, keys, None, values, key_mask, options.direction, slope=False)
         tensors = (keys, queries, values, key_mask, out, denominators)
@@ -159,7 +165,6 @@ def backward(
     out: Tensor,
     denominators: Tensor,
     options: Options,
-    implementation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of keys, queries and values, each (B, N, D)."""
     grad, keys, queries, values, out, denominators = (
@@ -169,9 +174,10 @@ def backward(
     grad_keys, grad_queries, grad_values, shares = (torch.empty_like(values) for _ in range(4))
     if values.numel() == 0:
         return grad_keys, grad_queries, grad_values
-    mirrored = options.mirrored()
+    # Gradients flow from queries to keys, which see them in the other direction.
+    mirrored = options._replace(direction=MIRRORED.get(options.direction, options.direction))
     with torch.cuda.device_of(values):
-        ranges, reach = _measure(keys, queries, key_mask, options, implementation)
+        ranges, reach = _measure(keys, queries, key_mask, options)
         far = ranges and _expansion(ranges, reach, keys, None, values, key_mask, options.direction, slope=True)
         tensors = (grad, keys, queries, values, key_mask, out, denominators, shares, grad_queries)
         _over_tiles(_backward_queries_kernel, tensors, options, far, reach)

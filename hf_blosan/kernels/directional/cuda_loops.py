@@ -1,6 +1,6 @@
 """The Triton kernels of ``cuda.py``: one program for some tokens and features of one row.
 
-The gradient to agree with, in plain torch: ``backward_in_chunks`` in ``chunks.py``.
+The gradient to agree with, in plain torch: ``backward`` in ``chunks.py``.
 """
 
 from __future__ import annotations

@@ -51,13 +51,13 @@ def forward(
         n = len(v_nND)
         mask_nN, penalty_nN = (None if penalty_BN is None else x[here[0]] for x in (key_mask, penalty_BN))
         values = scratch("values", n, N, 2 * D)
-        source_nND = _source_weights(source_scores[here][:, None], mask_nN)[:, 0]
-        torch.mul(source_nND.abs(), v_nND, out=values[..., :D])
-        torch.abs(source_nND, out=values[..., D:])
+        source_nND, clamped_nND = (x[:, 0] for x in _source_weights(source_scores[here][:, None], mask_nN))
+        torch.mul(source_nND, v_nND, out=values[..., :D])
+        values[..., D:] = source_nND
         if mask_nN is not None:
             values[..., :D].masked_fill_(~mask_nN[..., None], 0.0)
         if save:
-            source[here].copy_(source_nND)
+            torch.where(clamped_nND, -source_nND, source_nND, out=source[here])
         for queries, keys in _tiles(N, seen):
             Q, K = queries.stop - queries.start, keys.stop - keys.start
             weights = scratch("weights", n, Q, K)
@@ -132,9 +132,7 @@ def source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
     The factor centres the scores: subtracting the maximum would let a query that sees only low scores (word order may
     hide the high ones) underflow to 0/0.
     """
-    exponents_BHND, mask_B1N1 = _exponents(scores_BHND, key_mask)
-    weights_BHND = exponents_BHND.clamp(LOWEST, HIGHEST).exp()
-    return weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
+    return _source_weights(scores_BHND, key_mask)[0]
 
 
 def divided(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -153,19 +151,16 @@ def empty_by_head(like_BHND: Tensor) -> Tensor:
     return like_BHND.new_empty(H, B, N, D).transpose(0, 1)
 
 
-def _exponents(scores_BHND: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """:func:`source_weights`, and where the exponent was clamped. Only rounding exceeds the upper limit."""
     mask_B1N1 = None if key_mask is None else key_mask[:, None, :, None]
     scores = scores_BHND.detach()
     top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
     low = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, -MASKED)).amin(2, keepdim=True)
-    return scores_BHND - (top - ((top - low) / 2).clamp(min=0.0, max=HIGHEST)), mask_B1N1
-
-
-def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
-    """:func:`source_weights`, negative where the exponent was clamped. Only rounding exceeds the upper limit."""
-    weights_BHND = source_weights(scores_BHND, key_mask)
-    exponents_BHND, _ = _exponents(scores_BHND, key_mask)
-    return torch.where(exponents_BHND < LOWEST, -weights_BHND, weights_BHND)
+    exponents_BHND = scores_BHND - (top - ((top - low) / 2).clamp(min=0.0, max=HIGHEST))
+    weights_BHND = exponents_BHND.clamp(LOWEST, HIGHEST).exp()
+    weights_BHND = weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
+    return weights_BHND, exponents_BHND < LOWEST
 
 
 class _Seen(NamedTuple):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn import functional as F
 
-from ..library import LIBRARY, OPERATORS, distinct, has_cpu_kernels, is_recorded, refuse_forward_mode
+from .library import LIBRARY, OPERATORS, Differentiable, has_cpu_kernels, is_batched, refuse_forward_mode
 
 SCHEMAS = (
     "linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
@@ -62,9 +62,7 @@ def available(*tensors: Tensor) -> bool:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, elu: bool = False) -> Tensor:
     """x W' + b, or elu(x W' + b), for x (..., in), W (out, in), b (out)."""
-    if is_recorded(x, weight, bias):
-        return _Linear.apply(*distinct(x, weight, bias), elu)
-    return OPERATORS.linear.default(x, weight, bias, elu)
+    return _LINEAR(elu, x, weight, bias)
 
 
 def elu(x: Tensor) -> Tensor:
@@ -99,10 +97,7 @@ def fusion_gate(
         RuntimeError: shapes or dtypes do not match.
     """
     inputs = (first, second, first_input, second_input, first_weight, second_weight)
-    biases = (bias, first_bias, second_bias)
-    if is_recorded(*inputs, *biases):
-        return _FusionGate.apply(*distinct(*inputs, *biases), mask)[0]
-    return OPERATORS.fusion_gate.default(*inputs, *biases, mask, False)[0]
+    return _FUSION_GATE(*inputs, bias, first_bias, second_bias, mask)
 
 
 def fusion_gate_of_scores(
@@ -120,7 +115,7 @@ def fusion_gate_of_scores(
     Without ``second_weight`` they are the scores of both. Without gradients.
     """
     refuse_forward_mode()
-    if _is_batched(first, second, scores):  # vmap has no way to overwrite
+    if is_batched(first, second, scores):  # vmap has no way to overwrite
         scores = scores if second_weight is None else scores + F.linear(second, second_weight)
         return _mixed(first, second, scores + bias + (0 if second_bias is None else second_bias), mask)
     OPERATORS.fusion_gate_of_scores.default(first, second, scores, second_weight, bias, second_bias, mask)
@@ -148,10 +143,7 @@ def block_fusion(
     Raises:
         RuntimeError: shapes or dtypes do not match, or only one of blocks and block_length is given.
     """
-    inputs = (mapped, local, blocks, weight, bias)
-    if is_recorded(*inputs):
-        return _BlockFusion.apply(*distinct(*inputs), block_length)[0]
-    return OPERATORS.block_fusion.default(*inputs, block_length, False)[0]
+    return _BLOCK_FUSION(block_length, mapped, local, blocks, weight, bias)
 
 
 def heads_linear(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor] = (), elu: bool = False) -> Tensor:
@@ -160,10 +152,7 @@ def heads_linear(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor] 
     x (B, N, in) or (B, H, N, in); of each head a weight (out, in) and, unless there are none, a bias (out). The result
     is stored head by head, so that the products of a head run over all rows.
     """
-    parameters = (*weights, *biases)
-    if is_recorded(x, *parameters):
-        return _HeadsLinear.apply(elu, len(weights), *distinct(x, *parameters))
-    return OPERATORS.heads_linear.default(x, weights, biases, elu)
+    return _HEADS_LINEAR(elu, len(weights), x, *weights, *biases)
 
 
 def heads_fusion_gate(
@@ -180,53 +169,12 @@ def heads_fusion_gate(
     Returns:
         (B, N, H D): the heads concatenated.
     """
-    if is_recorded(v, attended, *weights, *biases):
-        return _HeadsFusionGate.apply(mask, *distinct(v, attended, *weights, *biases))[0]
-    return OPERATORS.heads_fusion_gate.default(v, attended, weights, biases, mask, False)[0]
+    return _HEADS_FUSION_GATE(len(weights), v, attended, mask, *weights, *biases)
 
 
-def _by_torch(equation, ctx, grad: Tensor, *inputs):
-    """Gradients by torch's operators, which can be differentiated again and work under vmap."""
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        own = [x.view_as(x) if isinstance(x, Tensor) else x for x in inputs]  # so that gradients take only this path
-        wanted = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
-        found = torch.autograd.grad(equation(*own), [own[i] for i in wanted], grad, create_graph=again)
-    gradients = dict(zip(wanted, found, strict=True))
-    return tuple(gradients.get(i) for i in range(len(inputs)))
-
-
-def _is_batched(*tensors: Tensor | None) -> bool:
-    """Whether vmap is at work on these; it has no rule of its own for operators that take lists of tensors."""
-    functorch = torch._C._functorch
-    return any(functorch.is_batchedtensor(x) or functorch.is_legacy_batchedtensor(x) for x in tensors if x is not None)
-
-
-def _linear(x, weight, bias, elu):
+def _linear(elu, x, weight, bias):
     y = F.linear(x, weight, bias)
     return F.elu(y) if elu else y
-
-
-class _Linear(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, weight, bias, elu):
-        return OPERATORS.linear.default(x, weight, bias, elu)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        *tensors, ctx.elu = inputs
-        ctx.save_for_backward(*tensors, output if ctx.elu else None)
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, weight, bias, y = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return _by_torch(_linear, ctx, grad, x, weight, bias, ctx.elu)
-        *needed, _ = ctx.needs_input_grad
-        gradients = OPERATORS.linear_backward.default(grad, x, weight, y, *needed)
-        return *(found if need else None for found, need in zip(gradients, needed, strict=True)), None
 
 
 def _gated(first, second, first_input, second_input, first_weight, second_weight, *biases_and_mask):
@@ -244,32 +192,13 @@ def _mixed(first, second, scores, mask):
     return mixed if mask is None else mixed * mask[..., None]
 
 
-class _FusionGate(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*inputs):
-        return OPERATORS.fusion_gate.default(*inputs, True)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, *output[1:])
-
-    @staticmethod
-    def backward(ctx, grad, *_):
-        *inputs, scores, bias = ctx.saved_tensors
-        if grad is None:
-            return (None,) * len(inputs)
-        if torch.is_grad_enabled():
-            return _by_torch(_gated, ctx, grad, *inputs)
-        *gradients, to_bias = OPERATORS.fusion_gate_backward.default(grad, *inputs[:6], inputs[9], scores, bias)
-        gradients = [*gradients, to_bias, to_bias, to_bias, None]
-        return tuple(None if x is None else gradient for x, gradient in zip(inputs, gradients, strict=True))
+def _gated_backward(needed, grad, *saved):
+    *inputs, _, _, _, mask, _, scores, bias = saved
+    *gradients, to_bias = OPERATORS.fusion_gate_backward.default(grad, *inputs, mask, scores, bias)
+    return *gradients, to_bias, to_bias, to_bias
 
 
-def _fused(mapped, local, blocks, weight, bias, block_length):
+def _fused(block_length, mapped, local, blocks, weight, bias):
     parts = [x for x in (mapped, local) if x is not None]
     if blocks is not None:
         parts.append(blocks.repeat_interleave(block_length, dim=1)[:, : mapped.shape[1]])
@@ -278,33 +207,9 @@ def _fused(mapped, local, blocks, weight, bias, block_length):
     return gate * F.elu(candidate) + (1 - gate) * mapped
 
 
-class _BlockFusion(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(mapped, local, blocks, weight, bias, block_length):
-        return OPERATORS.block_fusion.default(mapped, local, blocks, weight, bias, block_length, True)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        *tensors, ctx.block_length = inputs
-        ctx.save_for_backward(*tensors, *output[1:])
-
-    @staticmethod
-    def backward(ctx, grad, *_):
-        mapped, local, blocks, weight, bias, scores, added = ctx.saved_tensors
-        if grad is None:
-            return (None,) * 6
-        if torch.is_grad_enabled():
-            return _by_torch(_fused, ctx, grad, mapped, local, blocks, weight, bias, ctx.block_length)
-        added = bias if blocks is None else added
-        to_mapped, to_local, to_blocks, *to_parameters = OPERATORS.block_fusion_backward.default(
-            grad, mapped, local, blocks, weight, scores, added, ctx.block_length
-        )
-        to_local, to_blocks = None if local is None else to_local, None if blocks is None else to_blocks
-        return to_mapped, to_local, to_blocks, *to_parameters, None
+def _fused_backward(block_length, needed, grad, mapped, local, blocks, weight, bias, _, scores, added):
+    added = bias if blocks is None else added
+    return OPERATORS.block_fusion_backward.default(grad, mapped, local, blocks, weight, scores, added, block_length)
 
 
 def _of_heads(elu, num_heads, x, *parameters):
@@ -314,81 +219,77 @@ def _of_heads(elu, num_heads, x, *parameters):
     return F.elu(y) if elu else y
 
 
-class _HeadsLinear(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(elu, num_heads, x, *parameters):
-        return OPERATORS.heads_linear.default(x, parameters[:num_heads], parameters[num_heads:], elu)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.elu, ctx.num_heads, *tensors = inputs
-        ctx.save_for_backward(*tensors, output if ctx.elu else None)
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, *parameters, y = saved = ctx.saved_tensors
-        if torch.is_grad_enabled() or _is_batched(grad, *saved):
-            return _by_torch(_of_heads, ctx, grad, ctx.elu, ctx.num_heads, x, *parameters)
-        weights, biases = parameters[: ctx.num_heads], parameters[ctx.num_heads :]
-        need_x, need_bias = ctx.needs_input_grad[2], any(ctx.needs_input_grad[3 + ctx.num_heads :])
-        to_x, to_weight, to_bias = OPERATORS.heads_linear_backward.default(grad, x, weights, y, need_x, need_bias)
-        to_biases = to_bias.unbind() if need_bias else (None,) * len(biases)
-        return None, None, to_x if need_x else None, *to_weight.unbind(), *to_biases
+def _of_heads_backward(elu, num_heads, needed, grad, x, *saved):
+    weights, y = saved[:num_heads], saved[-1] if elu else None
+    need_bias = any(needed[1 + num_heads :])
+    to_x, to_weight, to_bias = OPERATORS.heads_linear_backward.default(grad, x, weights, y, needed[0], need_bias)
+    return to_x, *to_weight.unbind(), *(to_bias.unbind() if need_bias else ())
 
 
 def _scores_of_heads(v, attended, weights):
     return torch.cat([v, attended], dim=-1) @ torch.stack(weights).mT
 
 
-def _gated_heads(mask, v, attended, *parameters):
-    weights, biases = _halves(parameters)
+def _gated_heads(num_heads, v, attended, mask, *parameters):
+    weights, biases = parameters[:num_heads], parameters[num_heads:]
     gate = torch.sigmoid(_scores_of_heads(v, attended, weights) + torch.stack(biases)[:, None])
     mixed = (gate * v + (1 - gate) * attended) * mask[:, None, :, None]
     return mixed.transpose(1, 2).flatten(2)
 
 
-def _halves(parameters):
-    return parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
+def _gated_heads_backward(num_heads, needed, grad, v, attended, mask, *saved):
+    *parameters, _, scores = saved
+    to_v, to_attended, to_weight, to_bias = OPERATORS.heads_fusion_gate_backward.default(
+        grad, v, attended, parameters[:num_heads], parameters[num_heads:], mask, scores
+    )
+    return to_v, to_attended, None, *to_weight.unbind(), *to_bias.unbind()
 
 
-class _HeadsFusionGate(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(mask, v, attended, *parameters):
-        return OPERATORS.heads_fusion_gate.default(v, attended, *_halves(parameters), mask, True)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, output[1])
-
-    @staticmethod
-    def backward(ctx, grad, *_):
-        mask, v, attended, *parameters, scores = saved = ctx.saved_tensors
-        if grad is None:
-            return (None,) * (3 + len(parameters))
-        if torch.is_grad_enabled() or _is_batched(grad, *saved):
-            return _by_torch(_gated_heads, ctx, grad, mask, v, attended, *parameters)
-        to_v, to_attended, to_weight, to_bias = OPERATORS.heads_fusion_gate_backward.default(
-            grad, v, attended, *_halves(parameters), mask, scores
-        )
-        return None, to_v, to_attended, *to_weight.unbind(), *to_bias.unbind()
-
-
-def _heads_linear_under_vmap(x, weights, biases, elu):
-    return _of_heads(elu, len(weights), x, *weights, *biases)
+_LINEAR = Differentiable(
+    lambda elu, x, weight, bias, save: OPERATORS.linear.default(x, weight, bias, elu),
+    lambda elu, needed, grad, x, weight, bias, y=None: OPERATORS.linear_backward.default(grad, x, weight, y, *needed),
+    num_options=1,
+    equation=_linear,
+    kept=lambda elu: elu,
+)
+_FUSION_GATE = Differentiable(OPERATORS.fusion_gate.default, _gated_backward, num_options=0, equation=_gated)
+_BLOCK_FUSION = Differentiable(
+    lambda block_length, *tensors_and_save: OPERATORS.block_fusion.default(
+        *tensors_and_save[:-1], block_length, tensors_and_save[-1]
+    ),
+    _fused_backward,
+    num_options=1,
+    equation=_fused,
+)
+_HEADS_LINEAR = Differentiable(
+    lambda elu, num_heads, x, *parameters_and_save: OPERATORS.heads_linear.default(
+        x, parameters_and_save[:num_heads], parameters_and_save[num_heads:-1], elu
+    ),
+    _of_heads_backward,
+    num_options=2,
+    equation=_of_heads,
+    kept=lambda elu, num_heads: elu,
+)
+_HEADS_FUSION_GATE = Differentiable(
+    lambda num_heads, v, attended, mask, *parameters_and_save: OPERATORS.heads_fusion_gate.default(
+        v, attended, parameters_and_save[:num_heads], parameters_and_save[num_heads:-1], mask, parameters_and_save[-1]
+    ),
+    _gated_heads_backward,
+    num_options=1,
+    equation=_gated_heads,
+)
 
 
 def _heads_fusion_gate_under_vmap(v, attended, weights, biases, mask, save):
     scores = _scores_of_heads(v, attended, weights).transpose(0, 1).flatten(1, 2) if save else v.new_empty(0)
-    return _gated_heads(mask, v, attended, *weights, *biases), scores
+    return _gated_heads(len(weights), v, attended, mask, *weights, *biases), scores
 
 
-LIBRARY.impl("linear", _linear, "FuncTorchBatched")
-LIBRARY.impl("elu", F.elu, "FuncTorchBatched")
-LIBRARY.impl("heads_linear", _heads_linear_under_vmap, "FuncTorchBatched")
-LIBRARY.impl("heads_fusion_gate", _heads_fusion_gate_under_vmap, "FuncTorchBatched")
+UNDER_VMAP = {
+    "linear": lambda x, weight, bias, elu: _linear(elu, x, weight, bias),
+    "elu": F.elu,
+    "heads_linear": lambda x, weights, biases, elu: _of_heads(elu, len(weights), x, *weights, *biases),
+    "heads_fusion_gate": _heads_fusion_gate_under_vmap,
+}
+for name, function in UNDER_VMAP.items():
+    LIBRARY.impl(name, function, "FuncTorchBatched")

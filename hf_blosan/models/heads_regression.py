@@ -1,0 +1,77 @@
+"""The head that scores pairs."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .configuration_base import SentenceEncoderConfig
+from .equations import spread_scores
+from .heads import SentenceHeadMixin
+from .heads_families import FamilyHead
+from .layers import Layer
+
+
+class PairScorer(Layer):
+    """Two sentence vectors (B, H) -> logits (B, K) over score classes: W act(W1 (u * v) + W2 |u - v| + b) + c."""
+
+    def __init__(self, config: SentenceEncoderConfig):
+        super().__init__(activation=config.activation, dropout=config.dropout)
+        self.product = nn.Linear(config.hidden_size, config.classifier_size, bias=False)
+        self.difference = nn.Linear(config.hidden_size, config.classifier_size)
+        self.output = nn.Linear(config.classifier_size, config.num_score_classes)
+
+    def forward(self, sentences: list[Tensor]) -> Tensor:
+        u_BH, v_BH = sentences
+        hidden = self.linear(self.product, u_BH * v_BH) + self.linear(self.difference, (u_BH - v_BH).abs())
+        return self.linear(self.output, self.activate(hidden))
+
+
+class PairRegressionMixin(FamilyHead, SentenceHeadMixin):
+    """Score a pair, as for SICK relatedness: softmax over score classes, KL loss, expected score (Tai et al. 2015).
+
+    Other tools see a regression model with one label; ``logits`` (B, 1) are the predicted scores, between
+    ``score_min`` and ``score_max``.
+    """
+
+    suffix, classifier_class = "ForPairRegression", PairScorer
+
+    def __init__(self, config: SentenceEncoderConfig):
+        if config.num_sentences != 2:
+            raise ValueError(
+                f"pair regression compares two sentences; set num_sentences=2, not {config.num_sentences}"
+            )
+        if config.problem_type not in (None, "regression") or (config.problem_type and config.num_labels != 1):
+            classifier = type(self).__name__.replace("PairRegression", "SequenceClassification")
+            raise ValueError(
+                f"pair regression predicts one score, but num_labels={config.num_labels} and problem_type="
+                f"{config.problem_type!r}; for classes load {classifier}.from_pretrained(..., num_labels="
+                f'{config.num_labels}, problem_type="single_label_classification", ignore_mismatched_sizes=True)'
+            )
+        config = copy.deepcopy(config)
+        config.num_labels, config.problem_type = 1, "regression"
+        # The scores are final: without this, CrossEncoder bends a single logit by a sigmoid.
+        config.sentence_transformers = {"activation_fn": "torch.nn.modules.linear.Identity"}
+        super().__init__(config)
+
+    def compute_loss_and_logits(self, sentences, labels):
+        scale = {"score_min": self.config.score_min, "score_max": self.config.score_max}
+        num_classes = self.config.num_score_classes
+        predicted_BK = F.softmax(self.classifier(sentences).float(), dim=-1)
+        classes_K = torch.linspace(*scale.values(), num_classes, device=predicted_BK.device)
+        scores_B1 = (predicted_BK * classes_K).sum(-1, keepdim=True)
+        if labels is None:
+            return None, scores_B1
+        labels_B = labels.view(scores_B1.shape[0]).float()
+        target_BK = spread_scores(labels_B, num_classes=num_classes, **scale)
+        return kl_divergence(target_BK, predicted_BK), scores_B1
+
+
+def kl_divergence(target_BK: Tensor, predicted_BK: Tensor) -> Tensor:
+    """Mean over rows of sum_k t log(t / p), both clipped to [1e-10, 1] as in the authors' code."""
+    target_BK, predicted_BK = target_BK.clamp(1e-10, 1.0), predicted_BK.clamp(1e-10, 1.0)
+    return (target_BK * (target_BK / predicted_BK).log()).sum(-1).mean()
+
+
+__getattr__ = PairRegressionMixin.of_family

@@ -1,0 +1,475 @@
+"""What a task is, and what a kind of task has to say.
+
+:class:`Task` holds data only. What is particular to a kind of task, from its columns to its card, is a
+:class:`TaskKind`; the kinds are in :data:`hf_blosan.tasks.kinds.KINDS`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..data.columns import ColumnNames
+from ..errors import InputError
+from ..registry import FAMILIES, load
+from .recipes import Recipe, RecipeName, find_recipe
+
+if TYPE_CHECKING:  # the command line reads the table of tasks before anything heavy is imported
+    import evaluate
+    import numpy as np
+    from datasets import Dataset, DatasetDict
+    from torch import Tensor, nn
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.utils import ModelOutput
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A place from which the rows of a task can be read.
+
+    Attributes:
+        location: folder below the data directory, or dataset id on the Hub.
+        text_columns: one column for single sentences, two for pairs.
+        label_column: column of the label, score or translation, or of the list of tags.
+        predicate_column: column of the predicate's index among the words (semantic role labelling).
+        splits: split name -> the names it may have at the source, tried in order.
+        phrases: further file of a local source, whose rows join the training rows.
+        label_order: names of the integer labels 0, 1, ... if they differ from ``Task.labels``.
+        config: Hub configuration.
+        revision: Hub revision; ``refs/convert/parquet`` for data sets whose main branch is a loading script, which
+            ``datasets`` no longer runs.
+    """
+
+    location: str
+    text_columns: tuple[str, ...]
+    label_column: str = "label"
+    predicate_column: str | None = None
+    splits: Mapping[str, tuple[str, ...]] = field(hash=False)
+    phrases: str | None = None
+    label_order: tuple[str, ...] | None = None
+    config: str | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task, independent of the encoder.
+
+    Attributes:
+        name: key in :data:`TASKS`, value of ``--task_name``.
+        title: title in reports and model cards.
+        kind: key in :data:`hf_blosan.tasks.kinds.KINDS`: ``"classification"``, ``"regression"``, ``"tagging"`` (a
+            label for each word), ``"selection"`` (of a sentence of a passage) or ``"translation"``.
+        num_sentences: 1, or 2 for sentence pairs.
+        languages: of the texts, if they are known; for translations from and to which.
+        labels: class names in the order of the class ids; empty if there are no classes.
+        score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
+            the pair-regression head; ``None`` for classification.
+        metrics: class names in :mod:`hf_blosan.tasks.metrics`.
+        best_metric: key in the metrics' result that selects the best checkpoint.
+        greater_is_better: whether a larger ``best_metric`` is better.
+        evaluation_splits: development splits; the first one selects the checkpoint.
+        unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.
+        num_folds: in how many folds the task is cross-validated; 0 if it is not.
+        validation_fraction: fraction of the training rows that select the checkpoint if the task has no rows for that;
+            ``None`` if it has.
+        split_compounds: whether the papers split tokens at hyphens, slashes and the like.
+        pretokenized: whether to split the text at whitespace only. False for all tasks: the package's tokenizer gives
+            the same tokens for raw and for treebank-tokenised text, so a saved model accepts both.
+        recipe_family: row of the table of recipes that :meth:`recipe` reads.
+        local: local files, and the columns of files given on the command line.
+        hub: data set on the Hub, ``None`` if there is none.
+        generated: whether the rows are those of :func:`hf_blosan.data.make_demo_corpus`.
+        files: split -> path, for tasks defined by a user's own files.
+        tables: split -> its rows as read, for tasks defined by a user's own data, which is read once.
+    """
+
+    name: str
+    title: str
+    kind: str = "classification"
+    num_sentences: Literal[1, 2] = 1
+    languages: tuple[str, ...] = ("en",)
+    labels: tuple[str, ...] = ()
+    score_min: float | None = None
+    score_max: float | None = None
+    num_score_classes: int | None = None
+    metrics: tuple[str, ...] = ("Accuracy",)
+    best_metric: str = "accuracy"
+    greater_is_better: bool = True
+    evaluation_splits: tuple[str, ...] = ("validation",)
+    unlabelled: tuple[str, ...] = ()
+    num_folds: int = 0
+    validation_fraction: float | None = None
+    split_compounds: bool = False
+    pretokenized: bool = False
+    recipe_family: str = "sst"
+    local: Source
+    hub: Source | None = None
+    generated: bool = False
+    files: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tables: Mapping[str, Dataset] = field(default_factory=dict, hash=False, compare=False, repr=False)
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Text columns after loading: ``sentence1`` and, for pairs, ``sentence2``."""
+        return ("sentence1", "sentence2")[: self.num_sentences]
+
+    def recipe(self, encoder: str, name: RecipeName = "modern") -> Recipe:
+        """The settings of an encoder on this task; raises InputError if there are none."""
+        return find_recipe(self.recipe_family, encoder, name)
+
+
+def config_class(encoder: str) -> type[PreTrainedConfig]:
+    """The class of an encoder's configuration."""
+    return load(f"{FAMILIES[encoder]}Config")
+
+
+def log_columns(where: str, columns: Mapping[str, Any]) -> None:
+    """Tell which columns are read."""
+    texts = " and ".join(columns["text_columns"])
+    logger.info("%s: texts from %s, labels from %s", where, texts, columns["label_column"])
+
+
+class TaskKind(ABC):
+    """What is particular to a kind of task: a subclass for each, bound to a task.
+
+    What a task is made of (:meth:`recognises`, :meth:`choose_columns`, :meth:`task_fields`) is asked of the class,
+    everything else of ``kind_of`` a saved model or ``find_kind`` of a task. Rows pass through :meth:`normalise`,
+    :meth:`encode`, :meth:`collator`, the model, :meth:`infer` and :meth:`decode`; rows that are only to be predicted
+    through :meth:`choose_texts`, :meth:`tokenize`, the same collator, and :meth:`columns`.
+
+    Args:
+        task: the task.
+        config: of a saved model, if there is one.
+
+    Attributes:
+        head: what the class of a model is called after its encoder.
+        auto_class: the Auto class of transformers that loads such a model.
+        pipeline: the pipeline of transformers that runs it.
+        vocabulary: how texts are divided into tokens unless a tokenizer is given.
+        loss_scale: factor of the model's own loss.
+        reference: the column of encoded rows that predictions are compared with.
+        column: what predictions are called in an output; ``None``: labels, which have probabilities.
+        flat: whether a prediction fits into a cell of CSV.
+        use: what a model is for, in its card; ``{}`` stands for the texts of a row.
+        own_code: whether a saved model carries the code of its encoder.
+        unused_fields: fields of the configuration that a model does not use.
+        other_uses: for other commands: what such a model does, and what to do; ``None``: they take it.
+        gives_vectors: whether the model without its head gives sentence vectors.
+        has_graph: whether the model's inputs, (B, N), are those of an ONNX graph.
+        row_figure: the figure that every row has by itself, ``"accuracy"`` or ``"mse"``; ``None``: there is none.
+    """
+
+    head = "ForSequenceClassification"
+    auto_class = "AutoModelForSequenceClassification"
+    pipeline = "text-classification"
+    vocabulary = "word level"
+    loss_scale = 1.0
+    reference = "labels"
+    column: str | None = None
+    flat = True
+    use = "classifying {}"
+    own_code = True
+    unused_fields: tuple[str, ...] = ()
+    other_uses: str | None = None
+    gives_vectors = True
+    has_graph = True
+    row_figure: str | None = None
+
+    def __init__(self, task: Task, config: PreTrainedConfig | None = None):
+        self.task, self.config = task, config
+
+    # A user's own data, and saved models
+
+    @classmethod
+    def recognises(cls, table: Dataset, where: str, names: ColumnNames) -> bool:
+        """Whether rows of a user's own, as read, are of this kind."""
+        return False
+
+    @classmethod
+    def choose_columns(cls, table: Dataset, where: str, names: ColumnNames) -> dict[str, Any]:
+        """The columns of such rows, as fields of a :class:`Source`; raises InputError if one is missing."""
+        raise InputError(f"{where}: {cls.__name__.lower()} reads the rows of its tasks alone; give --task_name")
+
+    @classmethod
+    def has_gold(cls, table: Dataset, columns: Mapping[str, Any]) -> bool:
+        """Whether any row has what is to be predicted."""
+        return columns["label_column"] in table.column_names
+
+    @classmethod
+    def task_fields(cls, tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a :class:`Task` with the rows of these tables (what to call them -> rows, training rows first).
+
+        Raises:
+            InputError: the rows define no task.
+        """
+        raise InputError(f"{next(iter(tables))}: {cls.__name__.lower()} reads the rows of its tasks; give --task_name")
+
+    @classmethod
+    def made(cls, config: Any) -> bool:
+        """Whether the model with this configuration is of this kind."""
+        return any(name.endswith(cls.head) for name in config.architectures or ())
+
+    @classmethod
+    def saved_fields(cls, config: Any) -> dict[str, Any]:
+        """Fields of a :class:`Task` that a saved model does, from its configuration."""
+        return {}
+
+    def for_rows(self, table: Dataset, where: str, names: ColumnNames) -> Task:
+        """The task of a saved model on rows of a user's own; raises InputError if they do not fit."""
+        columns = self.choose_columns(table, where, self.trained(names, table))
+        source = Source(location="", splits={}, **columns)
+        log_columns(where, columns)
+        return replace(self.task, local=source, num_sentences=len(source.text_columns))
+
+    def trained(self, names: ColumnNames, table: Dataset) -> ColumnNames:
+        """The columns that are named, or else those of training where the rows have them."""
+        texts, label = self.task.local.text_columns, self.task.local.label_column
+        if not names.text and texts and set(texts) <= set(table.column_names):
+            names = replace(names, **dict(zip(("text", "text_pair"), texts, strict=False)))
+        return replace(names, label=label) if label in table.column_names and not names.label else names
+
+    # From rows to batches
+
+    @abstractmethod
+    def normalise(self, raw: Dataset, source: Source, where: str) -> Dataset:
+        """Rows as read, with the columns of the package, and ``row``, the number of each in its file.
+
+        Args:
+            raw: the rows as read.
+            source: the names of their columns.
+            where: description of the rows for error messages.
+
+        Raises:
+            InputError: a column is missing, or a cell cannot be used.
+        """
+
+    def row_groups(self, rows: Dataset) -> tuple[Sequence[int], str] | None:
+        """The number of each row's group, (rows,), and what groups are called; ``None``: every row is by itself.
+
+        A model that has learnt from some rows of a group knows the others, so that they are held out together.
+        """
+        return None
+
+    def strata(self, rows: Dataset) -> list[int] | None:
+        """The class of each row, whose frequencies held-out rows keep; ``None``: there are none."""
+        return None
+
+    def texts(self, rows: Dataset) -> Iterator[str]:
+        """All texts of a split, from which the vocabulary is built."""
+        for column in self.task.text_columns:
+            yield from rows[column]
+
+    def build_tokenizer(self, rows: Dataset, **options: Any) -> PreTrainedTokenizerBase:
+        """A tokenizer for the training rows; options as in :func:`hf_blosan.text.tokenization.build_tokenizer`."""
+        from ..text.tokenization import build_tokenizer
+
+        own = {"split_compounds": self.task.split_compounds, "pretokenized": self.task.pretokenized}
+        return build_tokenizer(self.texts(rows), **own, **options)
+
+    def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase, *, for_backbone: bool) -> PreTrainedTokenizerBase:
+        """A pretrained tokenizer in the form that the models need; `for_backbone`: it belongs to one."""
+        from ..text.tokenization import prepare_pretrained_tokenizer
+
+        return prepare_pretrained_tokenizer(tokenizer, for_backbone=for_backbone)
+
+    @abstractmethod
+    def encode(
+        self, dataset: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None
+    ) -> DatasetDict:
+        """Loaded splits as inputs of the model, and `labels`; `max_length`: tokens, or else the tokenizer's limit."""
+
+    @abstractmethod
+    def lengths(self, encoded: Dataset) -> np.ndarray:
+        """Cost of each row in tokens, (rows,)."""
+
+    def groups(self, encoded: Dataset) -> np.ndarray | None:
+        """Number of each row's group, (rows,), whose rows cost less in one batch; `None`: there are no groups."""
+        return None
+
+    def length_statistics(self, encoded: Dataset) -> tuple[float, float]:
+        """Mean and standard deviation of the tokens per sentence."""
+        from ..data.batching import length_statistics
+
+        return length_statistics(encoded)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, **padding: Any) -> Callable[[list[dict]], Any]:
+        """The function that pads a list of encoded rows into a batch."""
+        from ..data.batching import PaddingCollator
+
+        return PaddingCollator(tokenizer, num_sentences=self.task.num_sentences, **padding)
+
+    # The model and its loss
+
+    def config_fields(self) -> dict[str, Any]:
+        """Configuration fields that depend only on the task."""
+        return {"finetuning_task": self.task.name}
+
+    def model_class(self, encoder: str) -> type[PreTrainedModel]:
+        """The class with that encoder and the head of this kind of task."""
+        return load(f"{FAMILIES[encoder]}{self.head}")
+
+    def make_model(
+        self, encoder: str, config_fields: dict[str, Any], tokenizer: PreTrainedTokenizerBase
+    ) -> PreTrainedModel:
+        """A new model with random weights."""
+        model = self.model_class(encoder)(config_class(encoder)(**config_fields))
+        self.start_head(model)
+        return model
+
+    def start_head(self, model: PreTrainedModel) -> None:
+        """Adapt the random weights of a new head to the task."""
+        return
+
+    def new_head_fields(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """Configuration fields that a saved model needs for a new head of this kind."""
+        return {}
+
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Raise InputError if a configuration does not fit the rows of the task."""
+        return
+
+    def outputs(self, model: nn.Module, batch: dict[str, Tensor]) -> ModelOutput:
+        """What the model computes of a training batch."""
+        return model(**batch)
+
+    def loss(self, output: ModelOutput, labels: Tensor, label_smoothing: float) -> Tensor:
+        """The training loss of a batch; `output.loss` is that without label smoothing."""
+        from torch.nn.functional import cross_entropy
+
+        if not label_smoothing:
+            return output.loss
+        return cross_entropy(output.logits.flatten(0, -2), labels.flatten(), label_smoothing=label_smoothing)
+
+    def l2_penalty(self, penalty: Tensor, model: PreTrainedModel, factor: float) -> Tensor:
+        """The term of the loss that keeps matrices small; `penalty`: that of all of them, with this factor."""
+        return penalty
+
+    # Predictions and figures
+
+    def infer(self, model: nn.Module, batch: dict[str, Tensor], *, quick: bool = False) -> Tensor:
+        """The model's answer for each row of a batch without labels, (B, ...); for most kinds, the logits.
+
+        Args:
+            model: with the head of this kind.
+            batch: from the collator.
+            quick: in less time, for the figures in training that select the best model.
+        """
+        return model(**batch).logits
+
+    def decode(self, answers: Tensor) -> Tensor:
+        """Answers as predictions, (B,); or several, (B, N), filled up with -100."""
+        return answers.argmax(dim=1)
+
+    def complete(self, predictions: np.ndarray, references: list) -> np.ndarray:
+        """Predictions for the rows as they were before they were encoded; mostly the same."""
+        return predictions
+
+    @cached_property
+    def metrics(self) -> evaluate.CombinedEvaluations:
+        """The task's metrics as one object; raises InputError if a package is missing."""
+        from .metrics import task_metrics
+
+        return task_metrics(self.task)
+
+    def figures(
+        self, predictions: np.ndarray, references: list, tokenizer: PreTrainedTokenizerBase
+    ) -> dict[str, float]:
+        """The task's metrics of the predictions, (rows,) or (rows, N), and the rows' `reference`."""
+        return self.metrics.compute(predictions=predictions.tolist(), references=references)
+
+    def lines(self, predictions: np.ndarray, tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+        """Predictions as text, one per row."""
+        return (self.task.labels[prediction] for prediction in predictions)
+
+    def row_values(self, lines: Sequence[str], labels: Sequence[Any]) -> list[float]:
+        """The `row_figure` of each row, from predictions as :meth:`lines` has them and labels of loaded rows."""
+        raise TypeError(f"a row of {self.task.name} has no figure by itself")
+
+    # Rows that are only to be predicted
+
+    @abstractmethod
+    def choose_texts(
+        self, head: list[dict[str, Any]], where: str, names: ColumnNames
+    ) -> tuple[tuple[str, ...], Callable[[dict[str, Any], int], tuple]]:
+        """The columns to read, and a function of a row and its number that gives what is computed of it.
+
+        Args:
+            head: the first rows.
+            where: description of the rows for error messages.
+            names: the columns that the user names.
+
+        Raises:
+            InputError: a column is missing; the function, if a cell cannot be used.
+        """
+
+    def cut(self, item: tuple, limit: int, side: str) -> tuple:
+        """An item without what is far beyond a limit of tokens in its texts; `side`: where these are truncated."""
+        return item
+
+    def sizes(self, items: Sequence[tuple]) -> Iterable[int]:
+        """Characters of each item, so many of which are tokenized at once."""
+        return (sum(map(len, item)) for item in items)
+
+    @abstractmethod
+    def tokenize(
+        self, items: Sequence[tuple], tokenizer: PreTrainedTokenizerBase, limit: int
+    ) -> tuple[list[dict[str, Any]], list[int]]:
+        """Items as rows of at most `limit` token ids, and how many those had that are truncated."""
+
+    def trim(self, answer: np.ndarray, row: dict[str, Any]) -> np.ndarray:
+        """The answer for a row of token ids, (...), without the padding of its batch."""
+        return answer
+
+    @abstractmethod
+    def columns(
+        self,
+        answers: Sequence[np.ndarray],
+        items: Sequence[tuple],
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        probabilities: bool = False,
+    ) -> dict[str, Any]:
+        """What ``predict`` writes of some rows: columns of equal length.
+
+        Args:
+            answers: of :meth:`infer` and :meth:`trim`, one for each row.
+            items: what they were computed of.
+            probabilities: also the probability of every class.
+        """
+
+    # Cards; `run` is the record of a training run
+
+    @classmethod
+    def input_of(cls, run: Mapping[str, Any]) -> str:
+        """What a row is."""
+        return "a pair of sentences" if run["task"]["num_sentences"] == 2 else "one sentence"
+
+    @classmethod
+    def output_of(cls, run: Mapping[str, Any]) -> str:
+        """What is predicted, in brackets after the title of the task."""
+        return ""
+
+    @classmethod
+    def examples(cls, task: Mapping[str, Any]) -> list[dict[str, str]] | None:
+        """What the page of a model and its snippet try it with; ``None``: nothing."""
+        return None
+
+    @classmethod
+    def snippet(cls, run: Mapping[str, Any], location: str, example: Mapping[str, str] | None) -> str:
+        """Python that loads the model and uses it."""
+        return cls.loading_snippet(location)
+
+    @classmethod
+    def loading_snippet(cls, location: str) -> str:
+        """Python that loads model and tokenizer, by code that comes with the model."""
+        return (
+            f'model = {cls.auto_class}.from_pretrained("{location}", trust_remote_code=True)\n'
+            f'tokenizer = AutoTokenizer.from_pretrained("{location}", trust_remote_code=True)'
+        )

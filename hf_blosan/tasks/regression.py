@@ -1,0 +1,151 @@
+"""Sentences or pairs with a score."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import ClassLabel, Value
+
+from ..data.columns import is_number
+from ..errors import InputError
+from .classification import Classification, labels_of
+
+SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
+LARGEST_SCORE = 1e15  # whose square float32 can hold
+
+
+class Regression(Classification):
+    """A score per row; the head of pair regression if rows are pairs."""
+
+    column = "score"
+    row_figure = "mse"
+    use = "scoring {}"
+    unused_fields = ("classifier_highway", "classifier_bias", "passage_block_length")
+
+    @classmethod
+    def recognises(cls, table, where, names):
+        """A column ``score``, or numbers with decimals that are no class ids."""
+        columns = cls.choose_columns(table, where, names)
+        column = columns["label_column"]
+        if isinstance(table.features[column], ClassLabel):
+            return column == "score"
+        labels = labels_of({where: table}, columns)[where]
+        return column == "score" or all(map(is_number, labels)) and any("." in str(label) for label in labels)
+
+    @classmethod
+    def task_fields(cls, tables, columns):
+        """The range is that of the scores in all tables."""
+        scores = sum(labels_of(tables, columns).values(), [])
+        return cls.range_of(scores, next(iter(tables))) | {
+            "metrics": ("Pearson", "Spearman", "MeanSquaredError"),
+            "best_metric": "pearson",
+            "recipe_family": "own_scores",
+        }
+
+    @staticmethod
+    def range_of(scores: list, where: str) -> dict[str, Any]:
+        """Fields of a task with the range of these scores; raises InputError if they define none."""
+        for score in scores:
+            if not is_number(score):
+                raise InputError(
+                    f"{where} or its companions: score {score!r} is not a number; correct or remove that row"
+                )
+            if abs(float(score)) > LARGEST_SCORE:
+                raise InputError(
+                    f"{where} or its companions: score {score!r} is beyond {LARGEST_SCORE:g}; scale the scores, for "
+                    "instance to between 0 and 1"
+                )
+        low, high = math.floor(min(map(float, scores))), math.ceil(max(map(float, scores)))
+        if low == high:
+            raise InputError(f"{where}: every score is {low}; a regression task needs different scores")
+        # One class per integer score, as on SICK, but at least 5 and at most 21.
+        classes = min(max(high - low + 1, 5), 21)
+        return {"score_min": float(low), "score_max": float(high), "num_score_classes": classes}
+
+    @classmethod
+    def made(cls, config):
+        return config.problem_type == "regression"
+
+    @classmethod
+    def saved_fields(cls, config):
+        measured = {"metrics": ("Pearson", "Spearman", "MeanSquaredError"), "best_metric": "pearson"}
+        return {name: getattr(config, name) for name in SCORE_FIELDS} | measured
+
+    def for_rows(self, table, where, names):
+        """The score of a pair is within the range of the model, that of a single text is any number."""
+        task = super().for_rows(table, where, names)
+        if task.num_sentences == 2:
+            return task
+        return replace(task, **self.range_of([task.score_min, task.score_max, *table[task.local.label_column]], where))
+
+    def label_reader(self, raw, source):
+        low, high = self.task.score_min, self.task.score_max
+
+        def read(label):
+            return float(label) if is_number(label) and low <= float(label) <= high else None
+
+        return Value("float32"), read, f"score {{!r}} is not a number from {low:g} to {high:g}"
+
+    def strata(self, rows):
+        return None
+
+    def config_fields(self):
+        scores = {name: getattr(self.task, name) for name in SCORE_FIELDS}
+        own = {"finetuning_task": self.task.name, "num_labels": 1, "problem_type": "regression"}
+        return own | scores
+
+    @property
+    def head(self) -> str:
+        return "ForPairRegression" if self.task.num_sentences == 2 else "ForSequenceClassification"
+
+    @property
+    def half_range(self) -> float:
+        """Half of the range of the scores; 1 for pairs, whose head knows the range."""
+        return (self.task.score_max - self.task.score_min) / 2 if self.task.num_sentences == 1 else 1.0
+
+    @property
+    def loss_scale(self):
+        return 1 / self.half_range**2
+
+    def new_head_fields(self, config):
+        """Without a bias, a new head could not reach scores far from 0."""
+        return {} if config.problem_type == "regression" else {"classifier_bias": True}
+
+    def start_head(self, model):
+        """The scores of single sentences start in the middle of the range, and spread over it."""
+        if self.task.num_sentences == 1:
+            output = model.classifier.output
+            with torch.no_grad():
+                output.weight *= self.half_range
+                if output.bias is not None:
+                    output.bias.fill_(self.task.score_min + self.half_range)
+
+    def loss(self, output, labels, label_smoothing):
+        """Of scores on a scale of their own, so that clipping and learning rates do not depend on theirs."""
+        return output.loss * self.loss_scale
+
+    def l2_penalty(self, penalty, model, factor):
+        """On that scale: the last matrix is as large as the scores are spread."""
+        if self.task.num_sentences == 2:
+            return penalty
+        return penalty - (1 - self.loss_scale) * factor / 2 * model.classifier.output.weight.float().square().sum()
+
+    def decode(self, answers):
+        return answers.float()[:, 0]
+
+    def row_values(self, lines, labels):
+        return [(float(line) - label) ** 2 for line, label in zip(lines, labels, strict=True)]
+
+    def lines(self, predictions, tokenizer):
+        return (f"{prediction:.4f}" for prediction in predictions)
+
+    @classmethod
+    def output_of(cls, run):
+        return f" (a score from {run['config']['score_min']} to {run['config']['score_max']})"
+
+    def columns(self, answers, items, tokenizer, *, probabilities=False):
+        return {"score": np.stack(answers)[:, 0]}
