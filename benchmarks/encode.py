@@ -21,8 +21,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 
 from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
-from hf_blosan.inference.arguments import StreamArguments
-from hf_blosan.inference.batches import Batches
+from hf_blosan.inference.batches import Batches, SentenceVectors
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import get_task, load_task
 from hf_blosan.tasks.kinds import find_kind
@@ -58,7 +57,7 @@ class System:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, model: nn.Module, pool: Callable[[Any, Tensor], Tensor]):
         self.model, self.pool = model.eval(), pool
-        self.batches = Batches(model, tokenizer, StreamArguments(""), lambda output: output)
+        self.batches = Batches(model, tokenizer, SentenceVectors(model.config), batch_size=64)
 
     @torch.no_grad()
     def encode(self, batches: list[list[str]]) -> list[Tensor]:

@@ -124,12 +124,12 @@ def load_classifier(folder: Path) -> Predict:
     from transformers import AutoModelForSequenceClassification
 
     from hf_blosan.hub.saved import load
-    from hf_blosan.inference.arguments import PredictArguments
     from hf_blosan.inference.batches import Batches
+    from hf_blosan.tasks.kinds import kind_of
 
     model, tokenizer = load(str(folder), AutoModelForSequenceClassification, cpu=True)
-    logits = Batches(model, tokenizer, PredictArguments(str(folder)), lambda output: output.logits)
-    return lambda rows: decided(logits(rows), model.config.problem_type == "regression")
+    logits = Batches(model, tokenizer, kind_of(model.config), batch_size=64)
+    return lambda rows: decided(np.stack(logits(rows)), model.config.num_labels == 1)
 
 
 def decided(logits: np.ndarray, scored: bool) -> np.ndarray:
