@@ -48,7 +48,7 @@ class Problem:
     @property
     def scored(self) -> bool:
         """Whether rows have scores instead of classes."""
-        return self.task.kind == "regression"
+        return not self.task.labels
 
     def figures(self, split: str, predictions: np.ndarray) -> dict[str, float]:
         """The metrics of the task on a split, by name."""

@@ -121,13 +121,14 @@ def fit_fine_tuned(problem: Problem, folder: Path) -> dict[str, Any]:
 
 def load_classifier(folder: Path) -> Predict:
     """The way from text to prediction of `hf-blosan predict`."""
+
     from hf_blosan.hub.saved import load
     from hf_blosan.inference.batches import Batches
     from hf_blosan.tasks.kinds import kind_of
 
     model, tokenizer = load(str(folder), "text-classification", cpu=True)
     logits = Batches(model, tokenizer, kind_of(model.config), batch_size=64)
-    return lambda rows: decided(np.stack(logits(rows)), model.config.problem_type == "regression")
+    return lambda rows: decided(np.stack(logits(rows)), model.config.num_labels == 1)
 
 
 def decided(logits: np.ndarray, scored: bool) -> np.ndarray:

@@ -3,14 +3,15 @@
 import json
 import sys
 
-from hf_blosan.cli.commands import COMMANDS, load
 from hf_blosan.cli.startup import prepare_imports
-from hf_blosan.errors import InputError
 
 if __name__ == "__main__":
     prepare_imports()
-    command = COMMANDS["train"]
+    from hf_blosan.errors import InputError
+    from hf_blosan.training import RunArguments
+    from hf_blosan.training.run import run_command
+
     try:
-        sys.exit(load(command.function)(command.options(**json.load(sys.stdin))))
+        sys.exit(run_command(RunArguments(**json.load(sys.stdin))))
     except InputError as error:
         sys.exit(f"error: {error}")

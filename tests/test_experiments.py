@@ -66,7 +66,7 @@ class TestTables:
         for row in TABLES[name].rows:
             if "parameters" not in row.paper:
                 continue
-            model = snli.make_model(row.encoder, config_fields(row, "snli") | snli.config_fields())
+            model = snli.make_model(row.encoder, config_fields(row, "snli") | snli.config_fields(), None)
             printed = row.paper["parameters"].removesuffix("m")
             unit = 10.0 ** -len(printed.partition(".")[2])
             millions = count_parameters(model)["without_embeddings"] / 1e6

@@ -18,7 +18,7 @@ from hf_blosan.training import run as run_module
 from hf_blosan.training import train
 from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluation import Evaluator
-from hf_blosan.training.reporting import count_parameters
+from hf_blosan.training.reporting import count_parameters, read_record
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ class TestRun:
         assert figures["test_accuracy"] > 0.6  # chance is 1/3
         results = json.loads((output / "all_results.json").read_text())
         assert results["test_accuracy"] == figures["test_accuracy"]
-        assert json.loads(record_file.read_text()) == run
+        assert read_record(record_file) == run
         assert run["command"] == "python run_glue_style.py --task_name custom"
         assert run["data"]["rows"] == {"train": 56, "validation": 21, "test": 21}
         assert not list(output.glob(".*"))  # no temporary files are left
