@@ -4,6 +4,9 @@ A builder takes (hyper-parameters, features of the input, the fixture's weights)
 rules by which ``convert_tf_checkpoint`` fills it.
 """
 
+import sys
+from pathlib import Path
+
 import torch
 from transformers import AutoConfig, AutoModel
 
@@ -18,7 +21,9 @@ from hf_blosan.models.layers import (
 from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
 from hf_blosan.models.layers_mtsa import TensorizedSelfAttention
 from hf_blosan.models.modeling_multihead import sinusoidal_positions
-from reproduce import tf_variable_names as tf
+
+sys.path.append(str(Path(__file__).parents[1]))  # for `reproduce`, which is not installed
+from reproduce import tf_variable_names as tf  # noqa: E402
 
 
 def build_disa(options, in_features, weights):
