@@ -1,7 +1,7 @@
 """Train a sentence encoder on a task, evaluate it, and write model, card, log and figures to one folder.
 
-Option names are those of transformers' run_glue_no_trainer.py; `--help` lists them all. The defaults are a recipe of
-today for the task and the encoder; `--recipe paper` has the papers' settings.
+Option names are those of transformers' run_glue_no_trainer.py; `--help` lists them all. The defaults are a modern
+recipe for the task and the encoder; `--recipe paper` has the papers' settings.
 
 A task from local files (DIR/trec/train.jsonl.gz, ...), with word vectors in GloVe text format:
 

@@ -1,7 +1,7 @@
 """Feature-wise self-attention sentence encoders (DiSAN, Bi-BloSAN, MTSA) for the Hugging Face ecosystem.
 
-Importing the package registers the encoders with the Auto classes of transformers, at the moment in which these are
-imported, and does nothing else. Model classes, such as ``hf_blosan.DiSANModel``, are imported on first use;
+Importing the package only registers the encoders with transformers' Auto classes, as soon as these are
+imported. Model classes, such as ``hf_blosan.DiSANModel``, are imported on first use;
 ``registry.FAMILIES`` lists the encoders.
 """
 

@@ -1,4 +1,4 @@
-"""InputError, and helpers for messages of one line."""
+"""InputError, and helpers for one-line messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def first_line(error: BaseException) -> str:
 
 
 def listed(names: Iterable[str], most: int | None = None) -> str:
-    """Names from a file for a message of one line, at most ``most`` of them."""
+    """Names from a file for a one-line message, at most ``most`` of them."""
     names = list(names)
     shown = [name if name.isprintable() else repr(name) for name in names[:most]]
     return ", ".join([*shown, "..."] if len(shown) < len(names) else shown)
@@ -42,7 +42,7 @@ def unpaired_surrogate(text: str) -> str | None:
 
 
 def require(what: str, extra: str, *modules: str) -> None:
-    """Raise MissingExtra if a module is not installed; ``what`` begins the message, as in ``"export needs"``."""
+    """Raise MissingExtra if a module is not installed; ``what`` starts the message, as in ``"export needs"``."""
     if missing := [name for name in modules if find_spec(name) is None]:
         raise MissingExtra(f"{what} {', '.join(missing)}; {install(extra)}")
 
@@ -50,7 +50,7 @@ def require(what: str, extra: str, *modules: str) -> None:
 def install(extra: str) -> str:
     """The command that installs the packages of an extra.
 
-    It installs from where this copy of the package came from, which may not be an index: the checkout, or the folder,
+    It installs from the source of this copy of the package: an index, the checkout, or the folder,
     file or repository that pip recorded. The quotes are for shells that expand brackets.
     """
     checkout = Path(__file__).resolve().parents[1]
@@ -81,9 +81,9 @@ def _requirement(extra: str) -> str:
 
 @contextmanager
 def loading(name: str, what: str = "model") -> Iterator[None]:
-    """Turn exceptions of transformers while it loads a saved model or tokenizer into InputError.
+    """Turn exceptions of transformers' loading of a saved model or tokenizer into InputError.
 
-    Damaged files raise exceptions of every kind there, plain ``Exception`` included.
+    Damaged files raise exceptions of every type, including plain ``Exception``.
     """
     try:
         yield

@@ -2,7 +2,7 @@
 
     hf-blosan export out/disan disan.onnx
 
-One graph serves every batch size and length. Its inputs are named as the tokenizer names them, so that
+One graph serves every batch size and length. Its inputs have the tokenizer's names, so
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
 ``last_hidden_state`` and, with a pooler, ``pooler_output`` of an encoder, ``logits`` of a head. An output that does
 not end in ``.onnx`` is a folder: the graph is its ``model.onnx``, beside the configuration and the tokenizer, as in
@@ -34,7 +34,7 @@ from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
-"""How far the graph may be from the model on random sentences, relative to the largest output."""
+"""Allowed difference between graph and model on random sentences, relative to the largest output."""
 
 
 class Outputs(nn.Module):
@@ -45,7 +45,7 @@ class Outputs(nn.Module):
         self.model, self.names = model, names
 
     def forward(self, input_ids=None, token_type_ids=None, attention_mask=None) -> tuple[Tensor, ...]:
-        # So that the graph knows that their shapes are one.
+        # Tells the graph that all inputs have the same shape.
         others = (x if x is None else x.view(input_ids.shape) for x in (attention_mask, token_type_ids))
         output = self.model(input_ids, *others, return_dict=True)
         return tuple(output[name] for name in self.names)
@@ -72,7 +72,7 @@ def input_names(model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> 
 
 
 def random_inputs(model: nn.Module, names: tuple[str, ...], batch: int, length: int) -> dict[str, Tensor]:
-    """Sentences or pairs of different lengths, the longest of which have no padding."""
+    """Sentences or pairs of different lengths, the longest without padding."""
     generator = torch.Generator().manual_seed(batch * length)
     lengths_B1 = torch.randint(1, length + 1, (batch, 1), generator=generator)
     lengths_B1[0] = length
@@ -91,7 +91,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
 
     Args:
         model: an encoder of this package, or one with a head.
-        path: the file. Weights of more than 2 GB lie beside it, in a file with ``.data`` added to the name.
+        path: the file. Weights of more than 2 GB are stored beside it in a file with ``.data`` added to the name.
         tokenizer: names the inputs; without one they are ``input_ids``, ``attention_mask`` and, for pairs,
             ``token_type_ids``.
 
@@ -107,7 +107,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
     path = Path(path)
     model = copy.deepcopy(model).eval().cpu()
     names = input_names(model, tokenizer)
-    # The exporter speaks of itself, and of torchvision, whose operators no model here has.
+    # The exporter logs about itself and about torchvision, whose operators no model here uses.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -122,7 +122,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         )
     refuse_not_finite(model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written in a folder of its own: the name of a file with external data is part of the graph.
+    # Written in a temporary folder: the graph contains the name of its file with external data.
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         temporary = Path(folder, path.name)
         program.save(temporary)
@@ -146,7 +146,7 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
     from onnxruntime import InferenceSession, SessionOptions
 
     options = SessionOptions()
-    options.log_severity_level = 3  # errors; the exporter leaves constants behind that no node uses
+    options.log_severity_level = 3  # errors; the exporter leaves unused constants behind
     session = InferenceSession(path, options, providers=["CPUExecutionProvider"])
     largest = 0.0
     for shape in ((2, 9), (5, 40), (1, 1)):
@@ -201,7 +201,7 @@ def export(name: str, output: str | Path) -> str:
     to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "model.onnx" if to_folder else output
     require("export needs", "export", *PACKAGES)
-    disable_progress_bar()  # of loading, which takes a moment
+    disable_progress_bar()  # for loading, which is fast
     check_writable("output", output if to_folder else path, folder=to_folder)
     model, tokenizer = load_exportable(name), None
     if cached_file(name, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False):

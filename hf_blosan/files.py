@@ -70,7 +70,7 @@ def check_writable(name: str, path: str | Path, *, folder: bool) -> None:
         raise InputError(f"{name} {path}: {place} is a file; give another path.")
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(f"{name} {path}: no permission to write in {place}; give another path.")
-    try:  # root passes the check above everywhere, and so does everybody on file systems such as /proc
+    try:  # root always passes the check above, as does every user on file systems such as /proc
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise InputError(

@@ -1,12 +1,12 @@
 """The operators of the package: the papers' equations as functions of tensors.
 
-What holds for all of them:
+All of them follow these rules:
 
 * **Dtypes.** As in torch's arithmetic, tensors are promoted to one dtype, in which the result is returned: float32 and
   float64 give float64, integers take the dtype of the others, and integers alone torch's default dtype. bfloat16 and
   float16 are computed in float32. Complex numbers are refused with a ValueError.
-* **Padding is not read.** Where the mask of real tokens is false, tensors may hold anything, even NaN and infinity:
-  it reaches neither results nor gradients. Results at padding are finite and mean nothing.
+* **Padding is not read.** Where the mask of real tokens is false, tensors may have any values, even NaN and infinity:
+  they reach neither results nor gradients. Results at padding are finite but meaningless.
 * **Derivatives.** ``implementation="eager"`` and the functions without an implementation have derivatives of every
   order and kind; the other implementations have first derivatives by backward() and torch.func.grad. Forward mode
   (torch.func.jvp, torch.autograd.forward_ad) raises NotImplementedError there.
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def _operator(function: Operator) -> Operator:
-    """A function of the models with the rules above. Models obey them without it: their tensors have one dtype, and
+    """Apply the rules above to a function of the models. Models need no wrapper: their tensors have one dtype, and
     ``ContextFusion`` does not read padding."""
     parameters = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
@@ -78,13 +78,13 @@ def _real_tokens(
     mask = key_mask if mask is None else mask
     if mask is None or empty_rows == "zero":
         return None if mask is None else mask.bool()
-    return mask.bool() | ~mask.bool().any(1, keepdim=True)  # the mean of a row of padding
+    return mask.bool() | ~mask.bool().any(1, keepdim=True)  # rows of padding alone get the mean
 
 
 def _without_padding(x: Tensor, real_BN: Tensor | None) -> Tensor:
     """x, (B, N), (B, N, D) or (B, H, N, D), 0 at padding."""
     if real_BN is None or real_BN.shape != (x.shape[0], x.shape[1 if x.dim() == 2 else -2]):
-        return x  # the function refuses a mask of another shape
+        return x  # the function raises an error for the mask's shape
     if x.dim() == 2:
         return zero_padding(x[..., None], real_BN)[..., 0]
     return zero_padding(x, real_BN if x.dim() == 3 else real_BN[:, None])
@@ -99,7 +99,7 @@ def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_ro
 def mask_from_heads(
     heads: Tensor, *, mask: Tensor | None = None, distance: int = 1, include_self: bool = False
 ) -> Tensor:
-    """A token mask from dependency trees: a token sees its head and its children, and nothing else.
+    """A token mask from dependency trees: a token sees only its head and its children.
 
     Args:
         heads: (B, N) or (N,) integers, the position of each token's head within its row, counted from 0; -1 or the

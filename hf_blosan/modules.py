@@ -1,4 +1,4 @@
-"""Layers of the papers for other people's networks."""
+"""Layers of the papers for use in other networks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .models.layers_mtsa import TensorizedSelfAttention
 class MultiheadTensorizedAttention(TensorizedSelfAttention):
     """MTSA in place of ``nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)``, as self-attention.
 
-    With the equations of the paper (Eq. 7-13) and, as in its translation model, exp as score function and a query that
-    sees its own key. Half of the heads see the tokens before, half those after, so a network needs no positions::
+    It uses the paper's equations (Eq. 7-13) and, as in its translation model, exp as score function and queries that
+    see their own keys. Half of the heads see the tokens before, half those after, so no positions are needed::
 
         layer = nn.TransformerEncoderLayer(256, 8, batch_first=True)
         layer.self_attn = MultiheadTensorizedAttention(256, 8, dropout=0.1)
@@ -26,13 +26,13 @@ class MultiheadTensorizedAttention(TensorizedSelfAttention):
         num_heads: a divisor of ``embed_dim``, and a multiple of the number of ``directions``.
         dropout: probability of dropping a weight.
         directions: the order masks, among which the heads are divided; see ``order_mask``.
-        **options: of ``TensorizedSelfAttention``, in place of the above: ``score_function``, ``attend_to_self``, ...
+        **options: of ``TensorizedSelfAttention``, overriding the above: ``score_function``, ``attend_to_self``, ...
 
     Raises:
         ValueError: the heads cannot be divided.
     """
 
-    # What nn.TransformerEncoderLayer asks of its attention before it takes the kernel of nn.MultiheadAttention.
+    # Attributes that nn.TransformerEncoderLayer checks before using the kernel of nn.MultiheadAttention.
     batch_first, in_proj_bias, _qkv_same_embed_dim = True, None, False
 
     def __init__(
@@ -72,24 +72,24 @@ class MultiheadTensorizedAttention(TensorizedSelfAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Tokens in context, (B, N, embed_dim), and weights (B, N, N), each a mean over features and heads.
+        """Tokens in context, (B, N, embed_dim), and weights (B, N, N), averaged over features and heads.
 
         Args:
-            query: tokens, (B, N, embed_dim); ``key`` and ``value`` are the same tensor, or left out.
+            query: tokens, (B, N, embed_dim); ``key`` and ``value`` are the same tensor or None.
             key_padding_mask: (B, N), true or -inf at padding.
             need_weights: also return the weights, which takes longer; otherwise ``None``.
             attn_mask: (N, N), true or -inf where a query (row) may not see a key; in addition to the order masks.
-            average_attn_weights: ``False`` returns weights of each head, (B, H, N, N).
-            is_causal: only says what ``attn_mask`` is, as for ``nn.MultiheadAttention``.
+            average_attn_weights: ``False`` returns the weights per head, (B, H, N, N).
+            is_causal: only describes ``attn_mask``, as for ``nn.MultiheadAttention``.
 
         Raises:
             ValueError: key or value is another tensor, a mask has numbers other than 0 and -inf or another shape, or
-                the one that ``is_causal`` speaks of is missing.
+                ``is_causal`` is set without a mask.
         """
         if is_causal and attn_mask is None:
-            raise ValueError("is_causal only says what attn_mask is; give the mask, or directions=('forward',)")
+            raise ValueError("is_causal only describes attn_mask; give the mask, or directions=('forward',)")
         if any(other is not None and other is not query for other in (key, value)):
-            raise ValueError("MTSA attends from a sequence to itself; give the same tensor as query, key and value")
+            raise ValueError("MTSA is self-attention; give the same tensor as query, key and value")
         visible_BN = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
         if key_padding_mask is not None:
             visible_BN = _visible(key_padding_mask, "key_padding_mask", tuple(query.shape[:2]))

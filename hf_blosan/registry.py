@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 
 class Encoder(NamedTuple):
-    """What is said of an encoder.
+    """Names and description of an encoder.
 
     Attributes:
-        stem: of the names of its classes: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
+        stem: stem of its class names: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
         name: in texts.
         description: on the command line.
     """
@@ -50,7 +50,7 @@ SUFFIXES = {
     "ForTokenClassification": "heads_tagging",
     "ForSentenceSelection": "heads_selection",
 }
-"""What follows the stem in the names of an encoder's classes, and the modules of these."""
+"""Suffixes of an encoder's class names, and the modules of these classes."""
 
 MODULES = {
     stem + suffix: f".models.{module.format(model_type)}"
@@ -79,10 +79,10 @@ def register_configs() -> None:
 
 
 class LazyClasses(Sequence, tuple):
-    """The names of classes as a tuple of these, whose modules are imported when one of its items is taken.
+    """A tuple of classes given by name, whose modules are imported when an item is accessed.
 
     The mappings of the Auto classes hold a class or a tuple of classes for each config and resolve a tuple by
-    iterating over it. So models can be registered by the public ``register`` without importing them.
+    iterating over it. So the public ``register`` works without importing the models.
     """
 
     def __len__(self) -> int:
@@ -106,12 +106,12 @@ def pair_regression_class() -> type:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     class AutoModelForPairRegression(_BaseAutoModelClass):
-        """Scores for pairs of sentences, (B, 1), as in SICK relatedness; used like any other Auto class."""
+        """Scores for pairs of sentences, (B, 1), as in SICK relatedness; like any other Auto class."""
 
         __module__, __qualname__ = __package__, "AutoModelForPairRegression"
         _model_mapping = _LazyAutoMapping(CONFIG_MAPPING_NAMES, OrderedDict())
 
-    # transformers looks here for the Auto classes in the auto_map of a checkpoint.
+    # transformers looks up the Auto classes of a checkpoint's auto_map here.
     auto_classes.AutoModelForPairRegression = AutoModelForPairRegression
     return AutoModelForPairRegression
 
@@ -131,7 +131,7 @@ def register_models() -> None:
 
     register_configs()
     for stem in FAMILIES.values():
-        # Of several classes for a config, the Auto class picks the one named in config.architectures, so pipelines and
+        # Among several classes for a config, the Auto class picks the one in config.architectures, so pipelines and
         # AutoModelForSequenceClassification also load a saved pair regression.
         for auto_class, *suffixes in (
             (AutoModel, "Model"),
@@ -157,14 +157,14 @@ def register_pipeline() -> None:
 
 def register() -> None:
     """Register everything as soon as the modules of transformers that it needs are imported."""
-    # Models are registered later than configs, because modeling_auto is still being imported when these are available.
+    # Models are registered after configs, because modeling_auto is still being imported when configs are available.
     after_import("transformers.models.auto.configuration_auto", register_configs)
     after_import("transformers.models.auto.modeling_auto", register_models)
     after_import("transformers.pipelines", register_pipeline)
 
 
 class AfterImport:
-    """A post-import hook: finds a module as the other finders do, and calls ``function`` once it is executed."""
+    """A post-import hook: finds a module like the other finders and calls ``function`` once it has run."""
 
     def __init__(self, name: str, function: Callable[[], object]):
         self.name, self.function = name, function
@@ -180,7 +180,7 @@ class AfterImport:
 
         def execute_and_call(module) -> None:
             execute(module)
-            if self in sys.meta_path:  # kept until now, so that a failed import can be repeated
+            if self in sys.meta_path:  # kept until now so that a failed import can be retried
                 sys.meta_path.remove(self)
             self.function()
 

@@ -88,7 +88,7 @@ class TestMistakes:
             ("--fly", "unknown option '--fly'"),
             ("predict", "the following arguments are required: MODEL"),
             ("train --learn_rate 1", "unknown option '--learn_rate'; did you mean --learning_rate?"),
-            ("predict --model m", "MODEL is given without its name, hf-blosan predict --help shows where"),
+            ("predict --model m", "MODEL is a positional argument, see hf-blosan predict --help"),
             ("predict m a.jsonl b.jsonl --what", "unknown option '--what'; hf-blosan predict --help lists them all"),
             ("train --learning-rate x", "argument --learning_rate: invalid float value: 'x'"),
             ("train --optimizer sgd", "argument --optimizer: invalid choice: 'sgd'"),
@@ -276,7 +276,7 @@ class TestThin:
         assert "rows: validation 6, test 6\n" in capsys.readouterr().out
         own = write_rows(tmp_path / "own.jsonl", rows[:8])
         assert main(["train", *words, "--test_file", str(own)]) == 0
-        assert "was trained on all rows of cr and tested on rows of your own" in refused(capsys, *evaluate)
+        assert "was trained on all rows of cr and tested on your own rows" in refused(capsys, *evaluate)
 
     def test_evaluate_holds_nothing_out_that_was_trained_on(self, tmp_path, capsys):
         """With validation and test rows of its own, a run has trained on all rows of the task."""
@@ -291,7 +291,7 @@ class TestThin:
         assert main(list(map(str, evaluate))) == 0
         assert "rows: validation 6\n" in capsys.readouterr().out
         assert main(["train", *words, "--validation_file", own]) == 0
-        assert "was trained on all rows of cr and tested on rows of your own; give --test_file" in refused(
+        assert "was trained on all rows of cr and tested on your own rows; give --test_file" in refused(
             capsys, *evaluate
         )
 
@@ -312,7 +312,7 @@ class TestThin:
         capsys.readouterr()
         assert main([*words, "--max_eval_samples", "7"]) == 0
         assert "rows: test 7\n" in capsys.readouterr().out
-        assert "--split dev is of a --dataset_name" in refused(capsys, *words, "--split", "dev")
+        assert "--split dev needs --dataset_name" in refused(capsys, *words, "--split", "dev")
 
     def test_scores_of_single_texts_may_be_anywhere(self, tmp_path, capsys):
         """Trained by default options on scores far from 0; rows outside their range are measured."""

@@ -112,7 +112,7 @@ class TestPredict:
             patch.setattr(classification, "tokenize_texts", see)
             assert main(["predict", classifier, str(rows), str(tmp_path / "o.jsonl")]) == 0
         assert max(len(text) for (text,) in seen) == 61_200
-        message = "1 texts have more than 61200 characters; no more of them was tokenized"
+        message = "1 texts have more than 61200 characters; only the first were tokenized"
         assert message in caplog.text
         classify = pipeline("text-classification", classifier)
         expected = [classify(text, truncation=True)[0]["score"] for text in (short, long)]
@@ -295,7 +295,9 @@ class TestStreaming:
             (["--text_column_name", "label"], "--text_column_name or --text_pair_column_name"),
         ):
             message = refused(capsys, *words, *change, "--resume")
-            assert f"o.jsonl was begun with another {name}; repeat that command, or start over with --over" in message
+            assert (
+                f"o.jsonl was started with another {name}; repeat that command, or start over with --over" in message
+            )
         other = tmp_path / "other"
         AutoModelForSequenceClassification.from_pretrained(classifier).save_pretrained(other)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(other)
@@ -339,7 +341,7 @@ class TestStreaming:
                 assert partial.read_bytes() == content and not (tmp_path / ".o.jsonl.lock").exists()
         (tmp_path / ".o.jsonl.partial.json").unlink()
         for options in ([], ["--resume"]):
-            assert "which records how far it got, is missing; --overwrite" in refused(capsys, *words, *options)
+            assert "which records its progress, is missing; --overwrite" in refused(capsys, *words, *options)
         assert partial.read_bytes() == content
         (tmp_path / ".o.jsonl.partial.json").write_bytes(state)
         assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 50

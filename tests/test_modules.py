@@ -76,7 +76,7 @@ def test_bad_input():
         module(x, key_padding_mask=torch.zeros(2, 6, dtype=torch.bool))
     with pytest.raises(ValueError, match="attn_mask has numbers other than 0 and -inf"):
         module(x, attn_mask=torch.randn(7, 7))
-    with pytest.raises(ValueError, match="is_causal only says what attn_mask is; give the mask"):
+    with pytest.raises(ValueError, match="is_causal only describes attn_mask; give the mask"):
         module(x, is_causal=True)
     with pytest.raises(ValueError, match="3 heads for embed_dim 12 and 2 directions; choose a divisor"):
         MultiheadTensorizedAttention(12, 3)

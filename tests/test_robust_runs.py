@@ -101,7 +101,7 @@ class TestCheckpoints:
             train(options(run_folder, questions, resume_from_checkpoint=str(path.parent), **AVERAGED))
         what = f"{name} is missing" if damage == "missing" else f"{name} has changed since it was written"
         assert str(error.value) == (
-            f"{path.parent} cannot be resumed from: {what}; resume from {run_folder / 'step_5'}, the last whole one."
+            f"{path.parent} cannot be resumed from: {what}; resume from {run_folder / 'step_5'}, the last intact one."
         )
         assert contents(run_folder) == before
 
@@ -109,7 +109,7 @@ class TestCheckpoints:
     def test_broken_description(self, run_folder, questions, content):
         for step in ("step_5", "step_10"):
             (run_folder / step / DESCRIPTION).write_text(content)
-        with pytest.raises(InputError, match=f"{DESCRIPTION} cannot be read .*; no other is whole: start over"):
+        with pytest.raises(InputError, match=f"{DESCRIPTION} cannot be read .*; no other is intact: start over"):
             train(options(run_folder, questions, resume_from_checkpoint=str(run_folder / "step_5"), **AVERAGED))
 
     def test_changed_progress_is_refused(self, run_folder, questions):
@@ -126,7 +126,7 @@ class TestCheckpoints:
         again = train(options(run_folder, questions, **resume))
         assert [entry["checkpoint"] for entry in read_log(run_folder, "resume")] == ["step_5", "step_10"]
         assert again["figures"] == expected["figures"]
-        with pytest.raises(InputError, match="has no whole checkpoint; leave out --resume_from_checkpoint"):
+        with pytest.raises(InputError, match="has no intact checkpoint; leave out --resume_from_checkpoint"):
             train(options(tmp_path / "new", questions, **resume))
         assert not (tmp_path / "new").exists()
 
@@ -277,7 +277,7 @@ class TestOutput:
                 (disk / "other").write_bytes(bytes(1024 * kilobytes))
             place = places[option]
             with pytest.raises(
-                InputError, match=rf"the disk of --{option} {place} is full \(\d+\.\d MiB free\); make room"
+                InputError, match=rf"the disk of --{option} {place} is full \(\d+\.\d MiB free\); free space"
             ):
                 train(options(places.pop("output_dir"), questions, **changes, **places))
         finally:

@@ -160,7 +160,7 @@ def test_answers_across_sentences_and_missing_ones_are_counted(caplog):
         ]
     )
     assert rows["label"][:] == [0, 1, 1]
-    assert "1 answers go on in the next sentence" in caplog.text and "2 of 5 rows have no answer" in caplog.text
+    assert "1 answers continue in the next sentence" in caplog.text and "2 of 5 rows have no answer" in caplog.text
 
 
 def test_spans_are_characters():

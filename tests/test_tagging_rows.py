@@ -156,7 +156,7 @@ def test_training_rows_that_teach_nothing_are_left_out(caplog):
     assert encode_tags(dataset, tokenizer, 3)["labels"] == [[-100, 1, -100], [-100, 4, -100], [-100, -100]]
     assert encode_tags(dataset, tokenizer, 3, **options)["labels"] == [[-100, 4, -100]]
     assert "train: 2 rows have no token for a word or the predicate and are left out" in caplog.text
-    with pytest.raises(InputError, match="train: no row has a token for a word and for its predicate"):
+    with pytest.raises(InputError, match="train: no row has tokens for a word and its predicate"):
         encode_tags(dataset.select([0, 2]), tokenizer, 3, **options)
 
 

@@ -175,7 +175,7 @@ class TestModel:
     def test_encoders_that_do_not_fit(self, tokenizer, tmp_path):
         folder = write_backbone(tmp_path / "bert", ["a"])
         for fields, message in (
-            ({"backbone": str(folder)}, "has words of its own, not a backbone; leave it out"),
+            ({"backbone": str(folder)}, "has its own vocabulary; leave out the backbone"),
             ({"predicate_size": 4}, "predicate_size=4: translation has no predicates; set it to 0"),
         ):
             with pytest.raises(InputError, match=message):
@@ -361,7 +361,7 @@ class TestTask:
         vectors = tmp_path / "vectors.txt"
         vectors.write_text("dog 1 2\n")
         with pytest.raises(
-            InputError, match="--word_vectors are vectors of words, but multi30k_en_de has a byte-pair"
+            InputError, match="--word_vectors needs a word-level vocabulary, but multi30k_en_de has a byte-pair"
         ):
             train(options(data_dir, tmp_path / "run", word_vectors=str(vectors)))
 

@@ -1,4 +1,4 @@
-"""Options of the commands whose functions have a command line of their own."""
+"""Options of the commands export, card, push, tasks and encoders."""
 
 from __future__ import annotations
 

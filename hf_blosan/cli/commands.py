@@ -1,6 +1,6 @@
 """The command ``hf-blosan``: a table of commands, each a thin layer over a function of the package.
 
-Nothing heavy is imported before the arguments are parsed, so that ``--help`` and mistakes are answered immediately.
+Nothing heavy is imported before the arguments are parsed, so ``--help`` and errors in the options appear at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Command:
         options: dataclass of its options, in a module that is fast to import.
         function: ``"module:function"``, which takes the options and returns the exit status.
         epilog: text at the end of its help.
-        needs_training: whether it needs the extra ``train``, some packages of which are imported only after hours.
+        needs_training: whether it needs the extra ``train``, some of whose packages are imported late in a run.
     """
 
     summary: str
@@ -153,6 +153,6 @@ def output_fails() -> bool:
 
 
 def find(function: str):
-    """The function that ``"module:function"`` names."""
+    """The function named by ``"module:function"``."""
     module, _, name = function.partition(":")
     return getattr(import_module(module), name)

@@ -9,7 +9,7 @@ from .arguments import NoArguments
 
 
 def task_list() -> str:
-    """Name, title, and what a row is."""
+    """Name, title, and a description of the rows."""
     return "\n".join(f"  {task.name:<18}{task.title} ({describe_rows(task)})" for task in TASKS.values())
 
 

@@ -1,6 +1,6 @@
 """Command-line options as fields of a dataclass, parsed by argparse.
 
-The fields mean what they mean to ``transformers.HfArgumentParser``, which is too slow to import for ``--help``: a
+The fields work as in ``transformers.HfArgumentParser``, which is too slow to import for ``--help``: a
 ``bool`` is a flag (``--name``, ``--name false``, and ``--no_name`` if the default is true), a ``Literal`` a choice, a
 ``list`` takes several words, a field without default is required, and ``-`` and ``_`` in names are the same.
 """
@@ -64,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         ]
 
     def refuse(self, words: Sequence[str], options: type, program: str | None = None) -> None:
-        """Raise InputError if `parse_known_args` left words of the command line of ``program`` over."""
+        """Raise InputError if `parse_known_args` left arguments of ``program`` unparsed."""
         if words:
             word = words[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
             help_ = f"{program or self.prog} --help"
             remedy = f"did you mean {similar[0]}?" if similar else f"{help_} lists them all"
             if similar and known[similar[0]].metadata.get("positional"):
-                remedy = f"{similar[0].lstrip('-').upper()} is given without its name, {help_} shows where"
+                remedy = f"{similar[0].lstrip('-').upper()} is a positional argument, see {help_}"
             raise InputError(f"unknown {kind} {word!r}; {remedy}")
 
 
@@ -84,7 +84,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, **({"max_help_position": 30} | settings))
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        flag = action.const is True  # followed by true or false only rarely
+        flag = action.const is True  # rarely followed by true or false
         return action.option_strings[0] if flag else super()._format_action_invocation(action)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
@@ -132,7 +132,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
 
 
 def read_options(namespace: argparse.Namespace, options: type[T]) -> T:
-    """The dataclass of the values that a parser with its fields has read."""
+    """The dataclass with the values parsed from its fields."""
     return options(**{entry.name: getattr(namespace, entry.name) for entry in fields(options)})
 
 

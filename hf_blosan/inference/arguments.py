@@ -16,13 +16,13 @@ INPUT = (
 
 @dataclass
 class StreamArguments:
-    """What reading, computing and writing row by row needs."""
+    """Common options of the commands that process a file row by row."""
 
     model: str = positional(MODEL)
     input: str = positional(INPUT, "-")
     output: str = positional("Set by the commands.", "-")
     text_column_name: str | None = option(
-        "Column of the (first) text, or of a tagger's words. Default: that of training, or found; see the log.",
+        "Column of the (first) text, or of a tagger's words. Default: as in training, or detected; see the log.",
         group="data",
     )
     text_pair_column_name: str | None = option("Column of the second text of pairs. Default: as in training.")
@@ -30,9 +30,9 @@ class StreamArguments:
     batch_size: int = option("Rows per batch.", 64, group="computation")
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
-    resume: bool = option("Continue where the same command was interrupted.", False, group="output")
+    resume: bool = option("Continue an interrupted run of the same command.", False, group="output")
     overwrite: bool = option(
-        "Discard what an interrupted command has left of the output, and start over. A complete output needs no "
+        "Discard the partial output of an interrupted command, and start over. A complete output needs no "
         "option: it is replaced once the new one is complete.",
         False,
     )
@@ -47,7 +47,7 @@ class StreamArguments:
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
             )
         if self.resume and "-" in (self.input, self.output):
-            raise InputError("--resume needs files; standard input and output cannot be continued.")
+            raise InputError("--resume needs files; standard input and output cannot be resumed.")
         if self.resume and self.overwrite:
             raise InputError("--resume continues an unfinished output, --overwrite discards it; give one of them.")
 
@@ -57,7 +57,7 @@ class PredictArguments(StreamArguments):
     """Options of ``hf-blosan predict``."""
 
     output: str = positional(
-        "Predictions in the order of the input: .jsonl, .csv (but for taggers) or .parquet; - is JSON on standard "
+        "Predictions in the order of the input: .jsonl, .csv (except for taggers) or .parquet; - is JSON on standard "
         "output.",
         "-",
     )

@@ -1,4 +1,4 @@
-"""What a saved model computes of rows, in batches of similar length."""
+"""Computes a saved model's output for rows, in batches of similar length."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ..text.tokenization import check_max_length
 logger = logging.getLogger(__name__)
 
 CHARACTERS_AT_ONCE = 2**23
-"""What a tokenizer returns takes a hundred times as much memory as the tokens."""
+"""Limit for one tokenizer call, whose result takes a hundred times the memory of its tokens."""
 
 
 class SentenceVectors(Classification):
-    """In place of a kind of task: the vector of each text, (B, features), by a model with or without a head.
+    """Used like a kind of task: computes the vector of each text, (B, features), with or without a head.
 
     Args:
         config: of the model.
@@ -49,7 +49,7 @@ class SentenceVectors(Classification):
 
 
 def portions(items: Sequence[tuple], sizes: Iterable[int]) -> Iterator[Sequence[tuple]]:
-    """Items of at most ``CHARACTERS_AT_ONCE`` together, at least one of them; `sizes`: the characters of each."""
+    """Groups of at least one item and at most ``CHARACTERS_AT_ONCE``; `sizes`: the characters of each item."""
     ends = list(accumulate(sizes))
     start = 0
     while start < len(items):
@@ -64,7 +64,7 @@ class Batches:
 
     Args:
         model, tokenizer: from :func:`hf_blosan.hub.saved.load`.
-        kind: what is computed; the kind of task of the model, or :class:`SentenceVectors`.
+        kind: the model's kind of task, or :class:`SentenceVectors`.
         batch_size: rows in a batch.
         max_length: tokens in a row; ``None``: the tokenizer's limit.
     """
@@ -85,10 +85,10 @@ class Batches:
         self.truncated = self.longest = self.shortened = 0
 
     def __call__(self, items: Sequence[tuple]) -> list[np.ndarray]:
-        """The model's answer for each item, (...), in float32 if it is of floats.
+        """The model's answer for each item, (...), floats as float32.
 
         Raises:
-            NotFinite: with the number of the item, if what the model computes of it is not finite.
+            NotFinite: with the index of the item, if the model's output for it is not finite.
         """
         rows = self.tokenize(items)
         # Longest rows first, so that running out of memory shows in the first batch.
@@ -112,7 +112,7 @@ class Batches:
         return (answers.float() if answers.is_floating_point() else answers).cpu().numpy()
 
     def tokenize(self, items: Sequence[tuple]) -> list[dict[str, Any]]:
-        """Rows of token ids; counts those that are truncated."""
+        """Rows of token ids; counts the truncated ones."""
         found = []
         items = list(map(self.cut, items))
         for some in portions(items, self.kind.sizes(items)):
@@ -122,13 +122,13 @@ class Batches:
         return found
 
     def cut(self, item: tuple) -> tuple:
-        """The part of an item that is tokenized; counts texts that are longer."""
+        """The part of an item that is tokenized; counts texts that were cut."""
         part = self.kind.cut(item, self.limit, self.tokenizer.truncation_side)
         self.shortened += sum(len(cut) < len(text) for cut, text in zip(part, item, strict=True) if cut is not text)
         return part
 
     def report(self) -> None:
-        """Warn of texts that were truncated."""
+        """Warn about truncated texts."""
         if self.truncated:
             logger.warning(
                 "%d texts have more than %d tokens (the longest %d) and were truncated; increase --max_length",
@@ -136,6 +136,6 @@ class Batches:
             )
         if self.shortened:
             logger.warning(
-                "%d texts have more than %d characters; no more of them was tokenized",
+                "%d texts have more than %d characters; only the first were tokenized",
                 *(self.shortened, characters(self.limit)),
             )

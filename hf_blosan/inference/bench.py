@@ -20,7 +20,7 @@ def bench(arguments: BenchArguments) -> int:
     """Print a table of sentences per second and latency by batch size and length; return the exit status.
 
     Raises:
-        InputError: there is no such model.
+        InputError: the model does not exist.
     """
     if arguments.output_file:
         check_writable("--output_file", arguments.output_file, folder=False)
@@ -64,7 +64,7 @@ def describe(model: PreTrainedModel, name: str) -> dict[str, Any]:
 
 @torch.inference_mode()
 def measure(model: PreTrainedModel, batch_size: int, length: int, seconds: float) -> dict[str, float]:
-    """The median time of a forward pass over random sentences without padding, for pairs two of that length a row."""
+    """The median time of a forward pass over random unpadded sentences; for pairs, two of that length per row."""
     num_sentences = getattr(model.config, "num_sentences", 1) if hasattr(model, "classifier") else 1
     shape, generator = (batch_size, length * num_sentences), torch.Generator().manual_seed(0)
     inputs = {"input_ids": torch.randint(model.config.vocab_size, shape, generator=generator)}

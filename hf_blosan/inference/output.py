@@ -1,4 +1,4 @@
-"""Output files that are written row by row, can be continued, and have their name only when they are complete."""
+"""Output files that are written row by row, can be resumed, and are renamed into place when complete."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _ROWS_AT_ONCE = 8192  # when a file is converted to Parquet
 
 @dataclass(frozen=True)
 class Format:
-    """How rows become bytes that can be appended, and these a file.
+    """How rows are encoded as bytes to append, and how these become the file.
 
     Attributes:
         encode: columns -> bytes to append.
         header: columns -> bytes before the first row.
-        complete: (partial file, number of rows) -> the file to which the name is given.
+        complete: (partial file, number of rows) -> the file to rename into place.
     """
 
     encode: Callable[[Columns], bytes]
@@ -43,22 +43,22 @@ class Format:
 class Output:
     """The output of a command.
 
-    The rows are appended to ``.NAME.partial``. After every append ``.NAME.partial.json`` says how much of it is valid,
-    and what it was made from, so that whatever stops the process leaves a file that can be continued.
+    The rows are appended to ``.NAME.partial``. After every append ``.NAME.partial.json`` records how much is valid
+    and what it was made from, so that the file can be resumed however the process ends.
 
     Args:
         path: the file; ``-`` for standard output.
         formats: suffix -> format.
         made_from: what the content depends on, by name.
-        resume: continue a partial file; starts over if there is none.
+        resume: continue a partial file; start over if there is none.
         overwrite: discard a partial file, and start over.
 
     Attributes:
-        rows: number of rows that are written.
+        rows: number of rows written.
 
     Raises:
-        InputError: the suffix is unknown; there is a partial file, which is to be neither continued nor discarded, or
-            which cannot be continued, because it was made from something else or is damaged.
+        InputError: the suffix is unknown; there is a partial file and neither option is given; or it
+            cannot be resumed, because it was made from something else or is damaged.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class Output:
             raise
 
     def _find_unfinished(self, resume: bool) -> None:
-        """Continue what an earlier command has left, if there are rows of it and `resume` asks for that."""
+        """Resume an earlier command's partial file, if it has rows and `resume` is set."""
         size = self.partial.stat().st_size if self.partial.exists() else 0
         if not self.state.exists():
             if size:
                 raise InputError(
-                    f"{self.partial} was left by an earlier command, but {self.state.name}, which records how far it "
-                    "got, is missing; --overwrite discards it and starts over"
+                    f"{self.partial} was left by an earlier command, but {self.state.name}, which records its progress"
+                    ", is missing; --overwrite discards it and starts over"
                 )
             return
         try:
@@ -118,10 +118,10 @@ class Output:
                 raise ValueError("a negative number")
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
-                f"{self.state}, which records how far {self.partial.name} got, is damaged; --overwrite discards both "
+                f"{self.state}, the progress of {self.partial.name}, is damaged; --overwrite discards both "
                 "and starts over"
             ) from error
-        if not rows or (not self.partial.exists() and self.path.exists()):  # killed as the output got its name
+        if not rows or (not self.partial.exists() and self.path.exists()):  # killed while the output was renamed
             return
         if not resume:
             proceed = "--resume continues it, " if self.made_from.get("input") else ""  # not from standard input
@@ -132,7 +132,7 @@ class Output:
         for name, value in self.made_from.items():
             if made_from.get(name) != value:
                 raise InputError(
-                    f"{self.path} was begun with another {name}; repeat that command, or start over with --overwrite"
+                    f"{self.path} was started with another {name}; repeat that command, or start over with --overwrite"
                 )
         if size < valid:
             raise InputError(f"{self.partial} is incomplete or missing; start over with --overwrite")
@@ -142,7 +142,7 @@ class Output:
         write_json(self.state, {"rows": self.rows, "bytes": self.bytes, "made_from": self.made_from})
 
     def append(self, columns: Columns) -> None:
-        """Write rows; they survive whatever happens afterwards."""
+        """Write rows; they survive any later failure."""
         content = self.format.encode(columns)
         if not self.rows:
             content = self.format.header(columns) + content
@@ -154,7 +154,7 @@ class Output:
             self._write_state()
 
     def complete(self) -> None:
-        """Give the file its name."""
+        """Rename the file into place."""
         if self.partial:
             self.file.close()
             os.replace(self.format.complete(self.partial, self.rows), self.path)
@@ -163,7 +163,7 @@ class Output:
             self._unlock()
 
     def close(self, *, discard: bool = False) -> None:
-        """Keep what is written so far, to be continued, unless it is of no use."""
+        """Keep the rows written so far for resuming, unless `discard` is set."""
         if self.partial and self.lock.is_locked:
             self.file.close()
             if discard or not self.rows:
@@ -181,7 +181,7 @@ def choose_format(path: str, formats: Mapping[str, Format]) -> Format:
     """The format of an output file, or of standard output for ``-``, after a check that it can be written.
 
     Raises:
-        InputError: the suffix is unknown, or there can be no such file.
+        InputError: the suffix is unknown, or the file cannot be written.
     """
     suffix = ".jsonl" if path == "-" else Path(path).suffix
     if suffix not in formats:
@@ -222,14 +222,14 @@ def _array(columns: Columns) -> np.ndarray:
 
 
 def _complete_npy(path: Path, rows: int) -> Path:
-    """The number of rows in the header; NumPy leaves room there for it to grow."""
+    """The number of rows in the header; NumPy reserves space there for it to grow."""
     with path.open("r+b") as file:
         np.lib.format.read_magic(file)
         shape, *_ = np.lib.format.read_array_header_1_0(file)
         length = file.tell()
         header = _npy_header((rows, *shape[1:]))
         if len(header) != length:
-            raise RuntimeError(f"the header of {path} has no room for {rows} rows; please report it")
+            raise RuntimeError(f"the header of {path} has no space for {rows} rows; please report it")
         file.seek(0)
         file.write(header)
     return path

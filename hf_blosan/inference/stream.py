@@ -77,7 +77,7 @@ def encode(arguments: EncodeArguments) -> int:
 
 
 def load_batches(arguments: StreamArguments, kind: TaskKind, task: str) -> Batches:
-    """The model of a command, for a kind of task; `task`: as in :func:`hf_blosan.hub.saved.load`."""
+    """The model of a command, with its kind of task; `task`: as in :func:`hf_blosan.hub.saved.load`."""
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
     model, tokenizer = load(arguments.model, task, **options)
     return Batches(model, tokenizer, kind, batch_size=arguments.batch_size, max_length=arguments.max_length)
@@ -91,20 +91,20 @@ def stream(
     *,
     made_by: tuple[list[Any], dict[str, Any]],
 ) -> None:
-    """Read rows, compute columns of them, and write these.
+    """Read rows, compute columns from them, and write these.
 
     Args:
         arguments: options of the command.
-        compute: items, which the kind of task reads of rows -> columns.
+        compute: items, read from rows by the kind of task -> columns.
         formats: suffix of the output -> format.
         batches: the model, and its kind of task.
-        made_by: identity of the model, and options in addition to the common ones, which must be the same to resume.
+        made_by: identity of the model, and options in addition to the common ones, that must match to resume.
 
     Raises:
         InputError: the rows or the output cannot be used.
-        KeyboardInterrupt: the command was interrupted; the message says how far it came.
+        KeyboardInterrupt: the command was interrupted; the message reports the progress.
     """
-    # A person who types is answered line by line.
+    # Interactive input is answered line by line.
     typed = arguments.input == "-" and sys.stdin.isatty()
     size = 1 if typed else BUFFER_BATCHES * arguments.batch_size
     model, options = made_by
@@ -125,7 +125,7 @@ def stream(
         again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
         output = Output(arguments.output, formats, made_from, **again)
         if output.rows:
-            logger.info("%s: %d rows are there already", arguments.output, output.rows)
+            logger.info("%s: %d rows are already there", arguments.output, output.rows)
         bar = tqdm(total=rows.total, unit=rows.unit, unit_scale=True, disable=typed)
         useful = True
         try:
@@ -143,13 +143,13 @@ def stream(
             output.complete()
             batches.report()
         except InputError:
-            useful = False  # the input has to change, so that there is nothing to continue
+            useful = False  # the input has to change, so there is nothing to resume
             raise
         except OSError as error:
             if arguments.output == "-":
                 raise
             raise InputError(
-                f"output file {arguments.output} cannot be written ({error.strerror}); make room and repeat the "
+                f"output file {arguments.output} cannot be written ({error.strerror}); free some space and repeat the "
                 "command with --resume"
             ) from error
         except KeyboardInterrupt as error:
@@ -171,17 +171,17 @@ def check_streams(arguments: StreamArguments, formats: Mapping[str, Format]) -> 
 
 
 def interruption(arguments: StreamArguments, output: Output) -> str:
-    """The sentence for a user who has interrupted the command."""
+    """The message after an interruption."""
     if "-" in (arguments.input, arguments.output) or not output.rows:
         return f"interrupted after {output.rows:,} rows"
     return f"interrupted after {output.rows:,} rows; the same command with --resume continues there"
 
 
 def begin(rows: Rows, read_ahead: int) -> tuple[list[dict[str, Any]], Iterator[tuple[int, dict[str, Any]]]]:
-    """The first rows, and all with their numbers.
+    """The first rows, and an iterator over all rows with their numbers.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no rows.
     """
     iterator = rows.numbered()
     head = list(islice(iterator, min(read_ahead, 100)))

@@ -27,19 +27,19 @@ STATUSES = {
     408: "The request did not arrive in time.",
     413: "The request is too large, has too many texts, or a text has too many tokens.",
     422: "The request is not as described here.",
-    429: "Too many texts wait. The header Retry-After says after how many seconds to send the request again.",
+    429: "The queue is full. The header Retry-After has the seconds to wait before retrying.",
     500: "The model failed.",
     503: "The server has too many connections.",
-    504: "There was no answer in time.",
+    504: "The answer took too long.",
 }
-"""What else ``POST /`` answers, each with one sentence as ``{"error": ...}``."""
+"""The other responses of ``POST /``, each with one sentence as ``{"error": ...}``."""
 
 SENTENCES = {
     400: "the request is not JSON in UTF-8; correct it",
     404: "there is nothing at this address; predictions are at /",
-    405: "this address does not have this method; predictions are answers to POST /",
+    405: "this address does not support this method; send POST / for predictions",
 }
-"""In place of what the framework says."""
+"""These replace the framework's messages."""
 
 
 def make_app(
@@ -50,7 +50,7 @@ def make_app(
     Args:
         model, tokenizer: from :func:`hf_blosan.hub.saved.load`.
         arguments: limits of requests and batches.
-        token: what requests must have as ``Authorization: Bearer TOKEN``; ``None`` if they need none.
+        token: required as ``Authorization: Bearer TOKEN``; ``None`` if they need none.
     """
     kind = kind_of(model.config) if hasattr(model, "classifier") else SentenceVectors(model.config)
     pairs = kind.task.num_sentences == 2
@@ -118,10 +118,10 @@ def make_app(
 
 
 async def wait_for(answer: Any, request: Request, seconds: float) -> np.ndarray | None:
-    """What a coroutine returns; ``None``, and the coroutine is cancelled, if the client does not wait for it.
+    """The result of a coroutine; if the client disconnects, the coroutine is cancelled and the result is ``None``.
 
     Raises:
-        HTTPException: 504 after so many seconds.
+        HTTPException: 504 after `seconds`.
     """
     answer, gone = asyncio.ensure_future(answer), asyncio.ensure_future(disconnection(request))
     try:
@@ -134,7 +134,7 @@ async def wait_for(answer: Any, request: Request, seconds: float) -> np.ndarray 
     finally:
         answer.cancel()
         gone.cancel()
-        await asyncio.wait({answer, gone})  # the room in the queue is free before the client hears of it
+        await asyncio.wait({answer, gone})  # the queue is freed before the client is answered
 
 
 async def disconnection(request: Request) -> None:

@@ -15,7 +15,7 @@ LARGEST = {"timeout": DAY} | dict.fromkeys(
     ("max_connections", "max_request_bytes", "max_texts", "max_length", "queue_size", "batch_size", "batch_tokens"),
     2**31 - 1,
 )
-"""What limits may be at most."""
+"""Upper bounds of the limits."""
 
 
 @dataclass
@@ -24,16 +24,16 @@ class ServeArguments:
 
     model: str = positional(MODEL)
     task: Literal["text-classification", "feature-extraction"] | None = option(
-        "Answer with labels or scores, or with sentence vectors. Default: labels or scores if the model has a head."
+        "Return labels or scores, or sentence vectors. Default: labels or scores if the model has a head."
     )
     host: str = option("Address to listen on; 0.0.0.0 is every address of this machine.", "127.0.0.1", group="server")
     port: int = option("Port to listen on; 0 is any free one.", 8000)
     token_file: str | None = option(
-        "File with a token, which every request but GET /health must have as `Authorization: Bearer TOKEN`. Default: "
+        "File with a token that every request except GET /health must send as `Authorization: Bearer TOKEN`. Default: "
         f"the environment variable {TOKEN_VARIABLE} if it is set, otherwise no token is needed."
     )
-    timeout: float = option("Seconds for sending a request, and again for answering it.", 30.0, group="limits")
-    max_connections: int = option("Connections at once; on more, only /health and /metrics are answered.", 512)
+    timeout: float = option("Seconds for sending a request, and the same for answering it.", 30.0, group="limits")
+    max_connections: int = option("Maximum connections; beyond it only /health and /metrics are answered.", 512)
     max_request_bytes: int = option("Size of a request.", 1_000_000)
     max_texts: int = option("Texts, or pairs, of a request.", 256)
     max_length: int | None = option("Tokens of a text, or a pair. Default: the tokenizer's limit.")

@@ -83,7 +83,7 @@ def read_token(path: str | None) -> str | None:
     """The token in a file, or in the environment.
 
     Raises:
-        InputError: the file cannot be read, or the token has characters that a header cannot have.
+        InputError: the file cannot be read, or the token has characters that are invalid in a header.
     """
     place, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
     if path is not None:
@@ -97,7 +97,7 @@ def read_token(path: str | None) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the address can be reached from this machine only."""
+    """Whether the address can be reached only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -11,7 +11,7 @@ from ..errors import InputError
 from .guard import TOO_MANY
 
 BACKLOG = 256
-"""Length of the system's queue of connections that wait to be accepted."""
+"""Length of the system's queue of connections waiting to be accepted."""
 SPARE = 64
 """Connections beyond the limit, on which only the paths in ``guard.NOT_COUNTED`` are answered."""
 OTHER_FILES = 128
@@ -19,13 +19,13 @@ OTHER_FILES = 128
 
 
 def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with at most ``limit + SPARE`` connections, further ones are closed, and with timeouts.
+    """uvicorn's HTTP protocol with timeouts and at most ``limit + SPARE`` connections; further ones are closed.
 
     uvicorn itself waits forever for a request that never arrives, or for a client that does not read the response.
 
     Args:
         limit: connections on which every path is answered.
-        seconds: time limit for the head of a request; the request, its computation and the response together have
+        seconds: time limit for the head of a request; the request, its computation and the response together get
             three times as long.
     """
 
@@ -53,7 +53,7 @@ def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
         def on_response_complete(self) -> None:
             self.enter("end", seconds + self.timeout_keep_alive)
             super().on_response_complete()
-            if not self.cycle.response_complete:  # the next request had arrived already
+            if not self.cycle.response_complete:  # the next request has already arrived
                 self.enter("rest", 3 * seconds)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -71,10 +71,10 @@ def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
 
 
 def allow_files(max_connections: int) -> None:
-    """Raise the limit on open files to what that many connections need.
+    """Raise the limit on open files for that many connections.
 
     Raises:
-        InputError: the system does not allow as many.
+        InputError: the system does not allow it.
     """
     try:
         import resource

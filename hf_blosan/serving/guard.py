@@ -1,4 +1,4 @@
-"""Checks in front of the application: token, size of the request, time it takes to arrive."""
+"""Checks before the application: token, size of the request, time to receive it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ OPEN = ("/health",)
 """Paths that need no token."""
 
 CLIENT_GONE = 499
-"""Status of a request whose client disconnected; only the metrics have it."""
+"""Status of a request whose client disconnected; used only in the metrics."""
 
 NOT_COUNTED = ("/health", "/metrics")
 """Paths whose requests are not counted in the metrics."""
 
 TOO_MANY = "too_many_connections"
-"""Entry in the state of a scope whose connection exceeds the limit."""
+"""Key in the state of a scope whose connection exceeds the limit."""
 
 
 def refusal(status: int, sentence: str, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -37,7 +37,7 @@ class Guard:
     Args:
         app: the application.
         token: required as ``Authorization: Bearer TOKEN``; ``None`` requires none.
-        max_bytes: largest request; a larger one is read to its end, so that the client can read the refusal.
+        max_bytes: maximum size; larger requests are read to the end so that the client can read the refusal.
         seconds: time limit for sending a request.
         metrics: counts the requests.
     """
@@ -67,7 +67,7 @@ class Guard:
             self.metrics.seconds.observe(time.monotonic() - began)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request, or pass it on to the application."""
+        """Refuse a request or pass it to the application."""
         body = b""
         if scope.get("state", {}).get(TOO_MANY):
             headers = {"Connection": "close", "Retry-After": "1"}

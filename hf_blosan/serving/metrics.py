@@ -14,7 +14,7 @@ class Metrics:
     """Counters and histograms of a server, and memory, CPU time and open files of its process.
 
     Args:
-        waiting: returns the number of texts that are accepted and not yet answered.
+        waiting: returns the number of texts accepted but not yet answered.
     """
 
     def __init__(self, waiting: Callable[[], int]):

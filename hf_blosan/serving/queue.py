@@ -1,4 +1,4 @@
-"""The queue of a server: texts of all requests are computed together, in batches of similar length."""
+"""The queue of a server: texts of all requests are computed together in batches of similar length."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Texts = list[tuple[str, ...]]
 
 @dataclass(eq=False)
 class Row:
-    """A text or a pair that waits, as token ids."""
+    """A waiting text or pair, as token ids."""
 
     tokens: dict[str, list[int]]
     output: asyncio.Future
@@ -40,12 +40,12 @@ class Row:
 class Queue:
     """Tokenizes texts in one thread and computes them in another, while the event loop stays free.
 
-    As soon as a batch is computed, the next one is taken from what waits: the oldest text, and those closest to it in
-    length. Nothing is held back for a batch to become larger, and no text can be overtaken for ever.
+    As soon as a batch is computed, the next one is taken from the queue: the oldest text, and those closest to it in
+    length. Batches never wait to be filled, and no text waits for ever.
 
     Args:
-        batches: the model, its tokenizer, and how many texts are a batch.
-        size: how many texts may be accepted and not yet answered.
+        batches: the model, its tokenizer, and the number of texts in a batch.
+        size: maximum texts accepted but not yet answered.
         batch_tokens: tokens in a batch, padding included.
     """
 
@@ -56,9 +56,9 @@ class Queue:
         self.accepted = 0
         self.metrics = Metrics(lambda: self.accepted)
         self.seconds_per_text = 0.0
-        self.began: float | None = None  # the batch that is being computed
+        self.began: float | None = None  # start of the current batch
         self.arrived = asyncio.Event()
-        # One thread each: a fast tokenizer cannot be used by two at once, and a model uses all cores already.
+        # One thread each: a fast tokenizer is not thread-safe, and a model already uses all cores.
         self.tokenizing, self.computing = (ThreadPoolExecutor(1, name) for name in ("tokenizer", "model"))
 
     async def answer(self, texts: Texts, *, truncate: bool = False) -> np.ndarray:
@@ -89,7 +89,7 @@ class Queue:
                 row.output.cancel()
 
     def retry_after(self) -> int:
-        """Seconds until what has been accepted will be computed."""
+        """Estimated seconds until all accepted texts are computed."""
         return max(1, math.ceil(self.accepted * self.seconds_per_text))
 
     def tokenize(self, texts: Texts, truncate: bool) -> list[dict[str, list[int]]]:
@@ -113,7 +113,7 @@ class Queue:
         special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
         for number, row in enumerate(rows, 1):
             ids = row["input_ids"]
-            # The texts that have a word; without types, only whether any has.
+            # The texts that have tokens; without type ids, whether any of them has.
             found = {
                 kind
                 for token, kind in zip(ids, row.get("token_type_ids", range(len(ids))), strict=True)
@@ -124,17 +124,17 @@ class Queue:
         return rows
 
     def start(self) -> None:
-        """Begin to compute what arrives."""
+        """Start computing."""
         self.running = asyncio.create_task(self.run())
 
     def close(self) -> None:
-        """Compute nothing more."""
+        """Stop computing."""
         self.running.cancel()
         self.tokenizing.shutdown(cancel_futures=True)
         self.computing.shutdown(cancel_futures=True)
 
     def is_stuck(self, seconds: float) -> bool:
-        """Whether a batch takes longer than that, or no more are computed."""
+        """Whether a batch takes longer than that, or computation has stopped."""
         return self.running.done() or self.began is not None and time.monotonic() - self.began > seconds
 
     async def run(self) -> None:
@@ -147,8 +147,8 @@ class Queue:
                 self.arrived.clear()
 
     def take(self) -> list[Row]:
-        """Remove the next batch from what waits."""
-        waiting = [row for row in self.waiting if not row.output.done()]  # without those of clients that are gone
+        """Remove the next batch from the queue."""
+        waiting = [row for row in self.waiting if not row.output.done()]  # without those of disconnected clients
         batch, longest = [], 0
         for row in sorted(waiting, key=lambda row: abs(row.length - waiting[0].length)):
             longest = max(longest, row.length)
@@ -183,7 +183,7 @@ class Queue:
                 row.output.set_result(output)
 
     def count(self, batch: list[Row], seconds: float) -> None:
-        """Tell the metrics of a batch."""
+        """Record a batch in the metrics."""
         tokens = sum(row.length for row in batch)
         self.metrics.batch_texts.observe(len(batch))
         self.metrics.batch_seconds.observe(seconds)

@@ -1,4 +1,4 @@
-"""Requests and answers of the Hub's inference API, as pydantic models, and their mistakes in one sentence."""
+"""Requests and answers of the Hub's inference API, as pydantic models, with one-sentence error messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT, PAIR = "a text", '{"text": ..., "text_pair": ...}'
 
 
 def check_unicode(text: str) -> str:
-    """Raises UnicodeEncodeError for halves of characters (``\\ud800``), which JSON can have and UTF-8 cannot."""
+    """Raises UnicodeEncodeError for unpaired surrogates (``\\ud800``), which JSON can contain and UTF-8 cannot."""
     text.encode()
     return text
 
@@ -32,7 +32,7 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def check_names(cls, value: Any) -> Any:
-        """Stops at the first unknown name: pydantic would tell of each of a hundred thousand."""
+        """Stops at the first unknown name; pydantic would report every one."""
         unknown = next((name for name in value if name not in cls.model_fields), None) if type(value) is dict else None
         if unknown is not None:
             shown = ascii(unknown)[1:-1][:80]  # of any characters and length
@@ -50,22 +50,22 @@ class Pair(Body):
 class ClassificationParameters(Body):
     """Options of a text classification."""
 
-    top_k: Annotated[StrictInt, Field(ge=1)] | None = Field(None, description="Only the labels of the highest scores.")
+    top_k: Annotated[StrictInt, Field(ge=1)] | None = Field(None, description="Only labels with the highest scores.")
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = Field(
-        None, description="From logits to scores. Default: what suits the model."
+        None, description="Function from logits to scores. Default: the model's."
     )
     truncate: StrictBool | None = Field(None, description="Shorten texts that are too long.")
 
 
 class Label(BaseModel):
-    """A label, and its probability; of a regression, the score."""
+    """A label and its probability, or the score of a regression."""
 
     label: str
     score: float
 
 
 class Error(BaseModel):
-    """Why there is no answer."""
+    """The reason for an error."""
 
     error: str
 
@@ -108,7 +108,7 @@ class Embedding:
     }
 
     def __init__(self, config: Any):
-        """Vectors need nothing of the model's configuration."""
+        """Vectors do not depend on the model's configuration."""
 
     def truncates(self, body: Any) -> bool:
         return bool(body.truncate)
@@ -121,13 +121,13 @@ class Embedding:
 
 
 ANSWERS = {answer.name: answer for answer in (Classification, Embedding)}
-"""What the server answers, by the pipeline that a model is for."""
+"""The answer types, by the model's pipeline."""
 
 
 def request_model(task: Classification | Embedding, *, pairs: bool, max_texts: int) -> type[Body]:
-    """The model of a request; ``max_texts`` is for its description, and is not checked."""
+    """The model of a request; ``max_texts`` only appears in the description and is not checked."""
     one = Pair if pairs else Text
-    # Without fail_fast, a megabyte of numbers in place of texts becomes half a million messages.
+    # Without fail_fast, a megabyte of numbers instead of texts gives half a million messages.
     length = Field(min_length=1, fail_fast=True, json_schema_extra={"maxItems": max_texts})
     several = Annotated[list[one], length]
     return create_model("Request", __base__=Body, inputs=(one | several, ...), **task.fields)

@@ -1,4 +1,4 @@
-"""Tasks: their table, their rows, and what is particular to each kind of them.
+"""Tasks: their table, their rows, and everything specific to each kind of task.
 
 Everything is imported on first use; what loads and encodes rows needs the extra `train`.
 """

@@ -1,6 +1,6 @@
-"""What a task is, and what a kind of task has to say.
+"""The data of a task, and the base class of the kinds of tasks.
 
-:class:`Task` holds data only. What is particular to a kind of task, from its columns to its card, is a
+:class:`Task` holds data only. Everything specific to a kind of task, from its columns to its card, is in a
 :class:`TaskKind`; the kinds are in :data:`hf_blosan.tasks.kinds.KINDS`.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A place from which the rows of a task can be read.
+    """Where to read the rows of a task.
 
     Attributes:
         location: folder below the data directory, or dataset id on the Hub.
@@ -39,7 +39,7 @@ class Source:
         label_column: column of the label, score or translation, or of the list of tags.
         predicate_column: column of the predicate's index among the words (semantic role labelling).
         splits: split name -> the names it may have at the source, tried in order.
-        phrases: further file of a local source, whose rows join the training rows.
+        phrases: additional file of a local source, whose rows are added to the training rows.
         label_order: names of the integer labels 0, 1, ... if they differ from ``Task.labels``.
         config: Hub configuration.
         revision: Hub revision; ``refs/convert/parquet`` for data sets whose main branch is a loading script, which
@@ -67,7 +67,7 @@ class Task:
         kind: key in :data:`hf_blosan.tasks.kinds.KINDS`: ``"classification"``, ``"regression"``, ``"tagging"`` (a
             label for each word), ``"selection"`` (of a sentence of a passage) or ``"translation"``.
         num_sentences: 1, or 2 for sentence pairs.
-        languages: of the texts, if they are known; for translations from and to which.
+        languages: of the texts, empty if unknown; source and target of translations.
         labels: class names in the order of the class ids; empty if there are no classes.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
             the pair-regression head; ``None`` for classification.
@@ -76,9 +76,9 @@ class Task:
         greater_is_better: whether a larger ``best_metric`` is better.
         evaluation_splits: development splits; the first one selects the checkpoint.
         unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.
-        num_folds: in how many folds the task is cross-validated; 0 if it is not.
-        validation_fraction: fraction of the training rows that select the checkpoint if the task has no rows for that;
-            ``None`` if it has.
+        num_folds: number of cross-validation folds; 0 for none.
+        validation_fraction: fraction of the training rows held out for validation if the task has no validation rows;
+            ``None`` if it has some.
         split_compounds: whether the papers split tokens at hyphens, slashes and the like.
         pretokenized: whether to split the text at whitespace only. False for all tasks: the package's tokenizer gives
             the same tokens for raw and for treebank-tokenised text, so a saved model accepts both.
@@ -131,17 +131,17 @@ def config_class(encoder: str) -> type[PreTrainedConfig]:
 
 
 def log_columns(where: str, columns: Mapping[str, Any]) -> None:
-    """Tell which columns are read."""
+    """Log which columns are read."""
     texts = " and ".join(columns["text_columns"])
     logger.info("%s: texts from %s, labels from %s", where, texts, columns["label_column"])
 
 
 class TaskKind(ABC):
-    """What is particular to a kind of task: a subclass for each, bound to a task.
+    """Everything specific to a kind of task: one subclass per kind, its instances bound to a task.
 
-    What a task is made of (:meth:`recognises`, :meth:`choose_columns`, :meth:`task_fields`) is asked of the class,
-    everything else of ``kind_of`` a saved model or ``find_kind`` of a task. Rows pass through :meth:`normalise`,
-    :meth:`encode`, :meth:`collator`, the model, :meth:`infer` and :meth:`decode`; rows that are only to be predicted
+    The class defines a task (:meth:`recognises`, :meth:`choose_columns`, :meth:`task_fields`); instances come from
+    ``kind_of`` for a saved model and ``find_kind`` for a task. Rows pass through :meth:`normalise`,
+    :meth:`encode`, :meth:`collator`, the model, :meth:`infer` and :meth:`decode`; rows to predict without labels
     through :meth:`choose_texts`, :meth:`tokenize`, the same collator, and :meth:`columns`.
 
     Args:
@@ -149,20 +149,20 @@ class TaskKind(ABC):
         config: of a saved model, if there is one.
 
     Attributes:
-        head: what the class of a model is called after its encoder.
+        head: suffix of the model's class name, after the encoder's.
         auto_class: the Auto class of transformers that loads such a model.
         pipeline: the pipeline of transformers that runs it.
         vocabulary: how texts are divided into tokens unless a tokenizer is given.
         loss_scale: factor of the model's own loss.
         reference: the column of encoded rows that predictions are compared with.
-        column: what predictions are called in an output; ``None``: labels, which have probabilities.
-        flat: whether a prediction fits into a cell of CSV.
+        column: name of the predictions in an output; ``None`` for labels, which have probabilities.
+        flat: whether a prediction fits into a CSV cell.
         use: what a model is for, in its card; ``{}`` stands for the texts of a row.
         own_code: whether a saved model carries the code of its encoder.
         unused_fields: fields of the configuration that a model does not use.
-        other_uses: for other commands: what such a model does, and what to do; ``None``: they take it.
+        other_uses: what commands that do not take such a model say; ``None`` if all take it.
         gives_vectors: whether the model without its head gives sentence vectors.
-        has_graph: whether the model's inputs, (B, N), are those of an ONNX graph.
+        has_graph: whether the model has the inputs, (B, N), that ONNX export supports.
     """
 
     head = "ForSequenceClassification"
@@ -187,27 +187,27 @@ class TaskKind(ABC):
 
     @classmethod
     def recognises(cls, table: Dataset, where: str, names: ColumnNames) -> bool:
-        """Whether rows of a user's own, as read, are of this kind."""
+        """Whether a user's rows, as read, are of this kind."""
         return False
 
     @classmethod
     def choose_columns(cls, table: Dataset, where: str, names: ColumnNames) -> dict[str, Any]:
-        """The columns of such rows, as fields of a :class:`Source`; raises InputError if one is missing."""
-        raise InputError(f"{where}: {cls.__name__.lower()} reads the rows of its tasks alone; give --task_name")
+        """The columns of a user's rows, as fields of a :class:`Source`; raises InputError if one is missing."""
+        raise InputError(f"{where}: {cls.__name__.lower()} needs a named task; give --task_name")
 
     @classmethod
     def has_gold(cls, table: Dataset, columns: Mapping[str, Any]) -> bool:
-        """Whether any row has what is to be predicted."""
+        """Whether any row has a gold label."""
         return columns["label_column"] in table.column_names
 
     @classmethod
     def task_fields(cls, tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a :class:`Task` with the rows of these tables (what to call them -> rows, training rows first).
+        """Fields of a :class:`Task` with the rows of these tables (name in messages -> rows, training rows first).
 
         Raises:
             InputError: the rows define no task.
         """
-        raise InputError(f"{next(iter(tables))}: {cls.__name__.lower()} reads the rows of its tasks; give --task_name")
+        raise InputError(f"{next(iter(tables))}: {cls.__name__.lower()} needs a named task; give --task_name")
 
     @classmethod
     def made(cls, config: Any) -> bool:
@@ -216,18 +216,18 @@ class TaskKind(ABC):
 
     @classmethod
     def saved_fields(cls, config: Any) -> dict[str, Any]:
-        """Fields of a :class:`Task` that a saved model does, from its configuration."""
+        """Fields of a saved model's :class:`Task`, from its configuration."""
         return {}
 
     def for_rows(self, table: Dataset, where: str, names: ColumnNames) -> Task:
-        """The task of a saved model on rows of a user's own; raises InputError if they do not fit."""
+        """The task of a saved model on a user's rows; raises InputError if they do not fit."""
         columns = self.choose_columns(table, where, self.trained(names, table))
         source = Source(location="", splits={}, **columns)
         log_columns(where, columns)
         return replace(self.task, local=source, num_sentences=len(source.text_columns))
 
     def trained(self, names: ColumnNames, table: Dataset) -> ColumnNames:
-        """The columns that are named, or else those of training where the rows have them."""
+        """The named columns, or else the training columns that the rows have."""
         texts, label = self.task.local.text_columns, self.task.local.label_column
         if not names.text and texts and set(texts) <= set(table.column_names):
             names = replace(names, **dict(zip(("text", "text_pair"), texts, strict=False)))
@@ -237,7 +237,7 @@ class TaskKind(ABC):
 
     @abstractmethod
     def normalise(self, raw: Dataset, source: Source, where: str) -> Dataset:
-        """Rows as read, with the columns of the package, and ``row``, the number of each in its file.
+        """Rows as read, with the package's columns and ``row``, the row number in the file.
 
         Args:
             raw: the rows as read.
@@ -245,18 +245,18 @@ class TaskKind(ABC):
             where: description of the rows for error messages.
 
         Raises:
-            InputError: a column is missing, or a cell cannot be used.
+            InputError: a column is missing, or a cell is invalid.
         """
 
     def row_groups(self, rows: Dataset) -> tuple[Sequence[int], str] | None:
-        """The number of each row's group, (rows,), and what groups are called; ``None``: every row is by itself.
+        """The group id of each row, (rows,), and what groups are called; ``None`` without groups.
 
-        A model that has learnt from some rows of a group knows the others, so that they are held out together.
+        Groups are held out as a whole, because training on some of a group's rows reveals the others.
         """
         return None
 
     def strata(self, rows: Dataset) -> list[int] | None:
-        """The class of each row, whose frequencies held-out rows keep; ``None``: there are none."""
+        """The class of each row, by which held-out rows are stratified; ``None`` without classes."""
         return None
 
     def texts(self, rows: Dataset) -> Iterator[str]:
@@ -281,14 +281,14 @@ class TaskKind(ABC):
     def encode(
         self, dataset: DatasetDict, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None
     ) -> DatasetDict:
-        """Loaded splits as inputs of the model, and `labels`; `max_length`: tokens, or else the tokenizer's limit."""
+        """Loaded splits as model inputs and `labels`; `max_length` defaults to the tokenizer's limit."""
 
     @abstractmethod
     def lengths(self, encoded: Dataset) -> np.ndarray:
         """Cost of each row in tokens, (rows,)."""
 
     def groups(self, encoded: Dataset) -> np.ndarray | None:
-        """Number of each row's group, (rows,), whose rows cost less in one batch; `None`: there are no groups."""
+        """Group id of each row, (rows,); rows of a group cost less in one batch. `None` without groups."""
         return None
 
     def length_statistics(self, encoded: Dataset) -> tuple[float, float]:
@@ -310,7 +310,7 @@ class TaskKind(ABC):
         return {"finetuning_task": self.task.name}
 
     def model_class(self, encoder: str) -> type[PreTrainedModel]:
-        """The class with that encoder and the head of this kind of task."""
+        """The model class of that encoder with the head of this kind of task."""
         return load(f"{FAMILIES[encoder]}{self.head}")
 
     def make_model(
@@ -334,11 +334,11 @@ class TaskKind(ABC):
         return
 
     def outputs(self, model: nn.Module, batch: dict[str, Tensor]) -> ModelOutput:
-        """What the model computes of a training batch."""
+        """The model's output for a training batch."""
         return model(**batch)
 
     def loss(self, output: ModelOutput, labels: Tensor, label_smoothing: float) -> Tensor:
-        """The training loss of a batch; `output.loss` is that without label smoothing."""
+        """The training loss of a batch; `output.loss` is the loss without label smoothing."""
         from torch.nn.functional import cross_entropy
 
         if not label_smoothing:
@@ -346,7 +346,7 @@ class TaskKind(ABC):
         return cross_entropy(output.logits.flatten(0, -2), labels.flatten(), label_smoothing=label_smoothing)
 
     def l2_penalty(self, penalty: Tensor, model: PreTrainedModel, factor: float) -> Tensor:
-        """The term of the loss that keeps matrices small; `penalty`: that of all of them, with this factor."""
+        """The L2 term of the loss; `penalty` is that of all regularised matrices, with this factor."""
         return penalty
 
     # Predictions and figures
@@ -357,16 +357,16 @@ class TaskKind(ABC):
         Args:
             model: with the head of this kind.
             batch: from the collator.
-            quick: in less time, for the figures in training that select the best model.
+            quick: a faster search, for the validation metrics during training.
         """
         return model(**batch).logits
 
     def decode(self, answers: Tensor) -> Tensor:
-        """Answers as predictions, (B,); or several, (B, N), filled up with -100."""
+        """Answers as predictions, (B,), or (B, N) padded with -100."""
         return answers.argmax(dim=1)
 
     def complete(self, predictions: np.ndarray, references: list) -> np.ndarray:
-        """Predictions for the rows as they were before they were encoded; mostly the same."""
+        """Predictions for the rows before encoding; usually unchanged."""
         return predictions
 
     @cached_property
@@ -386,13 +386,13 @@ class TaskKind(ABC):
         """Predictions as text, one per row."""
         return (self.task.labels[prediction] for prediction in predictions)
 
-    # Rows that are only to be predicted
+    # Prediction without labels
 
     @abstractmethod
     def choose_texts(
         self, head: list[dict[str, Any]], where: str, names: ColumnNames
     ) -> tuple[tuple[str, ...], Callable[[dict[str, Any], int], tuple]]:
-        """The columns to read, and a function of a row and its number that gives what is computed of it.
+        """The columns to read, and a function from a row and its number to the item to predict.
 
         Args:
             head: the first rows.
@@ -400,22 +400,22 @@ class TaskKind(ABC):
             names: the columns that the user names.
 
         Raises:
-            InputError: a column is missing; the function, if a cell cannot be used.
+            InputError: a column is missing; the function raises it for an invalid cell.
         """
 
     def cut(self, item: tuple, limit: int, side: str) -> tuple:
-        """An item without what is far beyond a limit of tokens in its texts; `side`: where these are truncated."""
+        """An item whose texts are cut well beyond a limit of tokens; `side`: the truncation side."""
         return item
 
     def sizes(self, items: Sequence[tuple]) -> Iterable[int]:
-        """Characters of each item, so many of which are tokenized at once."""
+        """Characters of each item; their sum limits how many items are tokenized at once."""
         return (sum(map(len, item)) for item in items)
 
     @abstractmethod
     def tokenize(
         self, items: Sequence[tuple], tokenizer: PreTrainedTokenizerBase, limit: int
     ) -> tuple[list[dict[str, Any]], list[int]]:
-        """Items as rows of at most `limit` token ids, and how many those had that are truncated."""
+        """Items as rows of at most `limit` token ids, and the original lengths of the truncated ones."""
 
     def trim(self, answer: np.ndarray, row: dict[str, Any]) -> np.ndarray:
         """The answer for a row of token ids, (...), without the padding of its batch."""
@@ -430,11 +430,11 @@ class TaskKind(ABC):
         *,
         probabilities: bool = False,
     ) -> dict[str, Any]:
-        """What ``predict`` writes of some rows: columns of equal length.
+        """What ``predict`` writes for some rows: columns of equal length.
 
         Args:
-            answers: of :meth:`infer` and :meth:`trim`, one for each row.
-            items: what they were computed of.
+            answers: from :meth:`infer` and :meth:`trim`, one per row.
+            items: what they were computed from.
             probabilities: also the probability of every class.
         """
 
@@ -447,12 +447,12 @@ class TaskKind(ABC):
 
     @classmethod
     def output_of(cls, run: Mapping[str, Any]) -> str:
-        """What is predicted, in brackets after the title of the task."""
+        """What is predicted, in parentheses after the title of the task."""
         return ""
 
     @classmethod
     def examples(cls, task: Mapping[str, Any]) -> list[dict[str, str]] | None:
-        """What the page of a model and its snippet try it with; ``None``: nothing."""
+        """Example inputs for the model's page and snippet; ``None`` for none."""
         return None
 
     @classmethod
@@ -462,7 +462,7 @@ class TaskKind(ABC):
 
     @classmethod
     def loading_snippet(cls, location: str) -> str:
-        """Python that loads model and tokenizer, by code that comes with the model."""
+        """Python that loads model and tokenizer, with the code saved with the model."""
         return (
             f'model = {cls.auto_class}.from_pretrained("{location}", trust_remote_code=True)\n'
             f'tokenizer = AutoTokenizer.from_pretrained("{location}", trust_remote_code=True)'

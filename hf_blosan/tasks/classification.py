@@ -117,7 +117,7 @@ class Classification(TaskKind):
         return Dataset.from_dict(rows, features=Features(features))
 
     def label_reader(self, raw: Dataset, source: Source) -> tuple[Any, Callable[[Any], Any], str]:
-        """The type of labels, how a cell is read (``None``: not at all), and what is wrong then with ``{!r}``."""
+        """The type of labels, how to read a cell (``None`` if invalid), and the message for one, with ``{!r}``."""
         lookup = _label_lookup(raw.features[source.label_column], source, self.task.labels)
         wrong = f"label {{!r}} is not one of the labels of {self.task.name} ({', '.join(self.task.labels)})"
         return ClassLabel(names=list(self.task.labels)), lambda label: _class_id(label, lookup), wrong
@@ -147,7 +147,7 @@ class Classification(TaskKind):
         return shortened(partial(tokenize_texts, items, tokenizer), limit)
 
     def columns(self, answers, items, tokenizer, *, probabilities=False):
-        """As transformers' text-classification pipeline."""
+        """Same output as transformers' text-classification pipeline."""
         found = probabilities_of(self.config, np.stack(answers))
         best = found.argmax(axis=1)
         columns = {"label": [self.task.labels[i] for i in best], "score": found.max(axis=1)}
@@ -181,14 +181,14 @@ def listed_labels(run: Mapping[str, Any], what: str) -> str:
 
 
 def probabilities_of(config: Any, logits: np.ndarray, function_to_apply: str | None = None) -> np.ndarray | None:
-    """Of the labels, (rows, labels), from logits of that shape, as in transformers' text-classification pipeline.
+    """Label probabilities, (rows, labels), from logits, as in transformers' text-classification pipeline.
 
     ``None`` for a regression, whose logits are scores.
 
     Args:
         config: of the model.
         logits: (rows, labels).
-        function_to_apply: ``"sigmoid"``, ``"softmax"`` or ``"none"``, in place of the one that suits the model.
+        function_to_apply: ``"sigmoid"``, ``"softmax"`` or ``"none"``, instead of the model's default.
     """
     if function_to_apply is None:
         several = config.problem_type == "multi_label_classification" or config.num_labels == 1
@@ -200,10 +200,10 @@ def probabilities_of(config: Any, logits: np.ndarray, function_to_apply: str | N
 
 
 def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict[str, list]:
-    """The labels of tables (what to call them -> rows).
+    """The labels of tables (name in messages -> rows).
 
     Raises:
-        InputError: a column is missing, a label is null or empty, or a text is null or no text.
+        InputError: a column is missing, a label is null or empty, or a text is null or not a string.
     """
     found = {}
     for where, table in tables.items():
@@ -219,7 +219,7 @@ def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict
 def _classes(labels: list) -> list[str]:
     found = {str(label).strip() for label in labels}
     integers = all(map(is_integer, found))
-    # -1 beside class ids; alone with 1 it is a class.
+    # -1 among class ids; in labels -1 and 1 it is a class.
     if integers and len(found) > 2 and min(map(int, found)) == -1:
         found -= set(NO_GOLD_LABEL)
     return sorted(found, key=int if integers else None)
@@ -230,7 +230,7 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     exact = {name: i for i, name in enumerate(labels)}
     lower = {name.lower(): i for i, name in enumerate(labels)}
     if any(map(is_integer, labels)):
-        return exact  # the names are numbers themselves, so a number is never a class id
+        return exact  # the names are numbers, so a number is never a class id
     order = source.label_order or labels
     if isinstance(feature, ClassLabel) and all(name.lower() in lower for name in feature.names):
         order = feature.names
@@ -245,12 +245,12 @@ def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:
 def choose_texts(
     head: list[dict[str, Any]], where: str, names: ColumnNames, trained: tuple[str, ...], num_texts: int | None
 ) -> tuple[tuple[str, ...], Callable[[dict[str, Any], int], tuple[str, ...]]]:
-    """The text columns to read, and the function that reads them, as :meth:`TaskKind.choose_texts`.
+    """The text columns to read, and the function that reads them, as in :meth:`TaskKind.choose_texts`.
 
     Args:
-        head, where, names: as there.
+        head, where, names: see there.
         trained: the columns that the model was trained on.
-        num_texts: how many the model takes; ``None``: one or two.
+        num_texts: number of texts that the model takes; ``None``: one or two.
     """
     columns = names.texts
     if not columns:
@@ -269,10 +269,10 @@ def choose_texts(
 
 
 def shortened(tokenize: Callable[..., list[dict[str, Any]]], limit: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """What a function tokenizes, with at most that many tokens, and the lengths of those rows that have more.
+    """The result of a tokenizing function, truncated to `limit` tokens, and the lengths of the truncated rows.
 
     Args:
-        tokenize: called without a limit, and then with one if there are longer rows.
+        tokenize: called without a limit, then again with it if any row is longer.
     """
     rows = tokenize()
     long = [len(row["input_ids"]) for row in rows if len(row["input_ids"]) > limit]
@@ -290,7 +290,7 @@ def tokenize_texts(
         options |= {"return_token_type_ids": paired, "return_attention_mask": False}
         encoding = tokenizer(*columns, verbose=False, **options)
         return [dict(zip(encoding, row, strict=True)) for row in zip(*encoding.values(), strict=True)]
-    # The library under transformers' tokenizer, which by itself takes less than half the time.
+    # The underlying tokenizers library takes less than half the time of transformers' wrapper.
     backend = tokenizer.backend_tokenizer
     if backend.truncation or backend.padding:
         backend.no_truncation()

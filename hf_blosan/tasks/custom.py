@@ -85,13 +85,13 @@ def custom_task(
         splits = {split: (name,) for split, name in found.items()}
         hub = Source(location=dataset_name, config=dataset_config_name, splits=splits, **columns)
     title = "custom" if dataset_name is None else Path(dataset_name).name
-    title = f"custom_{title}" if title in TASKS else title  # or it would be taken for that task
+    title = f"custom_{title}" if title in TASKS else title  # distinct from the built-in task
     return Task(
         name=title,
         title=f"{title} ({Path(train_file).name})" if dataset_name is None else title,
         kind=name,
         num_sentences=len(columns["text_columns"]),
-        languages=(),  # not known
+        languages=(),  # unknown
         local=Source(location="", splits={}, **columns),
         hub=hub,
         files=files,

@@ -1,4 +1,4 @@
-"""The stored folds of CR, MPQA and SUBJ: every run and every system is tested on the same rows, whatever its seed."""
+"""The stored folds of CR, MPQA and SUBJ: all runs of all systems are tested on the same rows, whatever the seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def stored_folds(task: str, rows: Dataset) -> np.ndarray | None:
-    """The fold of each row, shape (rows,), or None: none are stored for the task, or for other rows or another order.
+    """The fold of each row, shape (rows,); None if the task has no stored folds, or its rows or their order differ.
 
     ``folds.json`` has them for each task as one digit a row. They are the stratified folds that scikit-learn's
     ``StratifiedKFold(10, shuffle=True, random_state=42)`` makes.

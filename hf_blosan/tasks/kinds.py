@@ -1,4 +1,4 @@
-"""The table of kinds of tasks. Imports none of them before it is asked for."""
+"""The table of kinds of tasks. Kinds are imported on first use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ KINDS = {
     "regression": ("Regression", "{rows}, scores"),
     "classification": ("Classification", "{rows}, {labels} classes"),
 }
-"""Each kind's module here -> its class, and what a row is and what is predicted, for lists.
+"""Each kind's module here -> its class, and a short description of its rows and predictions.
 
-The first kind that recognises a user's rows, or the configuration of a saved model, is theirs.
+The first kind that recognises a user's rows, or a saved model's configuration, is used.
 """
 
 
@@ -34,7 +34,7 @@ def find_kind(task: Task) -> TaskKind:
 
 
 def kind_of(config: PreTrainedConfig) -> TaskKind:
-    """The kind of a saved model, with the task that its configuration tells."""
+    """The kind of a saved model, with the task from its configuration."""
     name = next(name for name in KINDS if kind_class(name).made(config))
     kind, rows, trained_on = kind_class(name), remembered_rows(config), getattr(config, "finetuning_task", None)
     source = Source(
@@ -55,11 +55,11 @@ def kind_of(config: PreTrainedConfig) -> TaskKind:
 
 
 def remembered_rows(config: Any) -> dict[str, Any]:
-    """What the configuration of a saved model says of the rows that it was trained on."""
+    """What a saved model's configuration says about its training rows."""
     return getattr(config, "training_rows", None) or {}
 
 
 def describe_rows(task: Task) -> str:
-    """What a row of a task is, and what is predicted."""
+    """A short description of a task's rows and predictions."""
     rows = "pairs" if task.num_sentences == 2 else "texts"
     return KINDS[task.kind][1].format(rows=rows, labels=len(task.labels))

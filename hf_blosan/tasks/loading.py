@@ -1,4 +1,4 @@
-"""Loads a task from local files or the Hub, with the same columns and splits whatever the source."""
+"""Loads a task from local files or the Hub, with the same columns and splits for every source."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def load_task(
     ``label`` is a ``ClassLabel`` with the task's class names, or a float score. Other kinds of tasks have others:
     tagging ``tokens``, ``tags`` and, for semantic role labelling, ``predicate_index``; selection ``question``,
     ``sentences``, ``label`` (an index) and ``passage``; translation ``sentence1`` and ``translation``. ``row`` is the
-    number of the row in its file, from 1, in which rows that are left out count too.
+    number of the row in its file, from 1, counting rows that are left out.
 
     Files given here replace the task's own splits, which come from ``data_dir`` or else from the Hub. With a training
-    file the Hub is not used, since its other splits would not belong to that file.
+    file the Hub is not used, because its other splits would not match that file.
 
-    Rows are held out of the training rows only where the task's protocol says so or an option asks for it: without a
+    Training rows are held out only if the task's protocol or an option says so: without a
     test split, fold ``fold`` of ``num_folds`` (stratified) folds, which are stored for CR, MPQA and SUBJ and seeded
     for other rows; without a validation split, a seeded (stratified) ``validation_fraction`` of the remaining rows.
-    Questions about one passage stay together, and so do the predicates of one sentence. Held-out splits are logged.
+    Questions about one passage stay together, as do the predicates of one sentence. Held-out splits are logged.
     Empty texts are kept.
 
     Args:
@@ -60,11 +60,11 @@ def load_task(
             Parquet also as .gz).
         train_file, validation_file, test_file: files that replace the task's own splits.
         seed: seed of the held-out splits and of the sampling.
-        fold, num_folds: which of how many folds is the test split; 0 makes none. By default the task's protocol, but
+        fold, num_folds: test fold and number of folds; 0 folds: no test split. By default the task's protocol, but
             none with a training file.
         validation_fraction: fraction of the training rows for a missing validation split, between 0 and 1; default as
             for ``num_folds``.
-        select_on_test: take the test rows for the missing validation split, and hold none out, as the authors' code
+        select_on_test: use the test rows as the missing validation split and hold none out, as the authors' code
             does for TREC, CR, MPQA and SUBJ.
         max_train_samples: size of a seeded sample of the training rows, drawn last; ``None`` keeps all.
         max_eval_samples: the same for every other split.
@@ -123,7 +123,7 @@ def _check_options(fold, num_folds, validation_fraction, max_train_samples, max_
 def _read_splits(task: Task, data_dir: str | Path | None, files: Mapping[str, str | Path]) -> dict[str, Dataset]:
     """All available splits, normalised; the files replace the task's own splits."""
     kind, local, hub = find_kind(task), task.local, task.hub or task.local
-    # Split -> a file, or rows that are read already; the names of their columns; what to call them.
+    # Split -> a file, or rows that are read already; the names of their columns; their name in messages.
     found: dict[str, tuple[str | Path | Dataset, Source, str]] = {}
     if task.generated:
         found = {split: (rows, local, f"{local.location} {split}") for split, rows in make_demo_corpus().items()}

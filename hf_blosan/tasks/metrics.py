@@ -51,7 +51,7 @@ class Accuracy(_OfflineMetric):
 
 
 class F1(_OfflineMetric):
-    """``f1``: harmonic mean of precision and recall of class 1; 0 if it is neither true nor predicted for any row."""
+    """``f1``: harmonic mean of precision and recall of class 1; 0 if class 1 neither occurs nor is predicted."""
 
     key = "f1"
     score = staticmethod(partial(sklearn.metrics.f1_score, zero_division=0))
@@ -110,7 +110,7 @@ class _TagMetric(evaluate.Metric):
 class SpanScores(_TagMetric):
     """``precision``, ``recall`` and ``f1`` of spans, 0 to 1, over all rows together, as seqeval counts them.
 
-    A span is right if its type and both of its ends are. A figure whose denominator is 0 is 0.
+    A span is correct if its type and both ends are. A figure whose denominator is 0 is 0.
     """
 
     ignored: tuple[str, ...] = ()
@@ -131,9 +131,9 @@ class SpanScores(_TagMetric):
 
 
 class ArgumentScores(SpanScores):
-    """As :class:`SpanScores`, for semantic roles: the predicate itself, type V, does not count.
+    """Like :class:`SpanScores`, for semantic roles: the predicate itself, type V, does not count.
 
-    In addition ``complete``: the fraction of rows (propositions) whose arguments are all right.
+    Also ``complete``: the fraction of rows (propositions) with all arguments correct.
     """
 
     ignored = ("V",)
@@ -144,7 +144,7 @@ class ArgumentScores(SpanScores):
 
 
 class TagAccuracy(_TagMetric):
-    """``accuracy``: fraction of words with the right tag, 0 to 1."""
+    """``accuracy``: fraction of words with the correct tag, 0 to 1."""
 
     def _compute(self, predictions, references) -> dict[str, float]:
         right = [p == t for tags in zip(predictions, references, strict=True) for p, t in zip(*tags, strict=True)]
@@ -183,7 +183,7 @@ def task_metrics(task: Task) -> evaluate.CombinedEvaluations:
 
     ``task_metrics(task).compute(predictions=..., references=...)`` returns a flat dict of floats. The inputs are class
     ids for classification, scores for regression, lists of tags for tagging and texts for translation. Values are
-    kept in memory, so that processes never share a file.
+    kept in memory, so processes never share a file.
 
     Raises:
         InputError: the task names an unknown metric.

@@ -1,4 +1,4 @@
-"""Passages: their sentences, the one that has an answer, and their tokens."""
+"""Passages: their sentences, the sentence with the answer, and their tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _as_sentences(cell: Any, where: str, row: int) -> tuple[str, ...]:
 
 
 def as_passage(row: Mapping[str, Any], where: str, number: int) -> tuple[str, tuple[str, ...]]:
-    """The question and the sentences of a row, which are listed or in one text, ``context``.
+    """The question and the sentences of a row, given as a list or as one text, ``context``.
 
     Raises:
         InputError: the question is empty, or the passage has no sentences or an empty one.
@@ -90,7 +90,7 @@ def squad_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> 
     count = sum(len(sentences) for _, sentences in passages.values())
     logger.info("%s: %d distinct passages of %d sentences", where, len(passages), count)
     if across:
-        logger.info("%s: %d answers go on in the next sentence; the label is the one where they begin", where, across)
+        logger.info("%s: %d answers continue in the next sentence; the label is where they start", where, across)
     if without:
         logger.info("%s: %d of %d rows have no answer in their context and are left out", where, without, len(numbers))
 
@@ -103,7 +103,7 @@ def _question(cell: Any, where: str, row: int) -> str:
 
 
 def _find_answer(context: str, answers: Any, where: str, row: int) -> tuple[int, int] | None:
-    """Where the first answer begins and ends: at its ``answer_start``, or else where its text is found first."""
+    """Start and end of the first answer: at its ``answer_start``, or else at the first occurrence of its text."""
     try:
         texts, starts = answers["text"], answers["answer_start"]
         if not texts:
@@ -120,10 +120,10 @@ def _find_answer(context: str, answers: Any, where: str, row: int) -> tuple[int,
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """First and last character + 1 of each sentence of an English text, without the blanks around it.
+    """First and last character + 1 of each sentence of an English text, without surrounding whitespace.
 
     Raises:
-        InputError: the library that splits is not installed.
+        InputError: the sentence splitter is not installed.
     """
     try:
         from sentencex import get_sentence_boundaries
@@ -144,20 +144,20 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 def tokens_of_passages(
     questions: Sequence[str], passages: Sequence[Sequence[str]], tokenizer: PreTrainedTokenizerBase, limit: int
 ) -> tuple[list[list[list[int]]], list[list[int]], list[int]]:
-    """Tokens of each sentence of each passage, and of each question; and the lengths of those that are truncated."""
+    """Tokens of each passage's sentences and of each question, and the original lengths of the truncated ones."""
     texts = [cut(sentence, limit) for sentences in passages for sentence in sentences]
     of_sentences = _tokens(tokenizer, [""] * len(texts), texts, of=1)
     questions = [cut(question, limit) for question in questions]
     of_questions = _tokens(tokenizer, questions, [""] * len(questions), of=0)
     long = [len(ids) for ids in (*of_sentences, *of_questions) if len(ids) > limit]
     tokens = iter(_shortened(ids, limit, tokenizer) for ids in of_sentences)
-    # A sentence that the tokenizer finds nothing in is an unknown word; without any it would count as padding.
+    # A sentence without tokens becomes an unknown word; otherwise it would count as padding.
     by_passage = [[next(tokens) or [tokenizer.unk_token_id] for _ in passage] for passage in passages]
     return by_passage, [_shortened(ids, limit, tokenizer) for ids in of_questions], long
 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, first: list[str], second: list[str], *, of: int) -> list[list[int]]:
-    """The tokens of the first or of the second text of each pair."""
+    """The tokens of the first or second text of each pair."""
     found = []
     for start in range(0, len(first), _TEXTS_AT_ONCE):
         texts = (part[start : start + _TEXTS_AT_ONCE] for part in (first, second))
@@ -168,7 +168,7 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, first: list[str], second: list[s
 
 
 def _shortened(ids: list[int], limit: int, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """At most that many tokens; special tokens at the end, such as [SEP], stay."""
+    """Truncate to that many tokens, keeping special tokens at the end, such as [SEP]."""
     if len(ids) <= limit:
         return ids
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}

@@ -18,23 +18,23 @@ class Recipe:
     """Settings of one encoder on one task, named like the configuration fields and training options they set.
 
     Attributes:
-        origin: the released experiment that the row comes from.
+        origin: the released experiment that the settings come from.
         optimizer: ``"adadelta"`` means TensorFlow's form (rho 0.95, epsilon 1e-8).
         learning_rate, lr_scheduler_type, num_warmup_steps: the learning rate, its schedule by its name in
             transformers, and the updates of warm-up (below 1: the fraction of all updates).
-        embedding_learning_rate: of word vectors that do not start at random, if it is another.
-        embedding_trainable: which word vectors are trained if they start from a file; None: the training words'.
-        num_train_epochs, early_stopping_patience: the most epochs, and evaluations without improvement.
-        patient_epochs, patient_updates: epochs without improvement in place of that number of evaluations, and the
-            least updates that they have (:meth:`patience`).
-        train_rows_seen: rows in all epochs together that :meth:`for_rows` aims at; None: all epochs.
+        embedding_learning_rate: for word vectors that do not start at random, if different.
+        embedding_trainable: which word vectors from a file are trained; None: those of the training words.
+        num_train_epochs, early_stopping_patience: maximum epochs, and evaluations without improvement.
+        patient_epochs, patient_updates: patience in epochs instead of evaluations, and its minimum
+            in updates (:meth:`patience`).
+        train_rows_seen: total training rows over all epochs that :meth:`for_rows` aims at; None: all epochs.
         batch_size, eval_batch_size: rows per step.
-        weight_decay: of the matrices, inside the optimiser.
-        max_grad_norm: to which the gradient is clipped; 0: not at all.
-        label_smoothing: share of a label that is spread over all classes.
-        ema_decay: of the exponential moving average of the weights that is evaluated and saved; 0: no average.
+        weight_decay: for matrices, in the optimiser.
+        max_grad_norm: gradient-clipping norm; 0: no clipping.
+        label_smoothing: label-smoothing factor.
+        ema_decay: decay of the weights' moving average, which is evaluated and saved; 0: no average.
         dropout, attention_dropout: drop probabilities (1 minus the released code's keep probabilities).
-        many_rows_dropout: the first of them for 20,000 training rows or more, if it is another.
+        many_rows_dropout: ``dropout`` for 20,000 training rows or more, if different.
         l2: factor ``wd`` of ``wd * sum(w^2) / 2``.
         activation: activation function of encoder and head.
         hidden_size: width of a token and of the sentence vector, both directions together.
@@ -74,7 +74,7 @@ class Recipe:
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def for_rows(self, train_rows: int) -> Recipe:
-        """The recipe for that many training rows: for many, fewer epochs (at least 3) and in part less dropout."""
+        """The recipe for that many training rows; large sets get fewer epochs (at least 3), and some less dropout."""
         epochs, dropout = self.num_train_epochs, self.dropout
         if self.train_rows_seen is not None:
             epochs = min(max(round(self.train_rows_seen / train_rows), 3), epochs)
@@ -86,8 +86,8 @@ class Recipe:
         """Evaluations without improvement after which training stops; 0: never.
 
         Args:
-            updates_per_epoch: updates of an epoch.
-            eval_every: updates between evaluations; an epoch's by default.
+            updates_per_epoch: updates per epoch.
+            eval_every: updates between evaluations; one epoch by default.
         """
         updates = max(self.patient_epochs * updates_per_epoch, self.patient_updates)
         return math.ceil(updates / (eval_every or updates_per_epoch)) or self.early_stopping_patience
@@ -96,8 +96,8 @@ class Recipe:
 def find_recipe(family: str, encoder: str, name: RecipeName = "modern") -> Recipe:
     """The recipe of an encoder for a task family; raises InputError if the encoder is unknown.
 
-    ``"paper"`` is the released experiment's. ``"modern"`` has its layers and sizes, but for the head of sentence
-    selection, and is trained otherwise.
+    ``"paper"`` is the released experiment's. ``"modern"`` keeps layers and sizes, except for the sentence-selection
+    head, but trains differently.
     """
     if encoder not in _ROWS:
         raise InputError(f"no settings are recorded for encoder {encoder!r}; choose one of {', '.join(sorted(_ROWS))}")
@@ -135,9 +135,9 @@ _MODERN = {
     "l2": 0.0,
 }
 _PAIRS = ("snli", "sick", "own_pairs", "own_scores")
-# Rows that are of no task of the table.
+# Custom tasks.
 _OWN_ROWS = {"patient_epochs": 3, "patient_updates": 100}
-# Those that gain by more than a row on validation rows of SST-2 with phrases.
+# Encoders that gain more than one row on the validation rows of SST-2 with phrases.
 _MANY_ROWS_DROPOUT = dict.fromkeys(("disan", "mtsa", "multihead"), 0.1)
 # Families without a released experiment, or whose optimiser was not released.
 _UNRELEASED = ("demo", "own_tags", "srl")
@@ -175,7 +175,7 @@ _DEMO = Recipe(
     classifier_size=128,
 )
 
-# The paper translates 4.5 million pairs; these are sizes for 29,000. With dropout 0.2 multi-head attention does not
+# The paper translates 4.5 million pairs; these sizes are for 29,000. With dropout 0.2, multi-head attention does not
 # learn in this time which words translate which.
 _TRANSLATION = Recipe(
     origin="this package",
@@ -195,7 +195,7 @@ _STACKS = {
 
 
 def _translation(encoder: str) -> Recipe:
-    """Three layers of an encoder that can be stacked, one of another."""
+    """Three layers of a stackable encoder, one layer of another."""
     layers = {"num_hidden_layers": 3, **_STACKS[encoder]} if encoder in _STACKS else {}
     size = 126 if encoder == "textcnn" else _TRANSLATION.hidden_size  # divisible by three window sizes
     # Word vectors start uniform within 0.05. The scale gives them variance 1, as in Vaswani et al. (section 3.4).
@@ -267,8 +267,8 @@ _TAGGING = Recipe(
     origin="this package", **_MODERN | {"num_train_epochs": 20}, dropout=0.2, activation="elu", hidden_size=300
 )
 # The stack of the MTSA paper's semantic role labelling; its optimiser and number of updates are those of a tagger that
-# was not released. The paper has 10 layers; 4 train in a shorter time. The released layer has no dropout before the
-# maps of its attention; here the feed-forward part has none either.
+# was not released. The paper has 10 layers; 4 train faster. The released layer has no dropout before the
+# maps of its attention; here the feed-forward block has none either.
 _STACK = {
     "embedding_size": 100,
     "predicate_size": 100,
@@ -293,8 +293,8 @@ _SRL = replace(
 _PREDICATES = {name: _STACK[name] for name in ("embedding_size", "predicate_size", "embedding_scale")}
 # Feed-forward widths give all stacks the same number of parameters, within 1 %.
 _SRL_CONFIGS = {
-    # Four heads see the words before, four those after: one of each four the neighbour alone, the others all words,
-    # the less the further away.
+    # Four heads see the words before, four those after. One head of each four sees only the neighbour, the others all
+    # words, with weights that decay with distance.
     "mtsa": _STACK
     | {
         "num_heads": 8,

@@ -15,7 +15,7 @@ from ..errors import InputError
 from .classification import Classification, labels_of
 
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-LARGEST_SCORE = 1e15  # whose square float32 can hold
+LARGEST_SCORE = 1e15  # its square fits in float32
 
 
 class Regression(Classification):
@@ -27,7 +27,7 @@ class Regression(Classification):
 
     @classmethod
     def recognises(cls, table, where, names):
-        """A column ``score``, or numbers with decimals that are no class ids."""
+        """A column ``score``, or numbers with decimals, which are not class ids."""
         columns = cls.choose_columns(table, where, names)
         column = columns["label_column"]
         if isinstance(table.features[column], ClassLabel):
@@ -51,11 +51,11 @@ class Regression(Classification):
         for score in scores:
             if not is_number(score):
                 raise InputError(
-                    f"{where} or its companions: score {score!r} is not a number; correct or remove that row"
+                    f"{where} or a related split: score {score!r} is not a number; correct or remove that row"
                 )
             if abs(float(score)) > LARGEST_SCORE:
                 raise InputError(
-                    f"{where} or its companions: score {score!r} is beyond {LARGEST_SCORE:g}; scale the scores, for "
+                    f"{where} or a related split: score {score!r} is beyond {LARGEST_SCORE:g}; scale the scores, for "
                     "instance to between 0 and 1"
                 )
         low, high = math.floor(min(map(float, scores))), math.ceil(max(map(float, scores)))
@@ -75,7 +75,7 @@ class Regression(Classification):
         return {name: getattr(config, name) for name in SCORE_FIELDS} | measured
 
     def for_rows(self, table, where, names):
-        """The score of a pair is within the range of the model, that of a single text is any number."""
+        """The score of a pair is within the model's range; that of a single text is unbounded."""
         task = super().for_rows(table, where, names)
         if task.num_sentences == 2:
             return task
@@ -111,11 +111,11 @@ class Regression(Classification):
         return 1 / self.half_range**2
 
     def new_head_fields(self, config):
-        """Without a bias, a new head could not reach scores far from 0."""
+        """A bias, without which a new head could not reach scores far from 0."""
         return {} if config.problem_type == "regression" else {"classifier_bias": True}
 
     def start_head(self, model):
-        """The scores of single sentences start in the middle of the range, and spread over it."""
+        """Scores of single sentences start around the middle of the range, scaled to its width."""
         if self.task.num_sentences == 1:
             output = model.classifier.output
             with torch.no_grad():
@@ -124,11 +124,11 @@ class Regression(Classification):
                     output.bias.fill_(self.task.score_min + self.half_range)
 
     def loss(self, output, labels, label_smoothing):
-        """Of scores on a scale of their own, so that clipping and learning rates do not depend on theirs."""
+        """The loss of rescaled scores, so that clipping and learning rates do not depend on the task's range."""
         return output.loss * self.loss_scale
 
     def l2_penalty(self, penalty, model, factor):
-        """On that scale: the last matrix is as large as the scores are spread."""
+        """The penalty on the scale of the loss: the last matrix grows with the range of the scores."""
         if self.task.num_sentences == 2:
             return penalty
         return penalty - (1 - self.loss_scale) * factor / 2 * model.classifier.output.weight.float().square().sum()

@@ -1,4 +1,4 @@
-"""Questions about passages, of which one sentence holds the answer."""
+"""Questions about passages, one sentence of which has the answer."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Selection(TaskKind):
 
         Rows may have these columns already, or SQuAD's: ``question``, ``context`` and ``answers``, with lists ``text``
         and ``answer_start``. Each distinct context is split into sentences once. The label is the sentence in which
-        the first answer begins, also if the answer goes on in the next one. Rows without an answer, or whose answer is
-        not in the context, are left out. Both are counted in the log.
+        the first answer begins, even if it continues in the next one. Rows without an answer, or whose answer is
+        not in the context, are left out. The log counts both.
         """
         for columns, read in ((COLUMNS, listed_rows), (SQUAD_COLUMNS, squad_rows)):
             if set(columns) <= set(raw.column_names):
@@ -85,7 +85,7 @@ class Selection(TaskKind):
     def encode(self, dataset, tokenizer, max_length=None):
         """Splits with ``input_ids`` (a list for each sentence), ``question_input_ids``, ``passage`` and ``labels``.
 
-        A sentence has the tokens that it has as the second of a pair, a question those of the first. Those of more
+        Questions are tokenized as the first text of a pair, sentences as the second. Those of more
         than `max_length` tokens are truncated, and a warning gives their number.
         """
         limit = token_limit(tokenizer, max_length)
@@ -111,10 +111,10 @@ class Selection(TaskKind):
         return super().config_fields() | {"num_labels": 1}
 
     def loss(self, output, labels, label_smoothing):
-        """Label smoothing is over the sentences of the passage, not over the padding of a batch of passages."""
+        """Label smoothing covers the passage's sentences, not the padding of a batch of passages."""
         if not label_smoothing:
             return output.loss
-        # The lowest number of any dtype: in mixed precision the logits have been converted since.
+        # Minima of both dtypes: in mixed precision the logits have been converted since they were masked.
         there = output.logits > torch.finfo(torch.float16).min
         log_probs = torch.where(there, output.logits.float().log_softmax(dim=1), 0.0)
         smooth = -(log_probs.sum(dim=1) / there.sum(dim=1).clamp(min=1)).mean()
@@ -124,14 +124,14 @@ class Selection(TaskKind):
         return map(str, predictions)
 
     def choose_texts(self, head, where, names):
-        """The question, and the sentences of its passage, which are listed or in one text, ``context``."""
+        """The question and the sentences of its passage, given as a list or as one text, ``context``."""
         _refuse_names(names)
         columns = ("question", "sentences" if "sentences" in head[0] else "context")
         check_columns(columns, head[0], where)
         return columns, lambda row, number: as_passage(row, where, number)
 
     def sizes(self, items):
-        """Nothing: :func:`tokens_of_passages` divides them, and rows of one portion share their passages."""
+        """No size: :func:`tokens_of_passages` tokenizes in portions, and rows of one call share their passages."""
         return (0 for _ in items)
 
     def tokenize(self, items, tokenizer, limit):
@@ -185,7 +185,7 @@ def passages_of(rows: Dataset) -> np.ndarray:
 
 
 def distinct_passages(rows: Dataset) -> Dataset:
-    """One row of each passage, by number."""
+    """The index of one row of each passage."""
     return rows.select(np.unique(passages_of(rows), return_index=True)[1])
 
 
@@ -210,8 +210,8 @@ def _encode(rows: Dataset, tokenizer: PreTrainedTokenizerBase, limit: int, split
 
 
 def _sentence_lengths(encoded: Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of every sentence of every row, and where a row's first sentence is among them."""
-    rows = encoded.with_format("arrow")[:]["input_ids"].combine_chunks()  # as Python lists they would take a second GB
+    """Tokens of every sentence of every row, and the index of each row's first sentence."""
+    rows = encoded.with_format("arrow")[:]["input_ids"].combine_chunks()  # as Python lists they would take another GB
     lengths, counts = (pc.list_value_length(x).to_numpy(zero_copy_only=False) for x in (rows.flatten(), rows))
     return lengths, np.cumsum(counts) - counts
 

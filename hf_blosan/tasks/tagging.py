@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 TOKEN_COLUMN, TAG_COLUMNS, PREDICATE_COLUMN = "tokens", ("tags", "ner_tags"), "predicate_index"
 NO_TAG = -1
-"""Class id where a data set has no gold tags, and of a word without a token."""
-PREDICATE_SIZE = 100  # of a new model, if the recipe does not say
+"""Class id for missing gold tags and for words without a token."""
+PREDICATE_SIZE = 100  # of a new model, unless the recipe sets it
 
 
 class Tagging(TaskKind):
@@ -72,7 +72,7 @@ class Tagging(TaskKind):
 
     @staticmethod
     def fields_of(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
-        """Fields of a task with these tags, whose figures are those of spans if the tags mark any."""
+        """Fields of a task with these tags; its metrics are those of spans if the tags mark any."""
         spans = any(tag.startswith("B-") for tag in tags)
         metrics = ("ArgumentScores",) if predicates else ("SpanScores", "TagAccuracy") if spans else ("TagAccuracy",)
         best = "f1" if metrics != ("TagAccuracy",) else "accuracy"
@@ -85,7 +85,7 @@ class Tagging(TaskKind):
     def normalise(self, raw, source, where):
         """Rows with ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.
 
-        An ``I-X`` that continues nothing becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no
+        An ``I-X`` outside a span becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no
         gold tags and are left out.
         """
         columns = [source.text_columns[0], source.label_column]
@@ -128,7 +128,7 @@ class Tagging(TaskKind):
         if left_out:
             logger.info("%s: %d rows have no gold tags and are left out", where, left_out)
         if changed:
-            logger.info("%s: %d tags I-X continue nothing and were read as B-X", where, changed)
+            logger.info("%s: %d tags I-X do not continue a span and were read as B-X", where, changed)
         features = {"tokens": List(Value("string")), "tags": List(ClassLabel(names=list(self.task.labels)))}
         features |= {"row": Value("int64")}
         features |= {"predicate_index": Value("int64")} if source.predicate_column else {}
@@ -186,7 +186,7 @@ class Tagging(TaskKind):
             )
 
     def infer(self, model, batch, *, quick=False):
-        """Tag ids of the words with a token, (B, N), -100 at the other tokens."""
+        """Tag ids of the words with a token, (B, N), -100 elsewhere."""
         return decode_tags(model(**batch).logits, self.task.labels, batch["word_mask"])
 
     def decode(self, answers):
@@ -207,7 +207,7 @@ class Tagging(TaskKind):
         return (" ".join(self._names(row)) for row in predictions.tolist())
 
     def _names(self, ids: Iterable[int], missing: str | None = "_") -> list[str | None]:
-        """Tag ids, filled up with -100, as tags; of a word without a token O or, without that tag, `missing`."""
+        """Tag ids, padded with -100, as tags; a word without a token gets O or, if O is not a tag, `missing`."""
         missing = "O" if "O" in self.task.labels else missing
         return [missing if i == NO_TAG else self.task.labels[i] for i in ids if i != -100]
 
@@ -282,17 +282,17 @@ tags = model(**inputs, predicate_mask=predicate_mask).logits[0].argmax(dim=1)  #
 
 
 def _of_words(of_tokens: np.ndarray, gold: dict[str, list]) -> np.ndarray:
-    """The tag ids of all words from those of the tokens that begin one; `NO_TAG` where none does."""
+    """The tag ids of all words, from the first token of each; `NO_TAG` for words without a token."""
     found = np.full(len(gold["tags"]), NO_TAG)
     found[gold["words"]] = of_tokens[of_tokens != -100]
     return found
 
 
 def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
-    """The tags that data sets declare, or else those that occur in them (where -> rows), with a ``B-X`` for ``I-X``.
+    """The tags that data sets declare, or else contain (where -> rows), with a ``B-X`` for every ``I-X``.
 
     Raises:
-        InputError: there is only one tag, or a row has no list of them; or the tags mark the ends of spans too.
+        InputError: there is only one tag, a row has no list of tags, or the tags also mark the ends of spans.
     """
     tags = _tag_names(next(iter(tables.values())), column)
     if not tags:

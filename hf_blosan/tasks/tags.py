@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def may_follow(previous: str, tag: str) -> bool:
-    """Whether a tag may follow another: ``I-X`` only ``B-X`` or ``I-X``, every other tag any."""
+    """Whether a tag may follow another: ``I-X`` follows only ``B-X`` or ``I-X``; every other tag follows any."""
     return not tag.startswith("I-") or previous in (f"B-{tag[2:]}", tag)
 
 
@@ -56,7 +56,7 @@ def decode_tags(logits: Tensor, labels: Sequence[str], mask: Tensor | None = Non
 def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """The spans of a tag sequence: type, first token, token after the last.
 
-    An ``I-X`` that continues nothing begins a span, as in CoNLL's evaluation and in seqeval.
+    An ``I-X`` that does not continue a span begins one, as in CoNLL's evaluation and in seqeval.
     """
     found, start, kind = set(), 0, None
     for n, tag in enumerate((*tags, "O")):

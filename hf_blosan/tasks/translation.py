@@ -98,13 +98,13 @@ class Translation(TaskKind):
     def encode(self, dataset, tokenizer, max_length=None):
         """Splits with the columns ``input_ids``, ``attention_mask`` and ``labels``, the token ids of the translation.
 
-        Splits to evaluate on keep its text, ``translation``: not every tokenizer gives it back.
+        Evaluation splits keep its text, ``translation``, because not every tokenizer can decode it exactly.
 
-        Sentences, and translations to train on, are truncated to ``max_length`` tokens each, for training to no more
-        than a decoder has positions; a warning gives their number.
+        Sentences, and training translations, are truncated to ``max_length`` tokens each, in training to at most
+        the decoder's positions; a warning gives their number.
         """
         limit = token_limit(tokenizer, max_length, least=2)
-        self.metrics  # noqa: B018 - names a missing package now, not after an epoch
+        self.metrics  # noqa: B018 - reports a missing package now, not after an epoch
 
         def encode(rows: dict[str, list], split: str, limit: int) -> dict[str, list]:
             shorten = {"truncation": True, "max_length": limit}
@@ -126,7 +126,7 @@ class Translation(TaskKind):
         return type(dataset)(splits)
 
     def lengths(self, encoded):
-        """Of both languages together."""
+        """The texts of both languages."""
         return sentence_lengths(encoded).max(axis=1) + [len(ids) for ids in encoded[:]["labels"]]
 
     def collator(self, tokenizer, **padding):
@@ -143,7 +143,7 @@ class Translation(TaskKind):
         return make_encoder_decoder(config_class(encoder)(**fields), tokenizer, **own)
 
     def outputs(self, model, batch):
-        """Leaves out the labels; given them, the model would also compute its own loss."""
+        """Called without the labels; with them the model would also compute its own loss."""
         inputs = {name: value for name, value in batch.items() if name != "labels"}
         config = getattr(model, "module", model).config
         ids = config.pad_token_id, config.decoder_start_token_id
@@ -154,7 +154,7 @@ class Translation(TaskKind):
         return cross_entropy(output.logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing)
 
     def infer(self, model, batch, *, quick=False):
-        """Token ids of the translations, (B, N), filled up with -100; quickly by greedy search in place of beams."""
+        """Token ids of the translations, (B, N), padded with -100; `quick` replaces beam search by greedy search."""
         found = translate(model, batch, **({"num_beams": 1} if quick else {}))
         return found.masked_fill(found == model.config.pad_token_id, -100)
 
@@ -192,7 +192,7 @@ tokenizer.decode(found[0], skip_special_tokens=True)"""
 
 
 def texts_of(rows: Iterable[np.ndarray], tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Token ids, filled up with -100, as text."""
+    """Token ids, padded with -100, as text."""
     return tokenizer.batch_decode([row[row != -100].tolist() for row in rows], skip_special_tokens=True)
 
 
@@ -211,8 +211,8 @@ def make_encoder_decoder(
     Args:
         encoder: configuration of the encoder; it gets ``pooling="none"``.
         tokenizer: of both languages, such as that of ``build_subword_tokenizer``, with [BOS], [EOS] and [PAD].
-        decoder_fields: fields of ``MarianConfig``, in place of those that follow from the encoder. Default: heads of
-            32 features or more, a feed-forward part twice as wide as a token.
+        decoder_fields: fields of ``MarianConfig``, overriding those derived from the encoder. Default: heads of
+            32 features or more, feed-forward layers twice as wide as a token.
         **fields: further fields of the model's configuration.
 
     Raises:
@@ -220,7 +220,7 @@ def make_encoder_decoder(
             beyond ``encoder.vocab_size``.
     """
     if encoder.backbone_config is not None:
-        raise InputError("the encoder of an encoder-decoder has words of its own, not a backbone; leave it out")
+        raise InputError("an encoder-decoder has its own vocabulary; leave out the backbone")
     if encoder.predicate_size:
         raise InputError(f"predicate_size={encoder.predicate_size}: translation has no predicates; set it to 0")
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
@@ -256,12 +256,12 @@ def make_encoder_decoder(
 def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: Any) -> Tensor:
     """Token ids of the translations of a batch, (B, N), with [EOS], then padding.
 
-    A translation has at most 10 tokens more than twice those of its sentence, whatever else is in the batch.
+    A translation has at most 10 tokens more than twice those of its sentence, independent of the rest of the batch.
 
     Args:
         model: an encoder-decoder.
         batch: `input_ids` and `attention_mask`, (B, N).
-        **search: options of ``generate``, in place of the model's own: ``num_beams=1`` is greedy search.
+        **search: options of ``generate``, overriding the model's: ``num_beams=1`` is greedy search.
     """
     limits_B = 2 * batch["attention_mask"].sum(1) + 10
     limit = int(limits_B.max())
@@ -270,7 +270,7 @@ def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: An
 
 
 class RowLimits(StoppingCriteria):
-    """Ends the translations of each row at a length of its own.
+    """Ends the translations of each row at that row's maximum length.
 
     Args:
         limits_B: tokens, [BOS] included.
@@ -280,6 +280,6 @@ class RowLimits(StoppingCriteria):
         self.limits_B = limits_B
 
     def __call__(self, input_ids: Tensor, scores: Any, **options: Any) -> Tensor:
-        """Whether each sequence ends; those of a row, of which beam search has several, follow each other."""
+        """Whether each sequence ends; the beams of a row are consecutive."""
         limits = self.limits_B.repeat_interleave(len(input_ids) // len(self.limits_B))
         return input_ids.shape[1] >= limits

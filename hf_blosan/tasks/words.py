@@ -20,16 +20,16 @@ from ..errors import InputError
 logger = logging.getLogger(__name__)
 
 FILLERS = {"labels": -100, "word_mask": 0, "predicate_mask": 0}
-"""Columns of encoded rows that have a value for each token, and that of padding."""
+"""Columns of encoded rows with a value per token, and their padding values."""
 GOLD = "gold"
-"""Column of encoded rows with the tags of all words, and which of these have a token."""
+"""Column of encoded rows with the tags of all words, and the words that have a token."""
 
 
 def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
     """A cell as words.
 
     Raises:
-        InputError: it is not a list, or one without words or with an empty one.
+        InputError: it is not a list, has no words, or has an empty one.
     """
     if not isinstance(words, list):
         raise InputError(f"{where}, row {row}: {column} is not a list; give a list of words (in .jsonl or .parquet)")
@@ -43,10 +43,10 @@ def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
 
 
 def as_predicate(index: Any, words: Sequence[str], where: str, row: int, column: str) -> int:
-    """A cell as the number of one of the words.
+    """A cell as the index of a word.
 
     Raises:
-        InputError: it is another number, or none.
+        InputError: it is not a valid index.
     """
     if not isinstance(index, int) or not 0 <= index < len(words):
         raise InputError(
@@ -57,7 +57,7 @@ def as_predicate(index: Any, words: Sequence[str], where: str, row: int, column:
 
 
 def cut_words(words: Sequence[str], limit: int) -> Sequence[str]:
-    """The first words, as many as are tokenized where at most ``limit`` tokens are wanted, see :func:`characters`."""
+    """The first words, as many as can matter for ``limit`` tokens, see :func:`characters`."""
     ends = list(accumulate(len(word) + 1 for word in words))
     if not ends or ends[-1] <= (most := characters(limit)):
         return words
@@ -71,14 +71,14 @@ def encode_words(
     predicates: Sequence[int] | None,
     limit: int | None,
 ) -> tuple[dict[str, list], list[list[int | None]]]:
-    """Sentences in words as inputs of a tagger, and the word that each token begins, ``None`` where it begins none.
+    """Sentences in words as inputs of a tagger, and the word that each token starts, else ``None``.
 
     ``word_mask`` has 1 at the first token of each word, ``predicate_mask`` at all tokens of the predicate.
 
     Args:
         tokenizer: any.
         sentences: the words of each.
-        predicates: the number of a word of each, or ``None``.
+        predicates: the index of each sentence's predicate, or ``None``.
         limit: tokens per sentence; ``None``: any number.
     """
     sentences = [cut_words(words, limit) for words in sentences] if limit else sentences
@@ -109,13 +109,13 @@ def encode_tags(
     """Rows of :func:`normalise_tags` as inputs of a model, see :func:`encode_words`, ``labels`` and ``gold``.
 
     The first token of a word has its tag; all other tokens, special tokens among them, have -100, as in transformers'
-    run_ner. ``gold`` has the ``tags`` of all words, with or without a token, and the ``words`` that have one.
+    run_ner. ``gold`` has the ``tags`` of all words, and the ``words`` that have a token.
 
     Args:
         rows, tokenizer: as described.
         max_length: tokens per row; ``None`` uses the tokenizer's limit.
-        where: what messages begin with.
-        for_training: leave out rows that teach nothing: no word, or not the predicate, has a token.
+        where: prefix of messages.
+        for_training: leave out rows in which no word, or not the predicate, has a token.
 
     Raises:
         InputError: ``max_length`` is below 1, or no row is left.
@@ -138,7 +138,7 @@ def encode_tags(
     encoded = rows.map(encode, remove_columns=rows.column_names, **options)
     if lost:
         logger.warning(
-            "%s%d words of %d rows have no token, or none within %d tokens: no tag is learnt or predicted for them; "
+            "%s%d words of %d rows have no token, or none within %d tokens, and get no tag in training or prediction; "
             "increase max_length if they are too long",
             *(where, sum(lost), len(lost), limit),
         )
@@ -146,13 +146,13 @@ def encode_tags(
 
 
 def _learnable(encoded: Dataset, where: str) -> Dataset:
-    """The rows of which a word, and the predicate if there is one, has a token."""
+    """The rows in which some word, and the predicate if any, has a token."""
     masks = [encoded[name][:] for name in ("word_mask", "predicate_mask") if name in encoded.column_names]
     kept = [row for row, of_row in enumerate(zip(*masks, strict=True)) if all(map(any, of_row))]
     if len(kept) == len(encoded):
         return encoded
     if not kept:
-        raise InputError(f"{where}no row has a token for a word and for its predicate; increase --max_length")
+        raise InputError(f"{where}no row has tokens for a word and its predicate; increase --max_length")
     logger.warning(
         "%s%d rows have no token for a word or the predicate and are left out", where, len(encoded) - len(kept)
     )
@@ -161,7 +161,7 @@ def _learnable(encoded: Dataset, where: str) -> Dataset:
 
 @dataclass
 class TaggingCollator(PaddingCollator):
-    """``PaddingCollator`` that pads the columns of ``FILLERS`` too, and leaves out ``GOLD``."""
+    """A ``PaddingCollator`` that also pads the columns of ``FILLERS`` and drops ``GOLD``."""
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super().__call__([{k: v for k, v in row.items() if k not in (*FILLERS, GOLD)} for row in features])

@@ -21,7 +21,7 @@ DEFAULT_LEARNING_RATES = {"adadelta": 0.5, "adam": 1e-3, "adamw": 1e-3}
 """Learning rate of an optimiser other than the one in the task's recipe."""
 
 BACKBONE_LEARNING_RATE = 5e-5
-"""Learning rate of a backbone, as transformers has it for fine-tuning."""
+"""Learning rate of a backbone, transformers' default for fine-tuning."""
 
 SECRETS = ("hub_token",)
 """Options that never appear in a log, a record or a card."""
@@ -58,13 +58,13 @@ IGNORED_WHEN_RESUMING = (
     *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
     *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
 )
-"""Options without influence on the figures: locations, and how a run is monitored."""
+"""Options that do not affect the figures: locations and monitoring."""
 
 MAY_BE_ZERO = (
     *("early_stopping_patience", "num_warmup_steps", "embedding_warmup_steps", "fold", "num_folds", "seed"),
     *("weight_decay", "l2", "max_grad_norm", "label_smoothing", "ema_decay"),
 )
-"""Numbers that are 0 or more; all others are more than 0."""
+"""Numbers that may be 0; all others must be positive."""
 
 BELOW = {"label_smoothing": 1, "ema_decay": 1, "validation_fraction": 1, "seed": 2**32}
 """Limits that numbers must stay below."""
@@ -115,16 +115,16 @@ class RunArguments:
     model_name_or_path: str | None = option("Saved model to continue from, with its tokenizer and configuration.")
     tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")
     backbone: str | None = option(
-        "Pretrained transformer, whose hidden states the encoder gets in place of word vectors; with its tokenizer."
+        "Pretrained transformer whose hidden states replace the encoder's word vectors; used with its tokenizer."
     )
     cache_backbone: Literal["float16", "float32"] | None = option(
-        "Compute the states of a frozen backbone once, and keep them on disk in this precision, for all epochs and "
+        "Compute the states of a frozen backbone once, and cache them on disk in this precision for all epochs and "
         "runs."
     )
     config_overrides: str | None = option('Configuration fields to change: "dropout=0.3,hidden_size=480".')
     word_vectors: str | None = option("Word vectors (GloVe text format, plain or .gz) to start the embedding from.")
     vocabulary: Literal["train", "vectors"] | None = option(
-        "train: the words of the training data; vectors: in addition every other word of --word_vectors, with fixed "
+        "train: the words of the training data; vectors: also every other word of --word_vectors, with fixed "
         "vectors, as in the papers. Default: vectors with --word_vectors, else train."
     )
     embedding_trainable: Literal["all", "train_words", "none"] | None = option(
@@ -156,10 +156,9 @@ class RunArguments:
         1,
     )
     max_grad_norm: float | None = option("Clip the gradient to this norm; 0: no clipping. Default: the recipe's.")
-    label_smoothing: float | None = option("Share of a label that is spread over all classes. Default: the recipe's.")
+    label_smoothing: float | None = option("Label-smoothing factor. Default: the recipe's.")
     ema_decay: float | None = option(
-        "Decay of a moving average of the weights, which is evaluated and saved; 0: the weights themselves. Default: "
-        "the recipe's."
+        "Decay of a moving average of the weights, which is evaluated and saved; 0: no average. Default: the recipe's."
     )
     num_train_epochs: int | None = option("Maximum number of epochs. Default: the recipe's, for this number of rows.")
     max_train_steps: int | None = option("Maximum number of optimiser updates; overrides --num_train_epochs.")
@@ -167,7 +166,7 @@ class RunArguments:
         Literal["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"] | None
     ) = option("Learning-rate schedule, by its name in transformers. Default: the recipe's.")
     num_warmup_steps: float | None = option(
-        "Updates over which the learning rate warms up from zero; below 1: the fraction of all updates. Default: the "
+        "Updates over which the learning rate warms up from zero; below 1: as a fraction of all updates. Default: the "
         "recipe's."
     )
     embedding_warmup_steps: float | None = option(
@@ -176,8 +175,8 @@ class RunArguments:
     bucketing: bool = option("Batch rows of similar length together.", True)
     eval_every: int | None = option("Updates between evaluations on the validation data. Default: one epoch.")
     watch_test: bool = option(
-        "Evaluate the test split whenever the validation split is, and record the best figure seen, which is what the "
-        "authors' code reports for TREC, CR, MPQA and SUBJ. It selects nothing.",
+        "Evaluate the test split at every validation, and record the best figure seen, which is what the "
+        "authors' code reports for TREC, CR, MPQA and SUBJ. Does not affect model selection.",
         False,
     )
     early_stopping_patience: int | None = option(
@@ -248,9 +247,9 @@ class RunArguments:
             get_task(self.task_name)
 
     def resolved(self, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None) -> RunArguments:
-        """Fill the options left at None from the task, its recipe for the encoder, and what the saved model is.
+        """Fill the options left at None from the task, its recipe for the encoder, and the saved model.
 
-        The number of epochs and the patience stay None: they may depend on that of training rows (:meth:`scheduled`).
+        The number of epochs and the patience stay None: they may depend on the number of rows (:meth:`scheduled`).
         """
         from ..cli.overrides import parse_config_overrides
 
@@ -324,7 +323,7 @@ class EvaluateArguments:
     test_file: str | None = option("Your own rows instead (csv, tsv, json, jsonl or parquet).")
     dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, instead.")
     dataset_config_name: str | None = same_as(RunArguments, "dataset_config_name")
-    split: str | None = option("Split of --dataset_name, whose figures are called test. Default: test.")
+    split: str | None = option("Split of --dataset_name, reported as test. Default: test.")
     text_column_name: str | None = option("Column of the (first) text of your own rows. Default: as in training.")
     text_pair_column_name: str | None = same_as(RunArguments, "text_pair_column_name")
     label_column_name: str | None = same_as(RunArguments, "label_column_name")
@@ -347,7 +346,7 @@ class EvaluateArguments:
         if len(given) > 1:
             raise InputError(f"--{given[0]} and --{given[1]} exclude each other; leave one of them out.")
         if self.split and not self.dataset_name:
-            raise InputError(f"--split {self.split} is of a --dataset_name; give both, or leave it out.")
+            raise InputError(f"--split {self.split} needs --dataset_name; give both, or leave it out.")
         if self.text_pair_column_name and not self.text_column_name:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."

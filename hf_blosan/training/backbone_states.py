@@ -32,7 +32,7 @@ class StatesCollator:
 
     Attributes:
         collate: pads a list of encoded rows into a batch.
-        states: a row for each sentence, memory-mapped: the states of its tokens, one after another.
+        states: one memory-mapped row per sentence: the states of its tokens, concatenated.
         places: row of each sentence in ``states``; keys as from :func:`sentences_of`.
         width: features of a state.
     """
@@ -55,7 +55,7 @@ class StatesCollator:
 
 
 def sentences_of(input_ids: Iterable[int], token_type_ids: Iterable[int]) -> Iterator[bytes]:
-    """The sentences of an encoded row that have tokens: their ids, as bytes."""
+    """The sentences of an encoded row that have tokens: their token ids as bytes."""
     ids, types = np.asarray(input_ids, np.int32), np.asarray(token_type_ids)
     for sentence in (0, 1):
         if (types == sentence).any():
@@ -65,7 +65,7 @@ def sentences_of(input_ids: Iterable[int], token_type_ids: Iterable[int]) -> Ite
 def cached_states(
     model: PreTrainedModel, data: dict[str, Dataset], collate: Callable[[list[dict]], Any], dtype: str
 ) -> StatesCollator:
-    """A collator with the states of all splits; they are computed where the disk does not have them yet.
+    """A collator with the states of all splits; computes those that are not yet on disk.
 
     The file is below the cache folder of ``datasets`` (``HF_DATASETS_CACHE``). Its name is a hash of the backbone and
     of the sentences, so runs of other encoders, seeds and folds share it.
@@ -74,15 +74,15 @@ def cached_states(
         model: a model with a frozen backbone.
         data: encoded splits.
         collate: pads a list of encoded rows into a batch.
-        dtype: in which the states are kept, ``"float16"`` or ``"float32"``.
+        dtype: of the stored states, ``"float16"`` or ``"float32"``.
 
     Raises:
-        InputError: the model has no backbone, or one that is trained; the rows or the head are of a kind that cannot
-            use states; or the file cannot be written.
+        InputError: the model has no backbone, or trains it; the rows or the head do not support
+            states; or the file cannot be written.
     """
     takes_states = "backbone_hidden_states" in inspect.signature(model.forward).parameters
     if not takes_states or any(not {*INPUTS} <= {*rows.column_names} for rows in data.values()):
-        raise InputError("--cache_backbone is for rows of one sentence or a pair, which these are not; leave it out.")
+        raise InputError("--cache_backbone needs rows of one sentence or a pair; leave it out.")
     config, backbone = model.config, model.base_model.embeddings.backbone
     if config.backbone_config is None or config.embedding_trainable != "none":
         kind = "trains its backbone" if config.backbone_config is not None else "has none"
@@ -114,7 +114,7 @@ def cached_states(
     except OSError as error:
         raise InputError(
             f"--cache_backbone: {file} cannot be written ({error.strerror or error}); set HF_DATASETS_CACHE to a "
-            "folder with room, or leave the option out."
+            "folder with free space, or leave the option out."
         ) from error
     model.to("cpu")
     places = {sentence: row for row, sentence in enumerate(sentences)}
@@ -127,7 +127,7 @@ def cached_states(
 def sentence_states(
     backbone: PreTrainedModel, rows: dict[str, list[bytes]], dtype: str
 ) -> dict[str, list[np.ndarray]]:
-    """The states of some sentences, those of a sentence in one array of tokens * width numbers."""
+    """The states of some sentences, one flat array of tokens * width numbers each."""
     ids = [torch.from_numpy(np.frombuffer(sentence, np.int32).astype(np.int64)) for sentence in rows["sentence"]]
     mask_BN = pad_sequence([torch.ones_like(sentence) for sentence in ids], batch_first=True).to(backbone.device)
     ids_BN = pad_sequence(ids, batch_first=True).to(backbone.device)

@@ -1,8 +1,8 @@
 """The best model so far, and checkpoints from which a run resumes exactly.
 
-Everything is written under a temporary name and then renamed, so a killed run leaves no half-written file. A
-checkpoint is whole or refused: ``checkpoint.json`` has size and SHA-256 of each of its files, and its own. Nothing in
-a file is executed: accelerate's are unpickled as tensors and numbers only, all others are JSON and safetensors.
+Everything is written under a temporary name and then renamed, so a killed run leaves no partial file. A
+damaged checkpoint is refused: ``checkpoint.json`` has the size and SHA-256 of each file, and its own. Nothing in
+the files is executed: accelerate's are unpickled as tensors and numbers only, all others are JSON and safetensors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEST_WEIGHTS = "best_model.safetensors"
 AVERAGED_WEIGHTS = "averaged_model.safetensors"
 DESCRIPTION = "checkpoint.json"
 OF_SOME_MODELS = (f"{WEIGHTS}.index.json", "generation_config.json", *SENTENCE_TRANSFORMER)
-"""Files that a model saved later in the same folder may not have."""
+"""Files that a later model saved in the same folder may lack."""
 LATEST = "latest"
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Progress:
         batches: batches of the current epoch already used (per process).
         best_metric, best_step: best validation metric and the update after which it was measured.
         evaluations_since_best: number of evaluations since then.
-        best_test: best value of that metric on the test split, if this is watched.
+        best_test: best value of that metric on the test split, with --watch_test.
         loss_sum, loss_count: training loss accumulated since the last log entry.
         seconds: training time.
     """
@@ -72,16 +72,16 @@ class Progress:
 def save_pretrained(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: str | Path, weights: Path | None = None
 ) -> None:
-    """Save model and tokenizer. `output_dir` never holds parts of two models, nor what an earlier run says of its own.
+    """Save model and tokenizer. `output_dir` never mixes two models, nor keeps reports of an earlier run's model.
 
-    A model of the same run is replaced in one step. Weights of another one are removed before its configuration and
+    A model of the same run is replaced in one step. Another model's weights are removed before its configuration and
     its tokenizer are replaced, so that a run killed in between leaves no model rather than a mixture.
 
     Args:
-        model: what is saved.
+        model: the model to save.
         tokenizer: its tokenizer.
-        output_dir: the folder; it is made if there is none.
-        weights: file with other weights of this model, which are saved in place of its own.
+        output_dir: the folder, created if missing.
+        weights: file with weights to save instead of the model's own.
     """
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def save_pretrained(
 
 
 def _outputs(output_dir: Path) -> Iterator[Path]:
-    """Card, figures and predictions of a run, which describe the model that it ended with."""
+    """Card, figures and predictions of an earlier run, which describe its final model."""
     card = output_dir / "README.md"
     if card.exists() and "\n- hf_blosan\n" in card.read_text(encoding="utf-8", errors="replace"):
         yield card
@@ -134,7 +134,7 @@ def save_checkpoint(
     accelerator.wait_for_everyone()
     accelerator.save_state(str(temporary))
     if accelerator.is_main_process:
-        if progress.best_step:  # before, what lies there is another run's
+        if progress.best_step:  # before that, the folder may hold another run's weights
             _link_or_copy(Path(output_dir) / WEIGHTS, temporary / BEST_WEIGHTS)
         if average is not None:
             save_model(average, temporary / AVERAGED_WEIGHTS)
@@ -168,7 +168,7 @@ def load_checkpoint(
     description = _read_description(checkpoint)
     _check_settings(checkpoint, description, settings | {"num_processes": accelerator.num_processes})
     try:
-        # accelerate leaves the random state as it is if it cannot read it.
+        # accelerate silently keeps the current random state if it cannot read the saved one.
         for path in (*checkpoint.glob("*.bin"), *checkpoint.glob("*.pkl")):
             load(path, map_location="cpu")
         accelerator.load_state(str(checkpoint))
@@ -187,7 +187,7 @@ def load_checkpoint(
 
 
 def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
-    """The checkpoint of that path, or that name in `output_dir`; for ``"latest"`` the last whole one there.
+    """The checkpoint at that path, or of that name in `output_dir`; for ``"latest"`` the last intact one there.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -195,7 +195,7 @@ def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
     if name == LATEST:
         for checkpoint in _whole_checkpoints(Path(output_dir)):
             return checkpoint
-        raise InputError(f"{output_dir} has no whole checkpoint; leave out --resume_from_checkpoint to start over.")
+        raise InputError(f"{output_dir} has no intact checkpoint; leave out --resume_from_checkpoint to start over.")
     if not str(name):
         raise InputError("--resume_from_checkpoint is empty; give a folder step_N or epoch_N, or latest.")
     checkpoint = Path(name)
@@ -212,15 +212,15 @@ def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
 
 
 def _refused(checkpoint: Path, reason: str) -> InputError:
-    """The error for a checkpoint that cannot be used; it names the last one beside it that can."""
+    """The error for a checkpoint that cannot be used; it names the last usable one in the folder."""
     others = (other for other in _whole_checkpoints(checkpoint.parent) if other != checkpoint)
     other = next(others, None)
-    remedy = f"resume from {other}, the last whole one" if other else "no other is whole: start over without it"
+    remedy = f"resume from {other}, the last intact one" if other else "no other is intact: start over without it"
     return InputError(f"{checkpoint} cannot be resumed from: {reason}; {remedy}.")
 
 
 def _whole_checkpoints(folder: Path) -> Iterator[Path]:
-    """The whole checkpoints in a folder, the last one first."""
+    """The intact checkpoints in a folder, latest first."""
     found = [path.parent for path in folder.glob(f"*_*/{DESCRIPTION}")]
     for checkpoint in sorted(found, key=lambda path: (path / DESCRIPTION).stat().st_mtime_ns, reverse=True):
         if damage := _damage(checkpoint):
@@ -230,7 +230,7 @@ def _whole_checkpoints(folder: Path) -> Iterator[Path]:
 
 
 def _damage(checkpoint: Path) -> str | None:
-    """What keeps a checkpoint from being what was written, if anything."""
+    """What is damaged in a checkpoint, if anything."""
     try:
         description = _read_description(checkpoint)
         files, digest = description["files"].items(), description.pop("sha256")

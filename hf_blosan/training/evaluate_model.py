@@ -1,4 +1,4 @@
-"""Figures of a saved model on a task or on a user's own rows."""
+"""Figures of a saved model on a task or on a user's rows."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 
 def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
-    """Print the figures of a saved model, and write them where the options say so.
+    """Print the figures of a saved model, and write them to the files in the options.
 
     Returns:
-        ``test_<metric>``, and ``validation_<metric>`` where a task has validation rows.
+        ``test_<metric>``, and ``validation_<metric>`` for tasks with validation rows.
 
     Raises:
-        InputError: the model, the task or the rows cannot be used, or do not fit each other.
+        InputError: the model, the task or the rows cannot be used, or do not match.
     """
     for name in ("output_file", "predictions_file"):
         if path := getattr(arguments, name):
@@ -95,7 +95,7 @@ def run_command(arguments: EvaluateArguments) -> int:
 
 
 def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
-    """A task of the table, by default that of the model, and its rows except the training rows."""
+    """A task of the table, by default the model's, and its rows without the training rows."""
     name = arguments.task_name or getattr(config, "finetuning_task", None)
     if not arguments.task_name and name not in TASKS:
         raise InputError(
@@ -107,7 +107,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
     options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options.get(option) is None}
-    # Where the run had rows of the user's own for a split that the task lacks, it trained on what is held out for it.
+    # If the run used the user's file for a split that the task lacks, it also trained on the rows held out here.
     trained_on = [split for split in trained.get("own_splits", ()) if split not in task.local.splits]
     if "test" in trained_on and arguments.num_folds is None:
         options["num_folds"] = 0
@@ -116,14 +116,14 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
         data.pop(split, None)
     if not data:
         raise InputError(
-            f"the model at {arguments.model_name_or_path!r} was trained on all rows of {name} and tested on rows of "
-            "your own; give --test_file"
+            f"the model at {arguments.model_name_or_path!r} was trained on all rows of {name} and tested on "
+            "your own rows; give --test_file"
         )
     return task, data
 
 
 def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:
-    """The user's rows, and the task that the model was trained on in terms of their columns."""
+    """The user's rows, and the model's training task with their columns."""
     table, where = read_rows(arguments)
     task = kind_of(config).for_rows(table, where, ColumnNames.of(arguments))
     task = replace(task, title=Path(where).name if arguments.test_file else where)
@@ -133,7 +133,7 @@ def find_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[T
 
 
 def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
-    """The rows of a file or of a split of a data set, and what to call them."""
+    """The rows of a file or of a split of a data set, and their name in messages."""
     if arguments.test_file:
         return read_table(arguments.test_file), str(arguments.test_file)
     name = arguments.dataset_name
@@ -146,7 +146,7 @@ def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
 
 
 def check_fits(name: str, config: PreTrainedConfig, kind: TaskKind) -> None:
-    """Raise InputError if the saved head does not predict what the task asks for."""
+    """Raise InputError if the saved head does not fit the task."""
     task, wanted = kind.task, kind.model_class(encoder_config(config).model_type).__name__
     if config.architectures and wanted not in config.architectures:
         raise InputError(

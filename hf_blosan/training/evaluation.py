@@ -28,7 +28,7 @@ class EvaluationSplit:
         loader: batches without labels, sorted by length to reduce padding.
         order: the data set's row number of the loader's i-th row.
         references: what the predictions are compared with, in data-set order, one or several per row.
-        numbers: of the rows in their file, in data-set order.
+        numbers: row numbers in the file, in data-set order.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Evaluator:
         preparation: encoded data, collator and task.
         batch_size: rows per batch and process.
         accelerator: distributes batches over the processes and gathers predictions.
-        watch_test: whether `validate` gives the figures on the test split too. They select nothing.
+        watch_test: whether `validate` also reports the test split, without effect on model selection.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Evaluator:
         return f"{self.splits[0].name}_{self.task.best_metric}"
 
     def validate(self, model: torch.nn.Module) -> dict[str, float]:
-        """Figures on the selecting split, and on the test split if it is watched."""
+        """Figures on the selecting split, and on the test split with `watch_test`."""
         figures = {}
         for split in self.watched:
             figures |= self._figures(split, self.predict(model, split, quick=True))

@@ -16,10 +16,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run has ended early, as asked.
+    """A run was stopped by a signal.
 
     Args:
-        checkpoint: where it can go on.
+        checkpoint: where it can resume.
         number: the signal; another process may have received it.
     """
 
@@ -30,9 +30,9 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def deferred_signals(accelerator: Accelerator) -> Iterator[list[int]]:
-    """A signal sets the accelerator's trigger, which all processes see, and is put into the list; a second one acts.
+    """The first signal is listed and sets the trigger that all processes see; a second one has its usual effect.
 
-    Does nothing outside the main thread, which alone receives signals.
+    Does nothing outside the main thread, which is the only one to receive signals.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

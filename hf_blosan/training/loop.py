@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class TrainingLoop:
-    """Trains `preparation.model`; from its first evaluation on `output_dir` holds its best model on validation data.
+    """Trains `preparation.model`; from the first evaluation on, `output_dir` holds the best model so far.
 
     Args:
         arguments: resolved options of the run.
@@ -124,11 +124,11 @@ class TrainingLoop:
             The number of completed epochs, after each.
 
         Raises:
-            InputError: that is not a checkpoint, it is damaged, or its run had different settings; or the loss or a
+            InputError: the checkpoint is missing or damaged, or its run had different settings; or the loss or a
                 weight is not finite.
             Interrupted: Ctrl-C or SIGTERM; there is a checkpoint of the last update.
         """
-        # Dropout must not depend on how many numbers building the model drew, and must differ between processes.
+        # Dropout must not depend on the random numbers drawn to build the model, and must differ between processes.
         set_seed(self.arguments.seed, device_specific=True)
         if self.arguments.resume_from_checkpoint:
             self._resume(self.arguments.resume_from_checkpoint)
@@ -208,7 +208,7 @@ class TrainingLoop:
         return save_checkpoint(self.accelerator, folder, name, self.settings, self.progress, average)
 
     def _batch(self, batch: dict[str, torch.Tensor]) -> bool:
-        """Accumulate the gradient of a batch; return whether its group was complete and the weights were updated."""
+        """Accumulate the gradient of a batch; return whether the weights were updated."""
         self.model.train()
         group = self.arguments.gradient_accumulation_steps
         with self.accelerator.accumulate(self.model):
@@ -306,7 +306,7 @@ def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[d
 def fingerprint(rows: Dataset) -> str:
     """Hash of the encoded rows and their order."""
     table, parts = rows.with_format("arrow")[:], []
-    # The labels have the tokens of the translation, and the gold tags of all words that have a token.
+    # Labels cover translations and the gold tags of words with a token, so their text columns are left out.
     for name in sorted(set(table.column_names) - {"attention_mask", "translation", GOLD}):
         values = table[name].combine_chunks()
         while pa.types.is_list(values.type):  # nested: the lengths, then the elements

@@ -33,7 +33,7 @@ class TensorFlowAdam(torch.optim.Adam):
 
 
 # TensorFlow's Adadelta is PyTorch's with other constants (PyTorch: rho 0.9, eps 1e-6, lr 1). Adam's fused form passes
-# over the word table once instead of ten times.
+# over the word table once, not ten times.
 OPTIMIZERS = {
     "adadelta": (torch.optim.Adadelta, {"rho": 0.95, "eps": 1e-8}),
     "adam": (TensorFlowAdam, {"betas": (0.9, 0.999), "eps": 1e-8}),
@@ -50,8 +50,8 @@ def build_optimizer(
     weight_decay: float = 0.0,
     embedding_learning_rate: float | None = None,
 ) -> torch.optim.Optimizer:
-    """An optimiser over the trainable parameters; weight decay applies to matrices, also those inside a backbone, not
-    to word vectors or biases. The last layer of a decoder is a matrix, although it shares the table of its words.
+    """An optimiser over the trainable parameters; weight decay applies to matrices, including a backbone's, not
+    to word vectors or biases. A decoder's output layer counts as a matrix although it is tied to its word table.
 
     Args:
         model: the model whose trainable parameters are optimised.
@@ -90,7 +90,7 @@ def word_source(model: nn.Module) -> nn.Module:
 def make_scheduler(
     optimizer: torch.optim.Optimizer, name: str, total_steps: int, num_warmup_steps: int, embedding_warmup_steps: int
 ) -> LambdaLR:
-    """A learning-rate schedule of transformers, with a warm-up of their own for word vectors or a backbone."""
+    """A learning-rate schedule of transformers, with a separate warm-up for word vectors or a backbone."""
 
     def make(warmup: int) -> LambdaLR:
         return get_scheduler(name, optimizer, warmup, num_training_steps=total_steps)
@@ -136,7 +136,7 @@ def l2_penalty(model: nn.Module, factor: float) -> Tensor:
 def moving_average(model: nn.Module, decay: float) -> AveragedModel:
     """A copy of the model whose ``update_parameters(model)`` computes ``average += (1 - d) (weights - average)``.
 
-    ``d`` is ``decay``, but at most ``(1 + t) / (10 + t)`` at update ``t``, so that the random weights of the beginning
+    ``d`` is ``decay``, but at most ``(1 + t) / (10 + t)`` at update ``t``, so that the random initial weights
     are soon forgotten.
     """
 
@@ -148,7 +148,7 @@ def moving_average(model: nn.Module, decay: float) -> AveragedModel:
                 torch._foreach_lerp_(*map(list, zip(*pairs, strict=True)), 1 - min(decay, (1 + t) / (10 + t)))
 
     average = AveragedModel(model, multi_avg_fn=approach)
-    # They follow the model's anyway; no need to copy all fixed word vectors, or a frozen backbone, at every update.
+    # These already equal the model's; copying fixed word vectors or a frozen backbone at every update is a waste.
     for copied, original in zip(average.module.modules(), model.modules(), strict=True):
         copied._buffers.update(original._buffers)
         copied._parameters.update(

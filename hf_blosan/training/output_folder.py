@@ -1,4 +1,4 @@
-"""The output folder of a run: writable, used by one run at a time, without leftovers; a full disk is named."""
+"""The output folder of a run: writable, used by one run at a time, without leftovers; a full disk is reported."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ SAVED = (
 )
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_MESSAGE = "No space left on device"
-# What torch says of any failed write. It is for want of room if there is less than this.
+# torch's message for any failed write. The disk counts as full below this many free bytes.
 WRITE_MESSAGES = ("PytorchStreamWriter failed writing", "iostream error", "unexpected pos")
 LITTLE_ROOM = 16 * 2**20
 
 
 @contextmanager
 def output_folder(arguments: RunArguments) -> Iterator[None]:
-    """Hold the output folder for one run, on the main process.
+    """Lock the output folder for one run, on the main process.
 
     Raises:
-        InputError: a path of the options cannot be written, another run holds the folder, or its disk is full.
+        InputError: a path of the options cannot be written, another run uses the folder, or its disk is full.
     """
     folder = Path(arguments.output_dir)
     written = {"output_dir": folder}
@@ -71,13 +71,13 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
         if not is_full(error, free):
             raise
         raise InputError(
-            f"the disk of --{option} {written[option]} is full ({free / 2**20:.1f} MiB free); make room and repeat "
+            f"the disk of --{option} {written[option]} is full ({free / 2**20:.1f} MiB free); free space and repeat "
             "the command."
         ) from error
 
 
 def check_separate(results_file: Path, folder: Path) -> None:
-    """Refuse a record in the output folder in place of a file that a run writes there, or of a checkpoint's.
+    """Refuse a record that would overwrite a file of the run or of a checkpoint in the output folder.
 
     Raises:
         InputError: the name is taken.
@@ -93,7 +93,7 @@ def check_separate(results_file: Path, folder: Path) -> None:
 
 
 def is_full(error: BaseException | None, free: int) -> bool:
-    """Whether an error, or one that caused it, says that a disk with so many free bytes has no room."""
+    """Whether an error or one of its causes means that a disk with that many free bytes is full."""
     messages = (FULL_MESSAGE, *WRITE_MESSAGES) if free < LITTLE_ROOM else (FULL_MESSAGE,)
     while error:
         if isinstance(error, OSError) and error.errno in FULL or any(text in str(error) for text in messages):

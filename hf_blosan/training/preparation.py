@@ -38,7 +38,7 @@ DECIDED_BY_DATA = ("vocab_size", "num_sentences", "num_fixed_embeddings", "pad_t
 CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
 HELD_OUT = {"seed": 42, "fold": 0, "num_folds": None, "validation_fraction": None, "select_on_test": False}
-"""Options that say which rows are held out, with their defaults."""
+"""Options that determine the held-out rows, with their defaults."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Preparation:
     """Everything a run trains with.
 
     Attributes:
-        kind: of the task.
+        kind: the kind of task.
         encoder: model type, for example `disan`.
         tokenizer: the model's tokenizer.
         model: the model with its head, on the CPU.
@@ -70,7 +70,7 @@ class Preparation:
         return self.kind.task
 
     def batch_sampler(self, arguments: RunArguments) -> LengthBucketBatchSampler:
-        """Training batches of rows of similar length; of random rows with `--no_bucketing`."""
+        """Training batches of rows of similar length; of shuffled rows with `--no_bucketing`."""
         lengths = self.kind.lengths(self.data["train"])
         if not arguments.bucketing:
             lengths = np.zeros_like(lengths)
@@ -86,9 +86,9 @@ def find_task(arguments: RunArguments) -> Task:
 
 
 def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
-    """What a saved model remembers of its rows: which were held out, or the names of columns of the user's own.
+    """What a saved model records about its rows: the held-out rows, or the columns of the user's files.
 
-    Whoever uses the model then reads the same columns, and does not test it on rows that it was trained on.
+    Later commands then read the same columns and do not test on training rows.
     """
     if arguments.task_name:
         if arguments.train_file:
@@ -118,7 +118,7 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
 
 
 def encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The part of a model's configuration that is its encoder's: all of it, except in an encoder-decoder."""
+    """The encoder's configuration: the model's own, except in an encoder-decoder."""
     return getattr(config, "encoder", config)
 
 
@@ -138,7 +138,7 @@ def prepare(
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
-    overrides.pop("backbone", None)  # the options have it
+    overrides.pop("backbone", None)  # it comes from the options
     pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
     vectors = None
     if pretrained:
@@ -158,7 +158,7 @@ def prepare(
             proposed["embedding_size"] = vectors.width
         if backbone is not None:
             proposed |= {"backbone": arguments.backbone, "backbone_config": backbone}
-            proposed |= {"embedding_size": None, "embedding_scale": 1.0}  # the recipe's are for word vectors
+            proposed |= {"embedding_size": None, "embedding_scale": 1.0}  # the recipe's values are for word vectors
             if encoder == "wordbag" and not overrides.get("dense_map"):
                 proposed["hidden_size"] = backbone.hidden_size
         model = make_model(kind, encoder, proposed | overrides, tokenizer)
@@ -188,12 +188,12 @@ def prepare(
 
 
 def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:
-    """`Preparation.row_numbers` of loaded splits that are evaluated."""
+    """`Preparation.row_numbers` of the loaded evaluation splits."""
     return {split: rows["row"][:] for split, rows in dataset.items() if split != "train"}
 
 
 def find_backbone(arguments: RunArguments) -> PreTrainedConfig | None:
-    """The configuration of the backbone named in the options, if any; raises InputError if it is not there."""
+    """The configuration of the backbone named in the options, if any; raises InputError if it is missing."""
     if arguments.backbone is None:
         return None
     with loading(arguments.backbone, "backbone"):
@@ -209,7 +209,7 @@ def make_vocabulary(
         width: required width of the word vectors; `None` accepts any.
 
     Raises:
-        InputError: the texts contain no words, or the word-vector file cannot be used, or not for this task.
+        InputError: the texts contain no words, or the word-vector file is unusable, in general or for this task.
     """
     options = {"model_max_length": arguments.max_length}
     tokenizer = kind.build_tokenizer(train, **options)
@@ -217,7 +217,7 @@ def make_vocabulary(
         return tokenizer, None
     if kind.vocabulary != "word level":
         raise InputError(
-            f"--word_vectors are vectors of words, but {kind.task.name} has a {kind.vocabulary} vocabulary; "
+            f"--word_vectors needs a word-level vocabulary, but {kind.task.name} has a {kind.vocabulary} vocabulary; "
             "leave them out"
         )
     if arguments.vocabulary == "train":
@@ -234,7 +234,7 @@ def pretrained_tokenizer(
     trust_remote_code: bool = False,
     for_backbone: bool = False,
 ) -> PreTrainedTokenizerBase:
-    """A pretrained tokenizer, for a saved model or a new one; for sentences it marks those of a pair by type ids.
+    """A pretrained tokenizer, for a saved model or a new one; for sentences it marks pairs by type ids.
 
     Raises:
         InputError: it does not exist, cannot mark pairs, or has more tokens than the saved model.
@@ -251,7 +251,7 @@ def propose_config(
     train: Dataset,
     formulation: str = "released",
 ) -> dict[str, Any]:
-    """Configuration fields of a new model, from the recipe, the task, the vocabulary and the encoded data."""
+    """Configuration fields of a new model, from the recipe, the task, the vocabulary and the data."""
     task, known = kind.task, {entry.name for entry in fields(config_class(encoder))}
     recipe = task.recipe(encoder, arguments.recipe).for_rows(len(train))
     proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
@@ -328,7 +328,7 @@ def pretrained_model(
     if config.architectures and wanted_class.__name__ not in config.architectures:
         can_change = isinstance(config, wanted_class.config_class)
         if not (arguments.ignore_mismatched_sizes and can_change):
-            remedy = "--ignore_mismatched_sizes puts a new head on its encoder" if can_change else "train a new model"
+            remedy = "--ignore_mismatched_sizes gives its encoder a new head" if can_change else "train a new model"
             raise InputError(
                 f"the model at {name!r} is of class {', '.join(config.architectures)}, the task {task.name} needs "
                 f"{wanted_class.__name__}; {remedy}"

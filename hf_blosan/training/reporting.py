@@ -71,18 +71,18 @@ class RunLog:
 
 
 def write_predictions(path: str | Path, predictions: Iterable[tuple[int, str]]) -> None:
-    """Write predictions in run_glue's format: a header, then index, and label or score.
+    """Write predictions in run_glue's format: a header, then index and label or score.
 
     Args:
         path: the file.
-        predictions: the number of a row in its file, from 1, and its prediction; the index of a row is counted from 0.
+        predictions: pairs of a row's number in its file, from 1, and its prediction; the written index starts at 0.
     """
     rows = (f"{number - 1}\t{text}\n" for number, text in predictions)
     write_text(path, "".join(["index\tprediction\n", *rows]))
 
 
 def own_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """Configuration fields that are specific to this package; of an encoder-decoder also the sizes of its decoder."""
+    """Configuration fields that are specific to this package; for an encoder-decoder also the decoder's sizes."""
     if config.is_encoder_decoder:
         return own_fields(config.encoder) | {name: getattr(config.decoder, name) for name in DECODER_FIELDS}
     names = {entry.name for entry in fields(config)} - {entry.name for entry in fields(PreTrainedConfig)}
@@ -103,7 +103,7 @@ def count_parameters(model: PreTrainedModel) -> dict[str, int]:
 
 
 def command_line(argv: list[str] | None = None) -> str:
-    """The command line as typed, with secrets replaced and without the path of the program."""
+    """The command line as typed, with secrets replaced and without the program's path."""
     program, *words = sys.argv if argv is None else argv
     shown, hide = [], False
     for word in words:
@@ -122,12 +122,12 @@ def command_line(argv: list[str] | None = None) -> str:
 
 
 def git_commit() -> str | None:
-    """Commit of the package's working tree, with the suffix `-dirty` if files differ; None outside a repository."""
+    """Commit of the package's working tree, with `-dirty` if files differ; None outside a repository."""
     here = Path(__file__).resolve()
     git = ["git", "-C", str(here.parent)]
     options = {"check": True, "capture_output": True, "text": True}
     try:
-        # An untracked file means an installed package inside somebody else's repository.
+        # An untracked file means that the package is installed inside another repository.
         subprocess.run([*git, "ls-files", "--error-unmatch", here.name], **options)
         command = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
         return subprocess.run(command, **options).stdout.strip()
@@ -149,7 +149,7 @@ def hardware(accelerator: Accelerator) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The name of the CPU, which Linux does not tell :func:`platform.processor`."""
+    """The name of the CPU, which :func:`platform.processor` lacks on Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -182,13 +182,13 @@ def data_source(arguments: RunArguments, task: Task) -> str:
 
 
 def own_files(arguments: RunArguments) -> dict[str, str]:
-    """Splits that were read from files named in the options -> the names of these."""
+    """Splits read from files named in the options -> the file names."""
     files = {split: getattr(arguments, f"{split}_file") for split in SPLITS}
     return {split: Path(file).name for split, file in files.items() if file}
 
 
 def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
-    """The files that rows and word vectors were read from -> their SHA-256."""
+    """The files of rows and word vectors -> their SHA-256."""
     given = dict(task.files) | {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}
     found = {Path(file).name: Path(file) for file in (*given.values(), arguments.word_vectors) if file}
     if arguments.data_dir and not (task.files or task.generated):
@@ -211,12 +211,12 @@ def sha256(path: str | Path) -> str:
 
 
 def saved_name(name: str | None) -> str | None:
-    """The name of a saved model or tokenizer, without the path if it is a folder."""
+    """The name of a saved model or tokenizer, without the path of a folder."""
     return Path(name).resolve().name if name and Path(name).exists() else name
 
 
 def held_out(arguments: RunArguments, task: Task) -> dict[str, str]:
-    """Splits that were held out of the training rows -> which part of them."""
+    """Splits held out of the training rows -> the part held out."""
     source = task.local if arguments.data_dir or task.generated else task.hub
     given = {split for split in ("validation", "test") if getattr(arguments, f"{split}_file")}
     if source and (arguments.data_dir or task.generated or not arguments.train_file):
@@ -286,14 +286,14 @@ def record(
 
 
 def write_record(path: str | Path, record: dict[str, Any]) -> None:
-    """Write a record as JSON. ``test_predictions``, numbers in the order of the rows, become one line of text."""
+    """Write a record as JSON. ``test_predictions``, numbers in row order, become one line of text."""
     numbers = record.get("test_predictions")
     text = {} if numbers is None else {"test_predictions": " ".join(f"{number:.4g}" for number in numbers)}
     write_json(path, record | text)
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """The record in a file; ``test_predictions``, if it has them, are a list of floats.
+    """The record in a file; ``test_predictions``, if any, become a list of floats.
 
     Raises:
         OSError: the file cannot be read.
@@ -319,7 +319,7 @@ def figure_lines(table: dict[str, dict[str, float]]) -> list[str]:
 
 
 def summary(run: dict[str, Any], output_dir: str) -> str:
-    """Summary for the terminal: a table of the figures, and where the files are."""
+    """Summary for the terminal: a table of the figures, and the location of the files."""
     training = run["training"]
     return "\n".join(
         [

@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, Any]:
-    """Train a model, save the one that is best on the validation data, and evaluate it.
+    """Train a model, save the best one on the validation data, and evaluate it.
 
     `arguments.output_dir` then holds model, tokenizer, model card (README.md), `all_results.json`, `log.jsonl` and the
     predictions on the test split.
 
     Args:
         arguments: options of the run; those left at None come from the task's recipe for the encoder.
-        command: command that repeats the run, for its record; by default that of this process.
+        command: command that repeats the run, for its record; by default this process's command line.
 
     Returns:
         The record of the run; `record["figures"]` has `validation_<metric>` and `test_<metric>`.
@@ -49,7 +49,7 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
         Interrupted: Ctrl-C or SIGTERM during training; there is a checkpoint of the last update.
     """
     accelerator = make_accelerator(arguments)
-    # Every option that names a path is checked before the data are read.
+    # Check every path option before reading the data.
     with output_folder(arguments) if accelerator.is_main_process else nullcontext():
         if arguments.resume_from_checkpoint is not None:
             checkpoint = find_checkpoint(arguments.resume_from_checkpoint, arguments.output_dir)
@@ -198,8 +198,8 @@ def run_command(arguments: RunArguments) -> int:
     )
     for noisy in ("httpx", "httpx2", "httpcore2", "huggingface_hub", "datasets", "evaluate", "accelerate"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # a line for each of its attempts
-    disable_progress_bar()  # of saving and loading, which take a moment
+    logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # it logs every attempt
+    disable_progress_bar()  # for saving and loading, which are fast
     try:
         train(arguments)
     except Interrupted as stop:
