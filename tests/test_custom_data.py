@@ -6,10 +6,11 @@ import gzip
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from datasets import DatasetDict
+from datasets import Dataset, DatasetDict
 from small_data import hub_rows, write_rows
 
 from hf_blosan.data import tables
@@ -233,6 +234,22 @@ def test_known_tasks_take_no_lists_for_texts(tmp_path):
     path = write_rows(tmp_path / "a.jsonl", [{"text": ["a"], "label": 0}])
     with pytest.raises(InputError, match="a.jsonl, row 1: text is of type list"):
         load_task("cr", train_file=path, seed=0)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_a_file_is_read_once(suffix, tmp_path, monkeypatch):
+    """From the command's options to the loaded splits."""
+    rows, paths = [{"text": f"a {i}", "label": ("no", "yes")[i % 2]} for i in range(6)], {}
+    for split in ("train", "validation", "test"):
+        paths[f"{split}_file"] = path = str(tmp_path / f"{split}{suffix}")
+        Dataset.from_list(rows).to_parquet(path) if suffix == ".parquet" else write_rows(Path(path), rows)
+    opened, take = [], Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda path, *mode, **options: opened.append(str(path)) or take(path, *mode, **options)
+    )
+    data = load_task(custom_task(**paths), **paths, seed=0)
+    assert {split: len(found) for split, found in data.items()} == dict.fromkeys(("train", "validation", "test"), 6)
+    assert sorted(opened) == sorted(paths.values())
 
 
 def test_custom_columns(tmp_path, caplog):
