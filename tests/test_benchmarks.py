@@ -13,10 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import command, compare, crossovers, report, run, targets
-from benchmarks.measure import Case, Setting, clock, peak_mib, resident_peak
+from benchmarks import command, compare, crossovers, report, run
+from benchmarks.measure import Case, Setting, clock, resident_peak
 from benchmarks.operators import OPERATORS, Operator
-from benchmarks.shapes import HALF_LENGTH, SELECTIONS, TARGETS
 from hf_blosan import kernels
 from hf_blosan.functional import IMPLEMENTATIONS
 from hf_blosan.kernels.library import has_cpu_kernels
@@ -73,12 +72,6 @@ def test_run_from_command_to_report(tmp_path, in_process):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["tiny.json", "tiny.md"]
 
 
-@pytest.mark.slow  # the first process imports torch and the package again
-def test_peak_memory_of_fresh_processes():
-    # Training keeps at least the gradients of the weights, 722400 numbers in each direction of an LSTM.
-    assert peak_mib("lstm", 2, 8, "forward+backward", SETTING) > 2 * 722400 * 4 / 2**20
-
-
 def test_every_operator_maps_two_directions(monkeypatch):
     options = []
     monkeypatch.setattr(torch, "compile", lambda module, **how: options.append(how) or module)
@@ -118,23 +111,6 @@ def test_a_wrong_operator_has_no_speed(factor, tmp_path, monkeypatch):
         assert f"Scaled: refused, {scaled['refused']}" in (tmp_path / "scaled.md").read_text()
 
 
-def test_an_operator_that_raises_is_refused(tmp_path, monkeypatch):
-    def build(length, size):
-        raise RuntimeError("no kernel for this machine")
-
-    monkeypatch.setitem(OPERATORS, "broken", Operator("Broken", build, checked=True))
-    rows = measured(tmp_path / "broken.json", "--shapes", "1x3", "--operators", "broken")["rows"]
-    assert all(row["refused"].startswith("RuntimeError at 2x3") and "no kernel" in row["refused"] for row in rows)
-    assert report.main([str(tmp_path / "broken.json")]) == 0  # without a single time
-
-
-def test_the_textbook_form_is_left_out_where_it_is_too_large():
-    for eager in (OPERATORS["disa-eager"], OPERATORS["disa-compiled"]):
-        assert eager.too_large(64, 64, "forward+backward") is None
-        assert "the limit is 6 GiB" in eager.too_large(8, 384, "forward+backward")
-    assert OPERATORS["disa"].too_large(2, 4096, "forward+backward") is None
-
-
 def test_resume_measures_what_is_missing(tmp_path, capsys):
     path = tmp_path / "resumed.json"
     options = ("--operators", "convolution", "--passes", "forward", "--resume")
@@ -148,21 +124,6 @@ def test_resume_measures_what_is_missing(tmp_path, capsys):
         == 2
     )
     assert "made with seed 42, now it is 7; give another --output" in capsys.readouterr().err
-
-
-def test_memory_is_added_to_times(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run, "peak_mib", lambda *arguments: 1.5)
-    path = tmp_path / "both.json"
-    options = ("--shapes", "1x3", "--operators", "convolution", "--passes", "forward", "--resume")
-    times = measured(path, *options)
-    both = measured(path, *options, "--no-times", "--memory", "--repeats", "7")
-    assert "peak_mib" not in times["rows"][0] and both["rows"] == [{**times["rows"][0], "peak_mib": 1.5}]
-    # The header still describes how the times were measured, and lists both commands.
-    head = both["header"]
-    assert head["repeats"] == 1
-    assert head["command"].startswith(times["header"]["command"] + "\n") and "--no-times" in head["command"]
-    assert run.main(["--output", str(path), "--no_memory", *options, "--threads", "1", "--repeats", "3"]) == 2
-    assert "made with repeats 1, now it is 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -189,33 +150,6 @@ def rows_at(shape, pass_="forward", **figures):
     return [{"operator": name, "batch": batch, "length": length, "pass": pass_, **row} for name, row in names.items()]
 
 
-def test_targets_are_met_or_missed():
-    times = [rows_at(shape, disa={"median_ms": 9.0}, multihead={"median_ms": 10.0}) for shape in TARGETS]
-    times += [rows_at(shape, mtsa_2={"median_ms": 13.0}) for shape in TARGETS]
-    times += [rows_at(shape, mtsa_8={"refused": "wrong"}) for shape in TARGETS]
-    times += [rows_at((8, 384), "forward+backward", disa={"peak_mib": 50.0}, lstm={"peak_mib": 40.0})]
-    times += [rows_at(HALF_LENGTH, "forward+backward", disa={"peak_mib": 20.0})]
-    rows = [row for group in times for row in group]
-    table = targets.targets_table({"header": {"device": "cpu", "dtype": "float32"}, "rows": rows}).splitlines()
-
-    def line(start):
-        return next(line for line in table if line.startswith(f"| {start}"))
-
-    assert line("DiSA / nn.MultiheadAttention | forward | 1 |").endswith("2x4096: 0.9 | met |")
-    assert line("DiSA / nn.MultiheadAttention | forward+backward").endswith("| **not measured** |")
-    assert line("MTSA, 2 heads").endswith("2x4096: **1.3** | **missed** |")
-    assert line("MTSA, 8 heads").endswith("2x4096: refused | **refused** |")
-    assert line("peak memory, DiSA / nn.LSTM").endswith("8x384: 1.25 | met |")
-    assert line("peak memory, DiSA / at half").endswith("8x384: **2.5** | **missed** |")
-    assert "no targets" in targets.targets_table({"header": {"device": "cpu", "dtype": "bfloat16"}, "rows": rows})
-
-
-def test_targets_name_what_is_measured():
-    for target in (*targets.ON_CPU, *targets.ON_CUDA):
-        assert {target.above, target.below} <= OPERATORS.keys()
-        assert set(target.shapes) <= set(SELECTIONS["targets" if target.device == "cpu" else "cuda"])
-
-
 @pytest.mark.parametrize("path", sorted(REPORTS.glob("*.md")), ids=lambda path: path.stem)
 def test_the_reports_are_what_the_writer_makes_of_their_figures(path, tmp_path):
     if path.name.endswith(".remarks.md"):
@@ -225,14 +159,6 @@ def test_the_reports_are_what_the_writer_makes_of_their_figures(path, tmp_path):
             shutil.copy(REPORTS / name, tmp_path)
     assert report.main([str(tmp_path / f"{path.stem}.json")]) == 0
     assert (tmp_path / path.name).read_text() == path.read_text()
-
-
-def test_what_is_no_report_is_refused(tmp_path, capsys):
-    for text in ("[]", "{", '{"header": {"command": "python -m other.program"}}'):
-        (tmp_path / "x.json").write_text(text)
-        assert report.main([str(tmp_path / "x.json")]) == 2
-        error = capsys.readouterr().err
-        assert "x.json is not a report of these benchmarks; give a JSON file that one wrote" in error
 
 
 def check_comparison(path, old, shapes, rounds, *others):
@@ -302,23 +228,6 @@ def test_a_comparison_refuses_another_hf_blosan(tmp_path):
         pytest.raises(RuntimeError, match=f"measures {tmp_path} has ended"),
     ):
         side.sample("disa", "forward")
-
-
-def test_a_comparison_meets_or_misses_its_targets():
-    cells = [compare.cell(*([ms] for ms in pair)) for pair in ((4.0, 2.0), (1.0, 2.0))]
-    assert [cell["ratio"] for cell in cells] == [0.5, 2.0]
-    found = compare.verdicts(cells)
-    assert found["geometric mean"] == {"measured": pytest.approx(1.0), "limit": 1.0, "result": "met"}
-    assert found["largest ratio"] == {"measured": 2.0, "limit": 1.1, "result": "missed"}
-    rows = [
-        {"operator": name, "pass": "forward", "batch": 1, "length": 3, **cell}
-        for name, cell in zip(("disa", "biblosa"), cells, strict=True)
-    ]
-    head = {**command.surroundings(), "device": "cpu", "dtype": "float32", "threads": 1, "seed": 42}
-    head |= {"repeats": 1, "old_commit": None, "command": "python"}
-    text = compare.markdown({"header": head, "rows": rows, "targets": found})
-    assert "| DiSA | forward | 0.5 (0.5) |" in text and "| Bi-BloSA | forward | **2** (2) |" in text
-    assert "- Commit of the old version: unknown" in text and "at most 1.1: missed" in text
 
 
 def test_compare_needs_a_checkout(tmp_path, capsys):

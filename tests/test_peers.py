@@ -1,7 +1,6 @@
 """The comparison with what people use: what it trains, records and refuses, on small generated data."""
 
 import json
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -121,20 +120,6 @@ def test_bad_options_get_one_sentence(options, message, tmp_path, capsys):
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-def test_missing_packages_are_named(tmp_path, capsys, monkeypatch):
-    (tmp_path / "modules.json").write_text("[]")
-    monkeypatch.setattr(peers_systems, "find_spec", lambda name: None if "transf" in name else find_spec(name))
-    options = ["--systems", "minilm", "--minilm", str(tmp_path), "--output", str(tmp_path / "x.json")]
-    assert peers.main(options) == 2
-    assert capsys.readouterr().err.endswith('needs sentence_transformers: pip install -e ".[sentence-transformers]"\n')
-    (tmp_path / "x.json").write_text('{"header": {}}')
-    assert peers_report.main([str(tmp_path / "x.json")]) == 2
-    assert "x.json is not a report of these benchmarks" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(peers_report.InputError, match="the figure needs matplotlib"):
-        peers_report.draw([], tmp_path / "x.png")
-
-
 def test_intervals():
     rng = np.random.default_rng(0)
     one, other = rng.normal(size=(2, 80))
@@ -156,12 +141,6 @@ def test_intervals():
 def problem(name, labels):
     split = Split([("a", "b")] * len(labels), np.asarray(labels, np.float32))
     return Problem(get_task(name), {"train": split}, None, None, None, 0)
-
-
-def test_scores_are_spread_over_the_integers_beside_them():
-    numbers, classes, weights = peers_systems.targets(problem("sick_relatedness", [3.6, 5.0, 1.0]))
-    spread = sorted(zip(numbers.tolist(), classes.tolist(), weights.astype(float).round(4).tolist(), strict=True))
-    assert spread == [(0, 3, 0.4), (0, 4, 0.6), (1, 5, 1.0), (2, 1, 1.0)]
 
 
 def test_features_of_pairs_are_the_same_dense_and_sparse():
@@ -244,12 +223,3 @@ def test_word_vectors_of_pairs_are_compared_by_either_difference(data, tmp_path)
     text = path.with_suffix(".md").read_text()
     for row, name in ((first, "abs(u - v)"), (second, "u - v")):
         assert f"| sick_relatedness, {name} | 1 | pearson | {row['figures']['pearson']:.4f} |" in text
-
-
-def test_word_vectors_that_are_not_there(tmp_path, capsys):
-    missing = tmp_path / "missing.txt"
-    options = ["--word_vectors", str(missing), "--output", str(tmp_path / "report.json")]
-    assert word_vectors.main(options) == 2
-    assert f"--word_vectors {missing}: there is no such file; correct the path" in capsys.readouterr().err
-    assert word_vectors.main([*options, "--tasks", "trec,x"]) == 2
-    assert "--tasks x: there is no such choice" in capsys.readouterr().err
