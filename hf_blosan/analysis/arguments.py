@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..inference.arguments import MODEL, BenchArguments
 
 MAX_TOKENS = 128
-"""Longest sentence that is explained by default; attention maps grow with the square of the length."""
+"""Default maximum sentence length; attention maps grow with its square."""
 
 
 @dataclass
@@ -20,7 +20,7 @@ class ExplainArguments:
     model: str = positional(MODEL)
     text: str = positional("A sentence.")
     pair: str | None = positional("The second sentence, for a model of pairs.", None)
-    top_tokens: int = option("Tokens to print per sentence, those of the largest weights first.", 10, group="output")
+    top_tokens: int = option("Tokens to print per sentence, largest weights first.", 10, group="output")
     output_dir: str | None = option("Folder for figures, explanation.json (feature means) and arrays.npz.")
     figure_format: Literal["png", "svg", "pdf"] = option("Format of the figures.", "png")
     max_tokens: int = option("Refuse longer sentences.", MAX_TOKENS, group="computation")
