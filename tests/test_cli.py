@@ -343,7 +343,7 @@ class TestThin:
         )
         assert before < l2_penalty(model, 1.0) < l2_penalty(scaled, 1.0)
         message = refused(capsys, "predict", out, path, tmp_path / "o.csv", "--probabilities")
-        assert "'score', which has none; leave it out" in message
+        assert "'score', which has no probabilities; leave it out" in message
         assert "For scoring sentences like those" in (tmp_path / "out" / "README.md").read_text()
 
     def test_evaluate_scores(self, scorer, tmp_path, capsys):

@@ -38,7 +38,7 @@ class DemoArguments:
     """Options of ``hf-blosan demo``."""
 
     model: str = positional(MODEL)
-    model2: str | None = positional("Another model, shown beside the first.", None)
+    model2: str | None = positional("Another model, shown next to the first.", None)
     host: str = option("Address to listen on; 0.0.0.0 is every address of this machine.", "127.0.0.1", group="server")
     port: int | None = option("Port to listen on. Default: the first free one from 7860.")
     cpu: bool = same_as(BenchArguments, "cpu")
