@@ -5,7 +5,7 @@
 One graph serves every batch size and length. Its inputs have the tokenizer's names, so
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
 ``last_hidden_state`` and, with a pooler, ``pooler_output`` of an encoder, ``logits`` of a head. An output that does
-not end in ``.onnx`` is a folder: the graph is its ``model.onnx``, beside the configuration and the tokenizer, as in
+not end in ``.onnx`` is a folder: the graph is its ``model.onnx``, next to the configuration and the tokenizer, as in
 repositories of ``optimum``.
 """
 
@@ -91,7 +91,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
 
     Args:
         model: an encoder of this package, or one with a head.
-        path: the file. Weights of more than 2 GB are stored beside it in a file with ``.data`` added to the name.
+        path: the file. Weights of more than 2 GB are stored next to it in a file with ``.data`` added to the name.
         tokenizer: names the inputs; without one they are ``input_ids``, ``attention_mask`` and, for pairs,
             ``token_type_ids``.
 

@@ -1,1 +1,1 @@
-"""The papers again: their tables (`python -m reproduce TABLE`), their plots, the authors' TensorFlow checkpoints."""
+"""Reproduces the papers: tables (`python -m reproduce TABLE`), plots, the authors' TensorFlow checkpoints."""

@@ -13,11 +13,11 @@ from hf_blosan.errors import InputError
 from .tables import BEST, TABLES, choose, get_table
 
 DESCRIPTION = """\
-Train the systems of a paper's table and print the table with the paper's figures beside ours (to standard output;
+Train the systems of a paper's table and print the table with the paper's figures next to ours (to standard output;
 progress goes to standard error). Each run is a separate process and leaves one JSON file; repeating the command
 continues where it stopped. Options of run_glue_style.py that the table does not set are passed to every run, for
 example --data_dir, --word_vectors (width 300 in the papers), --max_train_samples, --optimizer or --config_overrides.
-They override the settings of the row; the defaults are those of the modern recipe, --recipe paper has the papers'
+They override the settings of the row; the defaults are the modern recipe; --recipe paper has the papers'
 settings. The exit code is 1 if a run failed, 2 for bad input, 130 if interrupted.
 """
 
@@ -34,8 +34,8 @@ class TableArguments:
     jobs: int = option("Parallel runs, with one thread or OMP_NUM_THREADS.", 1)
     output_dir: str | None = option("Folder of the records. Default: out/experiments/TABLE.")
     baseline: str | None = option(
-        "Compare all rows with this one by a paired bootstrap; best: with the best row of each column, whose figure "
-        "is bold if it is told apart from all others (takes minutes)."
+        "Compare all rows with this one by a paired bootstrap; best: with the best row of each column, which "
+        "is bold if significantly different from all others (takes minutes)."
     )
     keep_models: bool = option("Keep the models, not just the records.", False)
 
@@ -62,14 +62,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run_table(options: TableArguments, training_words: list[str]) -> int:
-    """Plan the runs, train those that are not finished, print the table.
+    """Plan the runs, train the unfinished ones, print the table.
 
     Args:
         options: the options of this command.
         training_words: options of the training command, for every run.
 
     Raises:
-        InputError: an option is invalid, or the output folder holds something else.
+        InputError: an option is invalid, or the output folder has other files.
     """
     table, name = get_table(options.table), options.table
     rows = choose(table.rows, options.rows, "row", name)
@@ -77,7 +77,7 @@ def run_table(options: TableArguments, training_words: list[str]) -> int:
     baseline = options.baseline
     if baseline not in (None, BEST):
         (baseline,) = choose(rows, [baseline], "row", name)
-    # Imported late so that --help and wrong names are answered at once, and without the extra `train`.
+    # Imported late so that --help and name errors appear at once, and without the extra `train`.
     from .report import render, summary
     from .runner import plan, train_all
 

@@ -5,7 +5,7 @@ them to a file of named arrays (``tf.train.load_checkpoint`` reads them, ``numpy
 
     python -m reproduce.convert_tf_checkpoint --weights variables.npz --model_type disan --output_dir out/disan
 
-Sizes are inferred from the arrays; ``--config_overrides activation=relu,block_length=4`` sets what arrays do not show.
+Sizes are inferred from the arrays; ``--config_overrides activation=relu,block_length=4`` sets the others.
 """
 
 import re
@@ -55,7 +55,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
         name in ``targets`` -> float32 tensor.
 
     Raises:
-        InputError: a variable is superfluous, missing or has the wrong shape; the message names it.
+        InputError: a variable is unexpected, missing or has the wrong shape; the message names it.
     """
     sources: dict[str, dict[str, Tensor]] = defaultdict(dict)
     surplus = []
@@ -86,7 +86,7 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
 
 
 def _names_of_heads(target: str, targets: dict[str, Tensor]) -> list[str]:
-    """The names of each head's parameter, where every head has one."""
+    """The names of each head's parameter, if heads have separate ones."""
     module, _, part = target.rpartition(".")
     names = (f"{module}.{h}.{part}" for h in count())
     return list(takewhile(targets.__contains__, names))
@@ -134,7 +134,7 @@ LEAVES = {"W": "weight", "kernel": "weight", "scale": "weight", "b": "bias", "bi
 
 
 def _target_of(name: str, rules: dict[str, str]) -> tuple[str | None, str]:
-    """The parameter that a variable belongs to, and the variable's leaf (``W``, ``bias``, ``W_1_0``, ...)."""
+    """The parameter of a variable, and the variable's leaf (``W``, ``bias``, ``W_1_0``, ...)."""
     scope, _, leaf = name.rpartition("/")
     for pattern, module in rules.items():
         if re.fullmatch(pattern, name):
@@ -193,7 +193,7 @@ def read_arrays(path: str | Path) -> dict[str, Tensor]:
 
 
 def _heads_that_show(matrices: list[torch.Size]) -> dict:
-    """The number of heads if their matrices are separate or stacked; concatenated ones do not show it."""
+    """The number of heads if their matrices are separate or stacked; unknown if they are concatenated."""
     if len(matrices) == 1 and len(matrices[0]) == 2:
         return {}
     return {"num_heads": matrices[0][0] if len(matrices[0]) == 3 else len(matrices)}
@@ -229,7 +229,7 @@ def _textcnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
 
 
 def _birnn_fields(shapes: dict[str, list[torch.Size]]) -> dict:
-    """Each cell has a parameter that the others lack."""
+    """The cell, recognised by a parameter that only it has."""
     marks = {"gru": "candidate.from_input.weight", "sru_normal": "norm.weight", "sru": "map.weight"}
     found = (cell for cell, name in marks.items() if f"model.context.layers.0.directions.0.{name}" in shapes)
     return {"cell": next(found, "lstm")}
@@ -249,7 +249,7 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
     """The configuration that the arrays' shapes imply, and the Auto class of the head.
 
     Raises:
-        InputError: the model type is unknown, or variables that show the sizes are missing.
+        InputError: the model type is unknown, or variables that determine the sizes are missing.
     """
     if model_type not in CONTEXTS:
         raise InputError(f"model type {model_type!r} is unknown; choose one of {', '.join(CONTEXTS)}")
@@ -276,7 +276,7 @@ def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
         config["pooling"] = "additive"
     config |= family
     if model_type in ("mtsa", "multihead") and "num_heads" not in config | overrides:
-        raise InputError("the arrays do not show how many heads are concatenated in a matrix; give num_heads")
+        raise InputError("the arrays do not determine the number of concatenated heads; give num_heads")
     head_fields, head = _head(shapes, size, hidden_size)
     given = config | head_fields | overrides
     try:
@@ -310,11 +310,11 @@ def convert_model(model_type: str, variables: dict[str, Tensor], **overrides):
 
     Args:
         model_type: a key of ``CONTEXTS``: ``"disan"``, ``"biblosan"``, ``"mtsa"``, or a baseline.
-        variables: arrays under the authors' names; ``glove_only_embedding`` may hold the words that were not trained.
-        overrides: configuration fields that the shapes do not show (``activation``, ``block_length``, ...).
+        variables: arrays under the authors' names; ``glove_only_embedding`` may have the untrained words.
+        overrides: configuration fields that the shapes do not determine (``activation``, ``block_length``, ...).
 
     Raises:
-        InputError: variables are missing, superfluous or have the wrong shape; the message names them.
+        InputError: variables are missing, unexpected or have the wrong shape; the message names them.
     """
     try:
         config, head = infer_config(model_type, variables, **overrides)
@@ -344,7 +344,7 @@ class ConversionArguments:
     weights: str = option("File of named arrays, .npz or .safetensors.", MISSING)
     model_type: str = option(f"One of {', '.join(CONTEXTS)}.", MISSING)
     output_dir: str = option("Folder for the converted model.", MISSING)
-    config_overrides: str | None = option('Fields that the arrays do not show: "activation=relu,block_length=4".')
+    config_overrides: str | None = option('Fields that the arrays do not determine: "activation=relu,block_length=4".')
 
 
 def main(argv: list[str] | None = None) -> int:

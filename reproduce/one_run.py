@@ -1,4 +1,4 @@
-"""A run of a table in a process of its own, `python -m reproduce.one_run`: its options are JSON on standard input."""
+"""Runs one run of a table, `python -m reproduce.one_run`, with its options as JSON on standard input."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md, made again from the records in results/: `python -m reproduce.page`."""
+"""Regenerates the tables of docs/results.md from the records in results/: `python -m reproduce.page`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tables import Table, get_table
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
-SENTENCE = re.compile(r"^- (.+?): ((.+?) is (not )?told apart (?:.|\n )*?\.)$\n", re.MULTILINE)
+SENTENCE = re.compile(r"^- (.+?): ((.+?) is (not )?significantly different (?:.|\n )*?\.)$\n", re.MULTILINE)
 OVERVIEW = ("TREC", "SST-2", "SST-5", "CR", "MPQA", "SUBJ", "Pearson's r", "SICK-E", "SNLI")
 
 
@@ -31,12 +31,12 @@ class PageArguments:
     page: str = option("The page.", str(ROOT / "docs" / "results.md"))
     results: str = option("Folder of the records.", str(ROOT / "results"))
     data_dir: str | None = option(
-        "Folder of the tasks' rows, to make the paired tests again (minutes). Default: the page's sentences stay."
+        "Folder of the tasks' rows, to repeat the paired tests (minutes). Default: keep the page's sentences."
     )
 
 
 def recorded_table(folder: Path, data_dir: str | None = None) -> tuple[Table, list[Run]]:
-    """The table of a folder of records, and all runs on the tasks that were run, with the same seeds and folds.
+    """The table of a folder of records, and all runs on its tasks, with the same seeds and folds.
 
     Raises:
         InputError: a run has no record, or one with other settings.
@@ -83,7 +83,7 @@ def update(page: str, results: Path, data_dir: str | None = None) -> str:
 
 
 def overview_lines(runs: list[Run], bold: dict[str, str]) -> list[str]:
-    """One table of the main figures, with the papers' in brackets; ``bold``: column -> row."""
+    """One table of the main figures, with the papers' in parentheses; ``bold``: column -> row."""
     summary = get_table("summary")
     columns = [["system", *(row.name for row in summary.rows)]]
     for column in (next(column for column in summary.columns if column.name == name) for name in OVERVIEW):

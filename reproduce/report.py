@@ -1,4 +1,4 @@
-"""A table as Markdown: our figures beside the paper's."""
+"""A table as Markdown: our figures next to the paper's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tables import BEST, Column, Row, Table
 NO_FIGURE = "-"
 BEST_SEEN = "best seen"
 LEADERS = (
-    "Bold: told apart from all others. The 95 % interval of the difference leaves out 0 (paired bootstrap over the "
+    "Bold: significantly different from all others. The 95 % interval excludes 0 (paired bootstrap over the "
     "test rows, 2,000 samples), and over three or more seeds or folds p < 0.05 in a paired t-test."
 )
 
@@ -30,7 +30,7 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
         runs: finished and failed runs.
         missing: task -> why its data is not available.
         baseline: the row that the others are compared with, by a paired bootstrap over the test rows. ``"best"``: in
-            each column the best row, whose figure is bold if it is told apart from all others.
+            each column the best row, which is bold if significantly different from all others.
     """
     leaders = find_leaders(table, runs) if baseline == BEST else {}
     lines = table_lines(table, runs, missing, leaders)
@@ -51,7 +51,7 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
 
 
 def table_lines(table: Table, runs: list[Run], missing: Mapping[str, str], leaders: Mapping[str, Leader]) -> list[str]:
-    """The table in Markdown; a leader that is told apart from all others is bold."""
+    """The table in Markdown; a leader significantly different from all others is bold."""
     columns = [["system", *(row.name for row in table.rows)]]
     for column in table.columns:
         figures = [_cell(row, column, runs, missing, column.figure_of) for row in table.rows]
@@ -98,7 +98,7 @@ def _interval(column: Column, found: tuple[float, float, float]) -> list[str]:
 
 
 def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
-    """How far every row is above or below the baseline."""
+    """The difference of every row from the baseline."""
     lines, without = [], []
     for column, row in product(table.columns, table.rows):
         first, second = _finished(runs, row, column), _finished(runs, baseline, column)
@@ -119,7 +119,7 @@ def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
 
 @dataclass(frozen=True)
 class Leader:
-    """The best row of a column: its name, whether it is told apart from all others, and a sentence on that."""
+    """The best row of a column: its name, whether it differs significantly from all others, and a sentence on that."""
 
     name: str
     alone: bool
@@ -127,7 +127,7 @@ class Leader:
 
 
 def find_leaders(table: Table, runs: list[Run]) -> dict[str, Leader]:
-    """The best row of each column that a paired test can be made of."""
+    """The best row of each column that allows a paired test."""
     found = {column.name: _leader(table, column, runs) for column in table.columns}
     return {name: leader for name, leader in found.items() if leader}
 
@@ -149,8 +149,8 @@ def _leader(table: Table, column: Column, runs: list[Run]) -> Leader | None:
         text = f"{name} ({difference}, {low} to {high}{'' if p is None else f', p = {p:.3f}'})"
         (below if found[1] * found[2] > 0 and (p is None or p < 0.05) else level).append(text)
     if level:
-        return Leader(first, False, f"{first} is not told apart from {', '.join(level)}.")
-    return Leader(first, True, f"{first} is told apart from all others, {below[0]} the nearest.")
+        return Leader(first, False, f"{first} is not significantly different from {', '.join(level)}.")
+    return Leader(first, True, f"{first} is significantly different from all others, {below[0]} the nearest.")
 
 
 def _cell(
@@ -194,7 +194,7 @@ def _notes(table: Table, runs: list[Run], missing: Mapping[str, str]) -> list[st
 
 
 def _data(runs: list[Run]) -> str:
-    """The rows of the runs on a task, and the seeds and folds that the figures average over."""
+    """The rows of the runs on a task, and the seeds and folds of the averages."""
     record, parts = runs[0].record, {(run.arguments.seed, run.arguments.fold) for run in runs}
     if len(parts) == 1:
         return data_sentence(record)
@@ -210,7 +210,7 @@ def _data(runs: list[Run]) -> str:
 
 
 def _warning(record: Mapping[str, Any], paper_rows: int) -> str:
-    """A sentence on rows that differ from the papers', if they do."""
+    """A sentence on rows that differ from the papers', if any."""
     settings = record["experiment"]["settings"]
     limits = [f"--{name} {settings[name]}" for name in ("max_train_samples", "max_eval_samples") if name in settings]
     if limits:
@@ -221,7 +221,7 @@ def _warning(record: Mapping[str, Any], paper_rows: int) -> str:
 
 
 def _vectors(record: Mapping[str, Any], published: bool) -> str:
-    """What the word vectors are or start from; with published figures beside them, also that theirs were others."""
+    """The source of the word vectors; next to published figures also a note that theirs differ."""
     if backbone := record.get("backbone"):
         return f"Words are hidden states of {backbone}."
     vectors = record["word_vectors"]

@@ -1,4 +1,4 @@
-"""Plans the runs of a table and trains each in its own process. A run's only trace is its record, a JSON file."""
+"""Plans the runs of a table and trains each in its own process. A run leaves only its record, a JSON file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .tables import SET_BY_TABLE, Row, Table, slug
 
 @dataclass(eq=False)
 class Run:
-    """One training run of a table: planned, then with a record, or the reason why it failed."""
+    """One training run of a table: planned, then with a record or the reason of its failure."""
 
     row: Row
     arguments: RunArguments  # output_dir is for the model, results_file for the record
@@ -57,7 +57,7 @@ class Run:
         return settings
 
     def load_record(self) -> None:
-        """Load the record of an earlier call, if there is one.
+        """Load the record of an earlier call, if any.
 
         Raises:
             InputError: the file is not a record, or its run had different settings.
@@ -107,14 +107,14 @@ def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, wo
 
 
 def given_options(words: list[str]) -> dict[str, Any]:
-    """The training options on a command line, without those that are not given.
+    """The training options on a command line, only those that are given.
 
     Raises:
         InputError: an option is unknown, has a value of the wrong type, or is set by the table.
     """
     parser = Parser(prog="run_glue_style.py")
     add_options(parser, RunArguments)
-    not_given = dict.fromkeys((entry.name for entry in fields(RunArguments)), MISSING)  # in place of the defaults
+    not_given = dict.fromkeys((entry.name for entry in fields(RunArguments)), MISSING)  # instead of the defaults
     namespace, unknown = parser.parse_known_args(words, Namespace(**not_given))
     parser.refuse(unknown, RunArguments)
     given = {name: value for name, value in vars(namespace).items() if value is not MISSING}
@@ -135,9 +135,9 @@ def _arguments(table: Table, row: Row, task: str, output_dir: Path, given: dict[
 
 
 def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bool = False) -> Iterator[Run]:
-    """Train `jobs` runs at a time and yield each, with its ``record`` or ``failure`` set, as it ends.
+    """Train `jobs` runs at a time and yield each, with its ``record`` or ``failure`` set, when it ends.
 
-    Closing the iterator terminates those in progress. Only a run's record, which names the `table`, is kept; with
+    Closing the iterator terminates runs in progress. Only a run's record, which names the `table`, is kept; with
     `keep_models` also model, log and predictions, in the run's ``output_dir``.
     """
     processes: list[subprocess.Popen] = []
@@ -148,22 +148,22 @@ def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bo
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
-            process.terminate()  # does nothing to one that has ended
+            process.terminate()  # no effect after its end
 
 
 def _train(run: Run, table: str, keep_models: bool, processes: list[subprocess.Popen]) -> Run:
-    """Train a run in a hidden folder, then write its record; keep the log if the run fails by itself."""
+    """Train a run in a hidden folder, then write its record; keep the log if the run itself fails."""
     file, log = run.record_file, run.record_file.with_suffix(".log")
     file.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    for path in file.parent.glob(f".{file.stem}.*"):  # of a call that was killed
+    for path in file.parent.glob(f".{file.stem}.*"):  # left by a killed call
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     with TemporaryDirectory(prefix=f".{file.stem}.", dir=file.parent, ignore_cleanup_errors=True) as temporary:
         new_log, new_record = Path(temporary, "log"), Path(temporary, "record.json")
         model = run.arguments.output_dir if keep_models else str(Path(temporary, "model"))
         arguments = replace(run.arguments, output_dir=model, results_file=str(new_record))
         code = _call(arguments, new_log, processes)
-        if code < 0 or code in (130, 143):  # killed, or stopped in good order
+        if code < 0 or code in (130, 143):  # killed, or stopped by a signal
             run.failure = f"ended by {Signals(abs(code) % 128).name}"
         elif code or not new_record.exists():
             os.replace(new_log, log)
@@ -179,7 +179,7 @@ def _train(run: Run, table: str, keep_models: bool, processes: list[subprocess.P
 
 def _call(arguments: RunArguments, log: Path, processes: list[subprocess.Popen]) -> int:
     """Train in a process whose output goes to `log`; return its exit code."""
-    # Tensors of these sizes do not occupy a second thread. The user's environment takes precedence.
+    # Tensors of these sizes do not use a second thread. The user's environment takes precedence.
     options = {"text": True, "stderr": subprocess.STDOUT, "env": {"OMP_NUM_THREADS": "1"} | os.environ}
     with log.open("w", encoding="utf-8") as file:
         command = [sys.executable, "-m", "reproduce.one_run"]

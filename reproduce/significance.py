@@ -1,4 +1,4 @@
-"""Whether two systems differ by more than the choice of test rows explains."""
+"""Significance tests of the difference between two systems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURES = {
     "test_spearmanr": lambda predictions, labels: stats.spearmanr(predictions, labels).statistic,
     "test_mse": lambda predictions, labels: np.mean((predictions - labels) ** 2),
 }
-"""The figures that can be computed again, from predictions and labels of any test rows."""
+"""The figures that can be recomputed from predictions and labels of any test rows."""
 
 LOWER_IS_BETTER = ("test_mse",)
 
@@ -26,10 +26,10 @@ LOWER_IS_BETTER = ("test_mse",)
 def paired_bootstrap(
     figure: str, first: list[Run], second: list[Run], *, samples: int = 2000, seed: int = 0
 ) -> tuple[float, float, float] | None:
-    """Mean of (first - second) and its 95 % percentile interval over resampled test rows (Koehn 2004).
+    """Mean of (first - second), and its 95 % percentile interval over resampled test rows (Koehn 2004).
 
     Every sample has the same rows for both systems and all seeds. The figure is the mean over the seeds for which both
-    have finished the same folds, each over the test rows of these folds together.
+    have the same folds, each over the test rows of these folds together.
 
     Args:
         figure: a figure of a record.
@@ -63,7 +63,7 @@ def paired_bootstrap(
 
 
 def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | None:
-    """The p-value of a paired t-test over the seeds and folds that both systems have; None for fewer than three."""
+    """The p-value of a paired t-test over the seeds and folds common to both systems; None for fewer than three."""
     one, other = (
         {(run.arguments.seed, run.arguments.fold): run.record["figures"][figure] for run in runs}
         for runs in (first, second)

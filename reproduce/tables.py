@@ -25,10 +25,10 @@ SET_BY_TABLE = {
     "results_file": "the records are in --output_dir",
     **dict.fromkeys(("push_to_hub", "hub_token"), "upload a model that --keep_models kept"),
 }
-"""Training options that the user cannot give because rows and columns set them -> what to do instead."""
+"""Training options that rows and columns set, so the user cannot -> what to do instead."""
 
 BEST = "best"
-"""In place of the name of a row: the best row of each column."""
+"""Used as a row name: the best row of each column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Column:
     scale: float = 100.0
     digits: int = 2
     unit: str = ""
-    train_rows: int | None = None  # in the papers, for tasks of which smaller versions exist
+    train_rows: int | None = None  # in the papers, for tasks that also have smaller versions
 
     def figure_of(self, record: Mapping[str, Any]) -> float | None:
         """The figure in a record; None if undefined (a correlation of constant predictions)."""
@@ -55,7 +55,7 @@ class Column:
         return record["figures"].get(self.figure)
 
     def best_seen(self, record: Mapping[str, Any]) -> float | None:
-        """The best value of the figure on the test split during training, if that was watched."""
+        """The best value of the figure on the test split during training, with --watch_test."""
         selecting = self.figure == f"test_{record['task']['best_metric']}"
         return record["training"].get("best_test") if selecting else None
 
@@ -72,12 +72,12 @@ class Row:
     encoder: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, str] = field(default_factory=dict)  # column name -> published figure, as printed
-    options: Mapping[str, Any] = field(default_factory=dict)  # of RunArguments, where they differ from the table's
+    options: Mapping[str, Any] = field(default_factory=dict)  # of RunArguments, overriding the table's
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of a paper, or, unless it is ``published``, one of our own without a column of published figures."""
+    """A table of a paper, or, unless it is ``published``, one of this package without published figures."""
 
     title: str
     columns: tuple[Column, ...]
@@ -94,7 +94,7 @@ def get_table(name: str) -> Table:
 
 
 def choose(entries: tuple, names: list[str] | None, kind: str, table: str) -> tuple:
-    """The rows or columns with these names, in the order of the table; all of them without names.
+    """The rows or columns with these names, in table order; without names, all of them.
 
     Case and punctuation are ignored: ``bi_lstm`` selects Bi-LSTM.
 

@@ -1,4 +1,4 @@
-"""Names of the variables in the authors' TensorFlow checkpoints, and the modules they correspond to here.
+"""Names of the variables in the authors' TensorFlow checkpoints, and the corresponding modules of this package.
 
 Each table maps patterns of a component's variable scopes to module names; the leaf (W, bias, W_1_0 ...) follows the
 scope.

@@ -343,7 +343,7 @@ class TestCommand:
         assert score.startswith("predicted score: ") and lines[-1] == LACKS["birnn"]
         assert [line for line in lines if line in PAIR] == list(PAIR)
         assert main(["explain", saved("wordbag"), TEXT]) == 0
-        assert capsys.readouterr().out.startswith("no prediction: an encoder without a head\n")
+        assert capsys.readouterr().out.startswith("no prediction: the encoder has no head\n")
 
     @pytest.mark.parametrize(
         ("words", "message"),

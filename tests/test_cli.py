@@ -124,7 +124,10 @@ class TestMistakes:
             ({"input": "list.jsonl"}, "list.jsonl, row 1 is not a JSON object"),
             ({"input": "latin.txt"}, "latin.txt cannot be read after row 0 ('utf-8' codec"),
             ({"input": "null.jsonl"}, "null.jsonl, row 2: text is null"),
-            ({"input": "half.jsonl"}, r"half.jsonl, row 2: text has half of a character, '\ud83d'; correct the text"),
+            (
+                {"input": "half.jsonl"},
+                r"half.jsonl, row 2: text has an unpaired surrogate, '\ud83d'; correct the text",
+            ),
             ({"input": "object.jsonl"}, "object.jsonl, row 1: text is of type dict; write it as text"),
             ({"input": "pairs.jsonl"}, "the model takes one text a row, but pairs.jsonl has sentence1 and sentence2"),
             ({"input": "number.csv"}, "number.csv has no text column; name it 'text'"),
@@ -160,9 +163,9 @@ class TestMistakes:
         assert "takes pairs of texts a row, but" in refused(capsys, "predict", scorer, questions, tmp_path / "o.csv")
         twice = ["--text_column_name", "text", "--text_pair_column_name", "text"]
         message = refused(capsys, "predict", scorer, questions, tmp_path / "o.csv", *twice)
-        assert "column 'text' is taken twice" in message
+        assert "column 'text' is used twice" in message
         message = refused(capsys, "evaluate", classifier, "--test_file", questions, "--text_column_name", "label")
-        assert f"{questions}: column 'label' is taken twice" in message
+        assert f"{questions}: column 'label' is used twice" in message
         encoder = str(tmp_path / "encoder")
         AutoModel.from_pretrained(classifier).save_pretrained(encoder)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(encoder)
@@ -340,7 +343,7 @@ class TestThin:
         )
         assert before < l2_penalty(model, 1.0) < l2_penalty(scaled, 1.0)
         message = refused(capsys, "predict", out, path, tmp_path / "o.csv", "--probabilities")
-        assert "'score', which has none; leave it out" in message
+        assert "'score', which has no probabilities; leave it out" in message
         assert "For scoring sentences like those" in (tmp_path / "out" / "README.md").read_text()
 
     def test_evaluate_scores(self, scorer, tmp_path, capsys):

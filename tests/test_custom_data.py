@@ -226,7 +226,7 @@ def test_unusable_custom_files(tmp_path, rows, message):
 )
 def test_a_column_is_not_taken_twice(tmp_path, names):
     path = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}])
-    with pytest.raises(InputError, match=r"a.jsonl: column '(text|label)' is taken twice; name a column of its own"):
+    with pytest.raises(InputError, match=r"a.jsonl: column '(text|label)' is used twice; name a separate column"):
         custom_task(path, **names)
 
 

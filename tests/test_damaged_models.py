@@ -68,10 +68,10 @@ DEFECTS = {
     ),
     "no labels": (CONFIG, {"id2label": {}}, "has the labels {}; number them 0, 1, ... without"),
     "one name for two": (CONFIG, {"id2label": {"0": "a", "1": "a", "2": "c"}}, "has a name twice (a, a, c)"),
-    "half of a character": (
+    "unpaired surrogate": (
         CONFIG,
         {"id2label": {"0": "\ud83d", "1": "b", "2": "c"}},
-        "half of a character, '",
+        "an unpaired surrogate, '",
     ),
     "more labels": (CONFIG, {"num_labels": 5}, "classifier.output.bias of the model at"),
     "a window of 64 bits": (

@@ -269,7 +269,7 @@ class TestDifferences:
         code, lines, _ = run(capsys, *options, "--baseline", "best")
         assert code == 0 and ("**80.02 ± 0.01**" in lines[5]) == apart and lines[4].count("**") == 0
         (sentence,) = [line for line in lines if line.startswith("- SST-5: ")]
-        kind = "told apart from all others, " if apart else "not told apart from "
+        kind = "significantly different from all others, " if apart else "not significantly different from "
         assert sentence.startswith(f"- SST-5: DiSAN is {kind}Bi-LSTM (+{100 * wrong / 40:.2f}, +")
         p = ttest_1samp(below, 0).pvalue
         assert f", p = {p:.3f})" in sentence and (p < 0.05) == (below[1] > 0)

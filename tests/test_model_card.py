@@ -200,8 +200,8 @@ def test_no_local_path():
 
 def test_card_of_a_run_in_progress():
     text = make_model_card(RUN, in_progress=True).content
-    assert "**Training goes on; this is the best model so far.**\nOne run with seed 7." in text
-    assert "\n\n\n" not in text and "goes on" not in make_model_card(RUN).content
+    assert "**Training continues; this is the best model so far.**\nOne run with seed 7." in text
+    assert "\n\n\n" not in text and "continues" not in make_model_card(RUN).content
 
 
 @pytest.mark.skipif(

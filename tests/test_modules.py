@@ -70,7 +70,7 @@ def test_inside_a_transformer_encoder():
 
 def test_bad_input():
     module, x = make()
-    with pytest.raises(ValueError, match="from a sequence to itself; give the same tensor"):
+    with pytest.raises(ValueError, match="MTSA is self-attention; give the same tensor"):
         module(x, x.clone(), x)
     with pytest.raises(ValueError, match=r"key_padding_mask has shape \(2, 6\); give one of shape \(2, 7\)"):
         module(x, key_padding_mask=torch.zeros(2, 6, dtype=torch.bool))

@@ -214,13 +214,13 @@ BAD = {
         "scatter",
         ("disan0", "disan1"),
         lambda runs: change(runs / "disan1.json", config={"dropout": 0.7}),
-        "are both 'DiSAN', but dropout is 0.3 in the one and 0.7 in the other; tell the systems apart by --labels",
+        "are both 'DiSAN', but dropout is 0.3 in the one and 0.7 in the other; separate the systems by --labels",
     ),
     "machines": (
         "convergence",
         BOTH,
         lambda runs: change(runs / "words0.json", hardware={"device": "cuda", "name": "H100"}),
-        r"words0.json on cuda \(H100\), 1 x 1 threads; give runs of one machine",
+        r"words0.json on cuda \(H100\), 1 x 1 threads; give runs from one machine",
     ),
     "memory": (
         "scatter",
@@ -278,7 +278,7 @@ BAD = {
         "disan0.json have a test_accuracy of 0.0000 on these rows, but of 0.* in the run; give the rows of the run",
     ),
     "folds": ("length", ("disan0", "disan1", "words0"), None, "'DiSAN' was tested on 60 rows, 'WordBag' on 30 and"),
-    "own rows": ("length", ("pairs",), None, "pairs.json is a run on rows of your own; give the test rows by"),
+    "own rows": ("length", ("pairs",), None, "pairs.json is a run on your own rows; give the test rows by"),
 }
 
 

@@ -241,7 +241,9 @@ OTHER = re.compile(r"([^,(]+) \(([-+.\d]+), ([-+.\d]+) to ([-+.\d]+)(?:, p = ([.
 def test_bold_figures_are_told_apart(folder):
     """The sentences below a table fit its records, and a figure is bold if and only if its sentence says so."""
     (section,) = [part for part in PAGE.split("\n## ") if f"(../results/{folder.name})" in part]
-    sentences = dict(re.findall(r"^- (.+?): ((?:.|\n )*? told apart (?:.|\n )+\.)$", section, re.MULTILINE))
+    sentences = dict(
+        re.findall(r"^- (.+?): ((?:.|\n )*? significantly different (?:.|\n )+\.)$", section, re.MULTILINE)
+    )
     bold = re.findall(r"\*\*([\d.]+)", "".join(line for line in section.splitlines() if line[:1] == "|"))
     table, runs = recorded_table(folder)
     for column in table.columns:
@@ -249,7 +251,7 @@ def test_bold_figures_are_told_apart(folder):
             continue
         sentence = " ".join(sentences.pop(column.name).split())
         first, kind, others = re.fullmatch(
-            r"(.+) is (not told apart from|told apart from all others,) (.+)\.", sentence
+            r"(.+) is (not significantly different from|significantly different from all others,) (.+)\.", sentence
         ).groups()
         found = {}
         for run in runs:
@@ -257,7 +259,7 @@ def test_bold_figures_are_told_apart(folder):
                 found.setdefault(run.row.name, []).append(run)
         means = {name: mean(column.figure_of(run.record) for run in own) for name, own in found.items()}
         assert first == (min if column.figure in LOWER_IS_BETTER else max)(means, key=means.get)
-        alone = kind.startswith("told")
+        alone = kind.startswith("significantly")
         assert (column.text(means[first]) in bold) == alone, column.name
         for name, *numbers in OTHER.findall(others):
             name = name.strip()

@@ -329,7 +329,7 @@ def test_training_evaluation_and_predictions(tmp_path, capsys):
     message = refused(capsys, "predict", tmp_path / "out", path, "--text_column_name", "question")
     assert "--text_column_name: the columns of passages have fixed names" in message
     for auto_class in (None, AutoModelForSequenceClassification):
-        with pytest.raises(InputError, match="chooses sentences of passages, which this command does not read"):
+        with pytest.raises(InputError, match="chooses sentences from passages, which this command does not support"):
             load(str(tmp_path / "out"), auto_class)
     with pytest.raises(InputError, match="is of class DiSANForSentenceSelection, whose inputs have three dimensions"):
         load_exportable(str(tmp_path / "out"))

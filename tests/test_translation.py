@@ -263,9 +263,9 @@ class TestTask:
             evaluate(EvaluateArguments(str(folder), test_file=str(tmp_path / "own.jsonl"), cpu=True, **columns))
         capsys.readouterr()
         assert main(["predict", str(folder), *texts, "--probabilities"]) == 2
-        assert "writes the column 'translation', which has none; leave it out" in capsys.readouterr().err
+        assert "writes the column 'translation', which has no probabilities; leave it out" in capsys.readouterr().err
         assert main(["encode", str(folder), str(tmp_path / "own.jsonl"), "--text_column_name", "en"]) == 2
-        assert "translates, which only hf-blosan predict does" in capsys.readouterr().err
+        assert "translates, which only hf-blosan predict supports" in capsys.readouterr().err
         changes = {"encoder": None, "model_name_or_path": str(folder), "config_overrides": None}
         with pytest.raises(InputError, match="has no column 'en'; it has tokens, tags"):
             tags = write_rows(tmp_path / "tags.jsonl", tagging_rows(3))

@@ -54,7 +54,7 @@ def test_every_commit_is_a_model_with_its_card(hub, tmp_path, questions):
     first, last = repo.commits[1][1], repo.commits[-1][1]
     assert {name for name in first if not name.endswith(".py")} == ALWAYS | {"README.md"}
     assert {name for name in last if not name.endswith(".py")} == AT_THE_END
-    assert b"Training goes on" in first["README.md"] and b"Training goes on" not in last["README.md"]
+    assert b"Training continues" in first["README.md"] and b"Training continues" not in last["README.md"]
     for name, content in last.items():
         assert TOKEN.encode() not in content and str(tmp_path).encode() not in content, name
     assert (tmp_path / "out" / "epoch_0").is_dir() and last == {
@@ -112,7 +112,9 @@ def test_training_goes_on_when_an_upload_fails(hub, tmp_path, questions, caplog,
         run = push(tmp_path / "out", questions, hub_model_id="tiny")
     assert run["training"]["epochs"] == 2
     during, at_the_end = warnings_of(caplog)[:2], warnings_of(caplog)[2:]
-    assert all(line.startswith("upload to me/tiny failed (") and line.endswith("training goes on") for line in during)
+    assert all(
+        line.startswith("upload to me/tiny failed (") and line.endswith("training continues") for line in during
+    )
     assert len(at_the_end) == 1 and at_the_end[0].endswith("; trying again")
     assert not any("\n" in line for line in warnings_of(caplog))
     repo = hub.repos["me/tiny"]

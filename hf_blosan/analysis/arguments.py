@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..inference.arguments import MODEL, BenchArguments
 
 MAX_TOKENS = 128
-"""Longest sentence that is explained by default; attention maps grow with the square of the length."""
+"""Default maximum sentence length; attention maps grow with its square."""
 
 
 @dataclass
@@ -20,7 +20,7 @@ class ExplainArguments:
     model: str = positional(MODEL)
     text: str = positional("A sentence.")
     pair: str | None = positional("The second sentence, for a model of pairs.", None)
-    top_tokens: int = option("Tokens to print per sentence, those of the largest weights first.", 10, group="output")
+    top_tokens: int = option("Tokens to print per sentence, largest weights first.", 10, group="output")
     output_dir: str | None = option("Folder for figures, explanation.json (feature means) and arrays.npz.")
     figure_format: Literal["png", "svg", "pdf"] = option("Format of the figures.", "png")
     max_tokens: int = option("Refuse longer sentences.", MAX_TOKENS, group="computation")
@@ -38,7 +38,7 @@ class DemoArguments:
     """Options of ``hf-blosan demo``."""
 
     model: str = positional(MODEL)
-    model2: str | None = positional("Another model, shown beside the first.", None)
+    model2: str | None = positional("Another model, shown next to the first.", None)
     host: str = option("Address to listen on; 0.0.0.0 is every address of this machine.", "127.0.0.1", group="server")
     port: int | None = option("Port to listen on. Default: the first free one from 7860.")
     cpu: bool = same_as(BenchArguments, "cpu")

@@ -10,10 +10,10 @@ BAR_WIDTH = 30
 
 
 def explain_text(arguments: ExplainArguments) -> int:
-    """Print what a model predicts and the tokens of the largest weights; write figures and arrays; return the status.
+    """Print the prediction and the tokens with the largest weights; write figures and arrays; return the exit status.
 
     Raises:
-        InputError: the model or the texts cannot be used, or the files not be written.
+        InputError: the model or the texts cannot be used, or the files cannot be written.
     """
     model, tokenizer = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
     explanation = explain(model, tokenizer, arguments.text, arguments.pair, max_tokens=arguments.max_tokens)
@@ -31,17 +31,17 @@ def report(explanation: Explanation, top_tokens: int) -> str:
 
 
 def prediction_line(explanation: Explanation) -> str:
-    """The labels with their probabilities, the five most probable ones at most, or the score."""
+    """The five most probable labels with their probabilities, or the score."""
     if explanation.probabilities is not None:
         best = list(explanation.probabilities.items())[:5]
         return "prediction: " + ", ".join(f"{label} {probability:.3f}" for label, probability in best)
     if explanation.score is not None:
         return f"predicted score: {explanation.score:.3f}"
-    return "no prediction: an encoder without a head"
+    return "no prediction: the encoder has no head"
 
 
 def table(sentence: Sentence, top_tokens: int) -> str:
-    """The tokens of the largest weights, in order of weight."""
+    """The tokens with the largest weights, in order of weight."""
     weights, tokens = sentence.weights, sentence.tokens
     order = weights.argsort(kind="stable")[::-1][:top_tokens]
     width = max(len("token"), *(len(tokens[i]) for i in order))

@@ -31,8 +31,8 @@ class Sentence:
 
     Attributes:
         text: as given.
-        tokens: N tokens as written in the text; one outside the vocabulary is ``word [UNK]``.
-        maps: by name, those of the context layers first, that of the pooler last.
+        tokens: N tokens as written in the text; an unknown word is ``word [UNK]``.
+        maps: by name, context layers first, pooler last.
     """
 
     text: str
@@ -54,10 +54,10 @@ class Sentence:
         return [map_ for map_ in self.maps.values() if map_.kind == kind]
 
     def find(self, word: str) -> int:
-        """The first position of a word.
+        """The first index of a word.
 
         Raises:
-            InputError: it is not a token of the sentence.
+            InputError: the word is not a token of the sentence.
         """
         tokens = [word_of(token).lower() for token in self.tokens]
         if word.lower() not in tokens:
@@ -68,7 +68,7 @@ class Sentence:
         """The weights of a word in the features of the sentence vector (DiSAN Fig. 8), (hidden_size,) or (1,).
 
         Raises:
-            InputError: it is not a token of the sentence.
+            InputError: the word is not a token of the sentence.
         """
         return self.pooling.values[self.find(word)]
 
@@ -79,7 +79,7 @@ class Explanation:
 
     Attributes:
         model_type: the encoder, as in ``"disan"``.
-        probabilities: of the labels, the most probable one first; ``None`` if the model scores, or only encodes.
+        probabilities: of the labels, most probable first; ``None`` for regressions and encoders.
         score: of a regression, else ``None``.
         sentences: one, or the two of a pair.
     """
@@ -91,21 +91,21 @@ class Explanation:
 
     @property
     def note(self) -> str:
-        """A sentence on the kinds of maps that the encoder lacks; empty if it has all of them."""
+        """A sentence naming the kinds of maps that the encoder lacks; empty if none."""
         kinds = {map_.kind for map_ in self.sentences[0].maps.values()}
         missing = [name for kind, name in KINDS.items() if kind not in kinds]
         if not missing:
             return ""
         shown = [name for kind, name in KINDS.items() if kind in kinds]
         known = ENCODERS.get(self.model_type)
-        encoder = f"{self.model_type} ({known.description if known else 'an encoder of your own'})"
+        encoder = f"{self.model_type} ({known.description if known else 'your own encoder'})"
         return f"{encoder} has no {' and no '.join(missing)}; it has {' and '.join(shown)}."
 
     def figures(self, *, columns: int = 2) -> dict[str, Figure]:
         """matplotlib figures of the feature means, by names such as ``"sentence1_attention"``.
 
         Args:
-            columns: number of attention maps side by side.
+            columns: attention maps per row.
 
         Raises:
             InputError: matplotlib is not installed.
@@ -184,14 +184,14 @@ def explain(
     """What a model predicts for a sentence or a pair, and its attention, gates and pooling weights, without dropout.
 
     Args:
-        model: any model of this package, with a head or without.
+        model: any model of this package, with or without a head.
         tokenizer: its tokenizer.
         text: a sentence.
         pair: the second sentence, for a model of pairs.
         max_tokens: refuse longer sentences, because attention maps grow with the square of the length.
 
     Raises:
-        InputError: a text is empty or too long, there is one text too many or too few, or the model is not from this
+        InputError: a text is empty or too long, the number of texts is wrong, or the model is not from this
             package.
     """
     texts = check_texts(model, text, pair)
@@ -229,12 +229,12 @@ def explain(
 
 
 def num_sentences(model: PreTrainedModel) -> int:
-    """How many sentences the model takes: an encoder without a head takes one."""
+    """Number of sentences the model takes; one for an encoder without a head."""
     return getattr(model.config, "num_sentences", 1) if hasattr(model, "classifier") else 1
 
 
 def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str]:
-    """The texts, as many as the model takes; raises InputError otherwise."""
+    """The texts; raises InputError unless they are as many as the model takes."""
     if not hasattr(model.config, "embedding_trainable"):
         raise InputError(f"{type(model).__name__} is not a model of this package; give one of {', '.join(ENCODERS)}")
     if getattr(model.base_model, "pooler", model) is None:
@@ -255,7 +255,7 @@ def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str
 
 
 def tokens_of(tokenizer: PreTrainedTokenizerBase, encoding: Any, texts: list[str]) -> list[list[str]]:
-    """The tokens of each text as written there; special tokens by their names."""
+    """The tokens of each text as written in it; special tokens by name."""
     ids = encoding["input_ids"][0].long().tolist()
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     if tokenizer.is_fast:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from .explanation import Sentence
 
 HIDDEN = "0.88"
-"""Grey level of keys that are hidden from a query."""
+"""Grey level of keys hidden from a query."""
 BAR, COLOURS = "#225ea8", "YlGnBu"
 CELL, SMALLEST_CELL = 0.34, 0.1
-"""Inches per token in figures of short and of very long sentences."""
+"""Inches per token for short and very long sentences."""
 SMALLEST, LARGEST = 2.4, 6.0
-"""Smallest and largest side in inches of a heatmap in between."""
+"""Minimum and maximum side of a heatmap in inches."""
 LETTER, LONGEST_LABEL = 0.08, 22
-"""Inches per letter of a label, and the most letters of one."""
+"""Inches per letter of a label, and the maximum letters."""
 MOST_NUMBERS = 24
-"""Number of tokens up to which the values of a gate are printed."""
+"""Maximum number of tokens for printing gate values."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -74,7 +74,7 @@ def draw_attention(maps: Sequence[Map], *, columns: int = 2) -> Figure:
 
 
 def draw_gates(maps: Sequence[Map]) -> Figure:
-    """A strip for each gate, those over the same tokens or blocks together; 0.5 is white."""
+    """A strip per gate, grouped by their tokens or blocks; 0.5 is white."""
     by_tokens: dict[tuple, list[Map]] = {}
     for map_ in maps:
         by_tokens.setdefault((map_.meaning, *map_.labels), []).append(map_)
@@ -99,7 +99,7 @@ def draw_gates(maps: Sequence[Map]) -> Figure:
 
 
 def draw_pooling(maps: Sequence[Map]) -> Figure:
-    """Bars of the tokens' weights for each map; the line is an equal share."""
+    """Bars of the tokens' weights per map; the line marks an equal share."""
     width = max(strip_width(map_) for map_ in maps)
     figure = new_figure(width + 1.0, 2.4 * len(maps))
     for axes, map_ in zip(figure.subplots(len(maps), squeeze=False)[:, 0], maps, strict=True):
@@ -145,7 +145,7 @@ def compare_word(word: str, first: Sentence, second: Sentence) -> Figure:
 
 
 LITERAL: dict[str, Any] = {"parse_math": False}
-"""Texts in which $ is a dollar."""
+"""Texts with $ escaped."""
 
 
 def averaged(map_: Map) -> str:
@@ -167,7 +167,7 @@ def shorten(label: str) -> str:
 
 
 def token_ticks(axis: Any, labels: Sequence[str], length: float, *, upright: bool = False) -> None:
-    """A label for every token on an axis of this length in inches, small enough to fit."""
+    """Label every token on an axis of this length in inches, in a font that fits."""
     size = min(9, 0.75 * 72 * length / len(labels))
     axis.set_ticks(range(len(labels)), [shorten(label) for label in labels], fontsize=size, **LITERAL)
     if upright:

@@ -26,9 +26,9 @@ class Map:
     Attributes:
         kind: ``"attention"``, ``"gate"`` or ``"pooling"``.
         title: as in ``"attention, forward"``.
-        meaning: what a value says.
+        meaning: meaning of a value.
         values: float32; attention (query, key, feature), 0 where the query does not see the key; a gate (token,
-            feature), between 0 and 1; pooling (token, feature). There is one feature where all share a weight.
+            feature), between 0 and 1; pooling (token, feature). One feature if all share a weight.
         labels: the tokens or blocks.
     """
 
@@ -50,7 +50,7 @@ class Map:
 
     @property
     def hidden(self) -> np.ndarray:
-        """Attention only, (query, key): whether order mask, window or block hide the key from the query."""
+        """Attention only, (query, key): whether order mask, window or block hides the key from the query."""
         return ~self.values.any(axis=-1)
 
 
@@ -58,9 +58,9 @@ def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map
     """The maps of one row of a model's output with ``output_attentions=True``, context layers first, then the pooler.
 
     Args:
-        config: of the model.
-        output: of the model, whose row holds the sentence's tokens first, then padding.
-        row: which row of the maps.
+        config: the model's configuration.
+        output: the model's output; its row has the sentence's tokens first, then padding.
+        row: the row.
         tokens: the N tokens of the sentence.
     """
     attentions, gates = ([to_numpy(x[row]) for x in maps or ()] for maps in (output.attentions, output.gates))
@@ -77,7 +77,7 @@ def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map
 
 
 def make_maps(kind: str, title: str, meaning: str, names: Sequence[str], values: Any, labels: list[str]) -> list[Map]:
-    """A map for each name, such as that of a direction or head, and the first axis of the values."""
+    """A map per name (a direction or head), along the first axis of the values."""
     return [Map(kind, f"{title}, {name}", meaning, value, labels) for name, value in zip(names, values, strict=True)]
 
 
@@ -113,7 +113,7 @@ def read_biblosan(config: Any, attentions: list, gates: list, tokens: list[str])
 
 
 def read_mtsa(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
-    """Attention (H, N, N, D) and, if there are any, gates (H, N, D) of the heads (MTSA Eq. 7-13)."""
+    """Attention (H, N, N, D) and, if any, gates (H, N, D) of the heads (MTSA Eq. 7-13)."""
     N, heads = len(tokens), config.num_heads
     directions, windows = (
         [value for value in values for _ in range(heads // len(values))]
@@ -142,7 +142,7 @@ READERS = {
     "multihead": read_multihead,
     "textcnn": read_textcnn,
 }
-"""Functions that read the attention and gates of a layer, by model type; other encoders have none."""
+"""Functions that read the attention and gates of a layer, by model type; the others have none."""
 
 
 def to_numpy(x: Any) -> np.ndarray:
@@ -150,13 +150,13 @@ def to_numpy(x: Any) -> np.ndarray:
 
 
 def numbered(names: Sequence[str]) -> list[str]:
-    """Names, numbered where they are not all different."""
+    """Names, numbered if they are not unique."""
     different = len(set(names)) == len(names)
     return list(names) if different else [f"{name} {i}" for i, name in enumerate(names, 1)]
 
 
 def with_windows(names: Sequence[str], windows: Sequence[int | None] | None) -> list[str]:
-    """Names that also say how far a token sees."""
+    """Names with the window of each."""
     return [
         name if window is None else f"{name} within {window}"
         for name, window in zip(names, windows or [None] * len(names), strict=True)
@@ -177,6 +177,6 @@ def word_of(token: str) -> str:
 
 
 def block_label(tokens: list[str]) -> str:
-    """A block of tokens by its first and last one."""
+    """A block, labelled by its first and last token."""
     words = list(map(word_of, tokens))
     return " ".join(words) if len(words) < 3 else f"{words[0]} … {words[-1]}"

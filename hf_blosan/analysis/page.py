@@ -1,4 +1,4 @@
-"""``hf-blosan demo``: a web page that explains what models predict for a sentence or a pair."""
+"""``hf-blosan demo``: a web page that explains models' predictions for a sentence or a pair."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ HOW_TO_READ = """
 - **Gates** weigh a token's own vector against its context.
 - **Sentence vector**: how much each token contributes to it. The dashed line is an equal share.
 
-All values are means over the features, each of which has weights of its own in DiSAN, Bi-BloSAN and MTSA.
+All values are means over the features, each of which has its own weights in DiSAN, Bi-BloSAN and MTSA.
 """
 WHAT_IT_SHOWS = """
-{type}, and see {prediction}which tokens attend to which, and how much each token counts in the vector of its sentence.
+{type}, and see {prediction}which tokens attend to which, and how much each token contributes to its sentence vector.
 An example is filled in; others are below.{labels}
 """
 WHAT_LABELS_MEAN = """ *Entailment*: if the first sentence is true, so is the second. *Contradiction*: the second is
@@ -137,7 +137,7 @@ def make_page(models: Sequence[Shown]) -> Any:
     message = gradio.Markdown(visible=False, elem_id="message", render=False)
     results = []
     for number, shown in enumerate(models, 1):
-        label = f"{shown.name}: {'prediction' if shown.has_head else 'an encoder, which predicts nothing'}"
+        label = f"{shown.name}: {'prediction' if shown.has_head else 'no prediction (an encoder)'}"
         results.append(gradio.Label(label=label, num_top_classes=5, elem_id=f"prediction{number}", render=False))
         results.append(gradio.HTML(elem_id=f"figures{number}", render=False))
     event = {"fn": answer, "inputs": boxes, "outputs": [message, *results]}

@@ -1,4 +1,4 @@
-"""Data: tables read from files, the generated demo corpus, batches of similar length. Knows no task.
+"""Data: tables read from files, the generated demo corpus, batches of similar length. Independent of tasks.
 
 Everything is imported on first use; what loads whole data sets needs the extra `train`.
 """

@@ -31,7 +31,7 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
 
     Args:
         lengths: length of each row, any unit.
-        groups: number of each row's group; rows of a group, which have one length, are kept together.
+        groups: group id of each row; rows of a group have equal length and stay together.
         batch_size: rows per batch.
         shuffle: whether the order differs from epoch to epoch.
         seed: seed of the shuffling.
@@ -64,7 +64,7 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Select the order of that epoch."""
+        """Set the epoch, which determines the order."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -132,16 +132,16 @@ def token_limit(tokenizer: PreTrainedTokenizerBase, max_length: int | None, *, l
 
 
 def characters(limit: int) -> int:
-    """How much of a text is tokenized where its first tokens, at most ``limit``, are wanted: far more than these take.
+    """Characters of a text to tokenize for its first ``limit`` tokens: far more than these need.
 
-    So a text of any length costs no more than a long one. The rest would count only where, spaces included, there are
-    more than 100 characters to a token.
+    This bounds the cost of very long texts. The rest would matter only with more than 100 characters,
+    including spaces, per token.
     """
     return 10_000 + 100 * limit
 
 
 def cut(text: str, limit: int, side: str = "right") -> str:
-    """The part of a text that is tokenized, see :func:`characters`; its end if texts are truncated on the left."""
+    """The part of a text that is tokenized, see :func:`characters`; the end if texts are truncated on the left."""
     if len(text) <= (most := characters(limit)):
         return text
     return text[-most:] if side == "left" else text[:most]
@@ -198,7 +198,7 @@ def length_statistics(encoded: Dataset) -> tuple[float, float]:
 
 @dataclass
 class PaddingCollator(DataCollatorWithPadding):
-    """``DataCollatorWithPadding`` that accepts batches without any token, and pairs whose second texts are empty.
+    """``DataCollatorWithPadding`` that accepts batches without tokens, and pairs with empty second texts.
 
     Such a batch gets one extra masked [PAD]; for pairs it belongs to the second sentence.
 

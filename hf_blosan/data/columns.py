@@ -1,4 +1,4 @@
-"""Which columns of a table are the texts. Needs nothing but Python, for rows that are read one by one."""
+"""Finds the text columns of a table. Needs only Python, for rows that are read one by one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Columns that a user names; ``None``: those of training, or found.
+    """Columns that a user names; ``None``: as in training, or detected.
 
     Attributes:
-        text, text_pair: of the (first) text, or of the words to tag; of the second text of pairs.
-        label: of the labels, scores, tags or translations.
+        text, text_pair: column of the (first) text or the words to tag; of the second text of pairs.
+        label: column of the labels, scores, tags or translations.
     """
 
     text: str | None = None
@@ -32,7 +32,7 @@ class ColumnNames:
 
     @classmethod
     def of(cls, options: Any) -> ColumnNames:
-        """As named by the options of a command."""
+        """The columns named by a command's options."""
         return cls(*(getattr(options, f"{name}_column_name", None) for name in ("text", "text_pair", "label")))
 
     @property
@@ -48,7 +48,7 @@ class ColumnNames:
 
 
 def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column: str | None = None) -> tuple[str, ...]:
-    """The one or two text columns of a table whose columns were not named.
+    """The one or two text columns of a table without named columns.
 
     They are ``sentence1`` and ``sentence2``, or ``sentence1``, ``text`` or ``sentence`` alone, or else the first two
     columns that contain text (or the only one); identifiers, numbers, dates and labels are not text.
@@ -56,10 +56,10 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
     Args:
         head: the first rows, by column.
         where: description of the table for the error.
-        label_column: a column that is no text either.
+        label_column: a column to exclude as well.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no text column.
     """
     if {"sentence1", "sentence2"} <= head.keys():
         return ("sentence1", "sentence2")
@@ -76,7 +76,7 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
 
 
 def label_column(columns: Collection[str], where: str) -> str:
-    """The label column of a table whose columns were not named; raises InputError if there is none."""
+    """The label column of a table without named columns; raises InputError if there is none."""
     found = next((name for name in LABEL_COLUMNS if name in columns), None)
     if found is None:
         raise InputError(
@@ -87,17 +87,17 @@ def label_column(columns: Collection[str], where: str) -> str:
 
 
 def check_columns(wanted: Iterable[str], columns: Collection[str], where: str) -> None:
-    """Raise InputError if one of the columns that are wanted is not among those of the table."""
+    """Raise InputError if the table lacks one of the columns."""
     for column in wanted:
         if column not in columns:
             raise InputError(f"{where} has no column {column!r}; it has {listed(columns)}")
 
 
 def check_distinct(columns: Iterable[str], where: str) -> None:
-    """Raise InputError if a column is taken twice."""
+    """Raise InputError if a column is used twice."""
     if twice := [column for column, count in Counter(columns).items() if count > 1]:
         raise InputError(
-            f"{where}: column {twice[0]!r} is taken twice; name a column of its own for every text and the label"
+            f"{where}: column {twice[0]!r} is used twice; name a separate column for every text and the label"
         )
 
 
@@ -105,7 +105,7 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     """A cell as text.
 
     Raises:
-        InputError: it is null, a list, an object or bytes, or has half of a character that JSON writes in two halves.
+        InputError: it is null, a list, an object or bytes, or has an unpaired surrogate.
     """
     if value is None:
         raise InputError(f"{where}, row {row}: {column} is null; fill it in or remove the row")
@@ -113,12 +113,12 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
         raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text")
     text = str(value)
     if half := unpaired_surrogate(text):
-        raise InputError(f"{where}, row {row}: {column} has half of a character, {half!r}; correct the text")
+        raise InputError(f"{where}, row {row}: {column} has an unpaired surrogate, {half!r}; correct the text")
     return text
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell is a finite number, also written as text."""
+    """Whether a cell is a finite number, or a text of one."""
     try:
         return math.isfinite(float(value))
     except (TypeError, ValueError):

@@ -1,12 +1,12 @@
-"""A generated corpus of sentence pairs in which word order alone carries the label.
+"""A generated corpus of sentence pairs whose labels depend only on word order.
 
 Sentences come from small grammars: who does what to whom, in the active and the passive ("the dog chases the man",
 "the man is not chased by the dog"), and quantifiers with the scope of negation ("not all dogs are wet", and "all dogs
-are not wet", which here means that no dog is). Labels and relatedness are computed from what the sentences mean:
-whoever reads them has to take order, voice and negation together.
+are not wet", which here means that no dog is). Labels and relatedness are computed from the sentences' meanings,
+so a model has to combine order, voice and negation.
 
 The pairs come in twins with different labels: their first sentences consist of the same words, and so do their second
-sentences. A model that ignores word order gives both the same answer and is right about at most one: accuracy 0.5.
+sentences. A model that ignores word order gives both the same answer, at most one of them right: accuracy 0.5.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _YES_OR_NO = _YES | _NO
 _NONE, _PART, _EVERY = frozenset({"none"}), frozenset({"part"}), frozenset({"every"})
 _ANY_SHARE = _NONE | _PART | _EVERY
 _SMALLEST, _LARGEST = 60, 10_000
-# Shares of animals and persons among the agents; actives for each passive. Were all equally frequent, order would say
-# nothing without the voice and the order of both sentences, and training would stay at chance for many epochs.
+# Shares of animals and persons among the agents; actives per passive. If all were equally frequent, order would say
+# nothing without voice and the order of both sentences, and training would stay at chance for many epochs.
 _AGENTS, _ACTIVE = (2 / 3, 1 / 3), 2
 
 
 class _Form(NamedTuple):
     """A sentence with placeholders for words, and its meaning: fact -> the states that the fact may be in.
 
-    A form of twice the weight is drawn twice as often.
+    Forms are drawn in proportion to their weights.
     """
 
     text: str
@@ -81,7 +81,7 @@ def make_demo_corpus(seed: int = 13, size: int = 8_000) -> DatasetDict:
         neutral, contradiction; a third each) and ``score`` (relatedness, 1 to 5). All pairs differ.
 
     Raises:
-        InputError: ``size`` is out of range; the grammars generate few more pairs than that.
+        InputError: ``size`` is out of range; the grammars generate few pairs beyond its maximum.
     """
     if not _SMALLEST <= size <= _LARGEST:
         raise InputError(f"size is {size}; the demo corpus can have {_SMALLEST} to {_LARGEST} pairs")
@@ -128,7 +128,7 @@ def _draw_twins(rng: random.Random, labels: tuple[str, str]) -> list[_Pair]:
 
 @cache
 def _groups(grammar) -> list[dict[str, list[_Pair]]]:
-    """A grammar's pairs of forms, grouped by their words and then by label; only groups with several labels."""
+    """A grammar's pairs of forms, grouped by their words and then by label; only groups with more than one label."""
     forms, unknown = grammar()
     by_words: dict[tuple, dict[str, list[_Pair]]] = defaultdict(lambda: defaultdict(list))
     for premise, hypothesis in product(forms, repeat=2):
@@ -141,7 +141,7 @@ def _groups(grammar) -> list[dict[str, list[_Pair]]]:
 
 
 def _roles() -> tuple[list[_Form], frozenset[str]]:
-    """Who does what to whom, in the active and the passive; whoever chases another is not chased by it."""
+    """Who does what to whom, in the active and the passive; one who chases another is not chased by it."""
     forms = []
     for (agent, patient), frequency in zip(permutations(("animal", "person")), _AGENTS, strict=True):
         it_does = {(agent, patient): _YES, (patient, agent): _NO}
@@ -156,7 +156,7 @@ def _roles() -> tuple[list[_Form], frozenset[str]]:
 
 
 def _quantifiers() -> tuple[list[_Form], frozenset[str]]:
-    """How many are wet; "not" before the quantifier negates the clause, after it the adjective."""
+    """Quantifiers; "not" before the quantifier negates the clause, after it the adjective."""
     states = {
         "all {plural} are {adjective}": _EVERY,
         "all {plural} are not {adjective}": _NONE,
@@ -178,7 +178,7 @@ def _relation(premise: Mapping, hypothesis: Mapping, unknown: frozenset[str]) ->
 
 
 def _relatedness(premise: Mapping, hypothesis: Mapping, unknown: frozenset[str]) -> float:
-    """1 to 5: the overlap of the possible states, averaged over the facts that either sentence mentions."""
+    """1 to 5: the overlap of the possible states, averaged over the facts in either sentence."""
     facts = premise.keys() | hypothesis.keys()
     states = [(premise.get(fact, unknown), hypothesis.get(fact, unknown)) for fact in facts]
     return round(1 + 4 * sum(len(p & h) / len(p | h) for p, h in states) / len(facts), 2)

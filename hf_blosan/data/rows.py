@@ -1,6 +1,6 @@
-"""Rows of a file or of standard input, one after the other: a file of any size takes no more memory than a small one.
+"""Rows of a file or of standard input, read one by one in constant memory.
 
-Needs nothing but Python, and pyarrow for Parquet.
+Needs only Python, and pyarrow for Parquet.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 READABLE_TABLES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
 UNREADABLE = (ValueError, OSError, EOFError, RecursionError, csv.Error, zlib.error)
-"""What reading a damaged file raises."""
+"""Exceptions raised by reading a damaged file."""
 MAX_ROW = 2**27
-"""Characters of a row, without which a small compressed file could fill the memory."""
+"""Maximum characters of a row; without a limit a small compressed file could fill the memory."""
 MAX_LIST = 2**30
-"""Characters of a list of rows in one JSON document, which is read as a whole."""
+"""Maximum characters of a list of rows in one JSON document, which is read at once."""
 BLANK = object()
-"""What stands for a blank line, which has a number but is no row."""
+"""Marks a blank line, which is numbered but not a row."""
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
 class Rows:
-    """The rows of a file as dictionaries; used in a ``with`` statement.
+    """The rows of a file as dictionaries; a context manager.
 
     CSV, TSV and JSON are read as by :func:`hf_blosan.data.tables.read_table`, which says where JSON differs; only a
-    list of objects in one JSON document is read as a whole. A text file has one text per line, in column ``text``.
+    list of objects in one JSON document is read at once. A text file has one text per line, in column ``text``.
 
     Args:
         path: the file, or ``-`` for standard input with one JSON object or one text per line.
 
     Attributes:
-        name: what the rows are called in messages.
-        total, unit: what :attr:`position` counts to: ``B`` of the file, or ``rows`` of a Parquet file; ``None`` for
+        name: name of the rows in messages.
+        total, unit: end and unit of :attr:`position`: ``B`` of the file, or ``rows`` of a Parquet file; ``None`` for
             standard input.
 
     Raises:
-        InputError: the file does not exist, has another type, or cannot be parsed at some row, which is named; a row
+        InputError: the file does not exist, has another type, or cannot be parsed at a row, which is named; a row
             has more than ``MAX_ROW`` characters.
     """
 
@@ -77,7 +77,7 @@ class Rows:
             return
         self.total, self.unit = self.path.stat().st_size, "B"
         binary = gzip.GzipFile(fileobj=self._file) if suffix.endswith(".gz") else self._file
-        # Kept, because it closes the file when it is collected.
+        # Kept alive, because garbage collection would close the file.
         self._text = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="")
         separated = partial(_csv, name=self.name)
         read = {"txt": _text, "csv": separated, "tsv": separated}.get(suffix.split(".")[1], _json)
@@ -94,7 +94,7 @@ class Rows:
         return (row for _, row in self.numbered())
 
     def numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The rows with their numbers in the file, from 1; blank lines, which are no rows, are counted."""
+        """The rows with their numbers in the file, from 1; blank lines count but are not returned."""
         with self._errors():
             for row in self._rows:
                 self._number += 1
@@ -136,7 +136,7 @@ def open_parquet(file: BinaryIO, name: str) -> ParquetFile:
     """A Parquet file.
 
     Raises:
-        InputError: two columns have one name, of which pyarrow gives only the last; or there is no pyarrow.
+        InputError: two columns have the same name, of which pyarrow reads only the last; or pyarrow is missing.
         ValueError: the file is damaged.
     """
     try:
@@ -155,7 +155,7 @@ def _arrow_errors() -> Iterator[None]:
 
     try:
         yield
-    except ArrowException as error:  # damaged files raise every kind of it
+    except ArrowException as error:  # damaged files raise any of these
         raise ValueError(first_line(error)) from error
 
 
@@ -165,14 +165,14 @@ def _check_names(columns: Iterable[str], name: str) -> None:
 
 
 class TooLong(ValueError):
-    """A row, or a list of rows, has more characters than are read."""
+    """A row, or a list of rows, exceeds its limit of characters."""
 
 
 class _Lines:
     """The lines of a text file.
 
     Attributes:
-        length: characters since it was last set to 0, which is limited.
+        length: characters since it was last set to 0; limited.
     """
 
     def __init__(self, file: TextIO):
@@ -187,7 +187,7 @@ class _Lines:
 
 
 def lines_of(file: TextIO) -> Iterator[str]:
-    """The lines of a text file, none of which may have more than ``MAX_ROW`` characters."""
+    """The lines of a text file, each of at most ``MAX_ROW`` characters."""
     lines = _Lines(file)
     for line in lines:
         lines.length = 0
@@ -195,7 +195,7 @@ def lines_of(file: TextIO) -> Iterator[str]:
 
 
 def remedy(error: BaseException) -> str | None:
-    """What to do about a file that cannot be read, if the error tells."""
+    """How to fix an unreadable file, if the error tells."""
     if isinstance(error, TooLong):
         return "divide it, or compress the file again if it is damaged"
     if isinstance(error, UnicodeDecodeError):
@@ -204,24 +204,24 @@ def remedy(error: BaseException) -> str | None:
 
 
 def csv_layout(suffix: str) -> dict[str, Any]:
-    """How a file with that suffix separates its cells: TSV without quoting, like GLUE's files."""
+    """The cell format of files with that suffix: TSV without quoting, like GLUE's files."""
     if suffix.startswith(".tsv"):
         return {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     return {"delimiter": ","} if suffix.startswith(".csv") else {}
 
 
 def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
-    """The names of the columns, those without one as pandas names them; and the rows after the header.
+    """The column names, unnamed ones as in pandas, and the rows after the header.
 
     A blank line is an empty list.
 
     Raises:
-        InputError: two columns have one name; or, while the rows are read, a row repeats the header (as in files that
+        InputError: two columns have the same name; or, while reading, a row repeats the header (as in files that
             were joined), has another number of cells, or is quoted wrongly.
     """
-    csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is for cells, not for texts
+    csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is too small for texts
     lines = _Lines(file)
-    # Unless it is strict, the reader takes a file to its end for one cell if a quotation mark is not closed.
+    # Without strict, an unclosed quotation mark makes the rest of the file one cell.
     rows = csv.reader(iter(lines), strict=True, **layout)
     header = next(filter(None, rows), [])
     columns = [column or f"Unnamed: {i}" for i, column in enumerate(header)]
@@ -261,7 +261,7 @@ def _json(file: TextIO) -> Iterator[Any]:
     for line in lines_of(file):
         if not line.strip():
             blank += 1
-        elif line.lstrip().startswith("["):  # its rows are counted from 1, whatever is before it
+        elif line.lstrip().startswith("["):  # its rows are counted from 1, regardless of blank lines before it
             rest = file.read(MAX_LIST)
             if len(rest) == MAX_LIST:
                 raise TooLong(f"a list of rows has more than {MAX_LIST:,} characters")

@@ -14,21 +14,21 @@ from .rows import READABLE_TABLES, Rows
 
 
 def read_table(path: str | Path) -> Dataset:
-    """Read a file of rows; the columns keep their names.
+    """Read a file of rows; columns keep their names.
 
-    JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so that
+    JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
-    A column of JSON has one type, as in Arrow: 1 beside 2.5 becomes 1.0.
+    A column of JSON has one type, as in Arrow: 1 next to 2.5 becomes 1.0.
 
-    Blank lines are left out; :func:`row_numbers` counts them.
+    Blank lines are skipped but counted by :func:`row_numbers`.
 
     Args:
         path: a file ending in .jsonl, .json, .csv or .tsv, optionally compressed (.gz), or in .parquet.
 
     Raises:
-        InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns have one
-            name, a column has cells of several types, or a row repeats the header or has more or fewer cells.
+        InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns share a
+            name, a column has cells of different types, or a row repeats the header or has more or fewer cells.
     """
     path = Path(path)
     if not path.is_file():
@@ -57,19 +57,19 @@ def read_table(path: str | Path) -> Dataset:
 
 
 def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
-    """The cells of a column; raises InputError if they have no common type."""
+    """The cells of a column; raises InputError if their types differ."""
     try:
         return pa.array(cells)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
         row = _first_that_fails(cells, numbers)
         raise InputError(
-            f"data file {path} cannot be read: column {name!r} has cells of different types, or one that is no valid "
+            f"data file {path} cannot be read: column {name!r} has cells of different types, or an invalid "
             f"value, at row {row} ({first_line(error)}); correct it"
         ) from error
 
 
 def _first_that_fails(cells: list, numbers: list[int]) -> int:
-    low, high = 0, len(cells)  # as many cells can be converted together, as many cannot
+    low, high = 0, len(cells)  # this many cells can be converted together, this many cannot
     while high - low > 1:
         middle = (low + high) // 2
         try:
@@ -81,7 +81,7 @@ def _first_that_fails(cells: list, numbers: list[int]) -> int:
 
 
 def row_numbers(table: Dataset) -> Sequence[int]:
-    """The number of each row of a table in the file that it was read from, from 1; blank lines are counted."""
+    """The number of each row in its file, from 1, counting blank lines."""
     numbers = getattr(table, "row_numbers", ())
     return numbers if len(numbers) == len(table) else range(1, len(table) + 1)
 
@@ -91,7 +91,7 @@ def load_splits(name: str, config: str | None = None, *, revision: str | None = 
 
     Args:
         name, config, revision: as in ``datasets.load_dataset``.
-        remedy: what to do if the data set cannot be loaded, for the error.
+        remedy: end of the error message: what to do if loading fails.
 
     Raises:
         InputError: it cannot be loaded.

@@ -1,4 +1,4 @@
-"""The configuration of a saved model, and what is wrong with one."""
+"""The configuration of a saved model, and its validation."""
 
 import json
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from ..errors import InputError, first_line, listed, unpaired_surrogate
 
 NAMES_OF_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}
 DEEPEST = 20
-"""Levels of lists and dictionaries in a configuration, which many functions of Python walk through by recursion."""
+"""Maximum nesting in a configuration, which many functions of Python traverse recursively."""
 
 
 class TrainingRows(TypedDict, total=False):
-    """What a saved model remembers of the rows that it was trained on; see ``training.preparation.training_rows``."""
+    """What a saved model records about its training rows; see ``training.preparation.training_rows``."""
 
     text_columns: list[str]
     label_column: str | None
@@ -32,10 +32,10 @@ class TrainingRows(TypedDict, total=False):
 
 
 def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConfig:
-    """The configuration of a saved model. Outputs have the form that commands read, whatever is saved of that.
+    """The configuration of a saved model. Its output options are reset to those that commands expect.
 
     Raises:
-        InputError: there is no model in the folder or of the name on the Hub, its configuration is impossible, or its
+        InputError: there is no model in the folder or on the Hub, its configuration is invalid, or its
             weights lie outside the folder.
     """
     given: Any = {}
@@ -59,7 +59,7 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
 
 
 def check_fields(given: Any) -> None:
-    """Raise InputError for what transformers accepts in a config.json, but commands cannot use."""
+    """Raise InputError for config.json values that transformers accepts but commands cannot use."""
     if not isinstance(given, dict):
         raise InputError(f"it is of type {type(given).__name__}; save the model again")
     for name, value in given.items():
@@ -75,7 +75,7 @@ def check_fields(given: Any) -> None:
         raise InputError(f"finetuning_task is {task!r}; give the name of a task, or remove it")
     if not isinstance(rows, dict | None):
         raise InputError(f"training_rows is {rows!r}; remove it")
-    for name in TrainingRows.__annotations__.keys() & (rows or {}).keys():  # a later version may know more
+    for name in TrainingRows.__annotations__.keys() & (rows or {}).keys():  # later versions may add fields
         try:
             validate_typed_dict(TrainingRows, {name: rows[name]})
         except (StrictDataclassError, TypeError) as error:
@@ -83,21 +83,21 @@ def check_fields(given: Any) -> None:
 
 
 def problem_of_leaves(value: Any) -> str | None:
-    """What is wrong with numbers, texts or the depth of a value that was read from JSON."""
+    """The problem with the numbers, texts or nesting of a value read from JSON, if any."""
     level = [value]
     for _ in range(DEEPEST):
         for leaf in level:
             if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
                 return f"has the number {str(leaf)[:30]}, which is beyond 64 bits; give a smaller one"
             if isinstance(leaf, str) and (half := unpaired_surrogate(leaf)):
-                return f"has half of a character, {half!r}; correct the text"
+                return f"has an unpaired surrogate, {half!r}; correct the text"
         inner = [x for x in level if isinstance(x, dict | list)]
         level = [y for x in inner for y in ([*x, *x.values()] if isinstance(x, dict) else x)]
     return "is nested too deeply; save the model again" if level else None
 
 
 def check_labels(labels: Any) -> None:
-    """Raise InputError unless the labels 0, 1, ... each have a name of their own."""
+    """Raise InputError unless the labels 0, 1, ... each have a unique name."""
     names = [labels.get(str(i)) for i in range(len(labels))] if isinstance(labels, dict) else []
     if not names or not all(isinstance(name, str) for name in names):
         ids = listed(labels, 8) if labels and isinstance(labels, dict) else repr(labels)
@@ -107,7 +107,7 @@ def check_labels(labels: Any) -> None:
 
 
 def check_shards(folder: Path) -> None:
-    """Raise InputError if the index of a model in several files names one that is not in its folder."""
+    """Raise InputError if the index of a sharded model names a file outside its folder."""
     from ..models.pretrained import check_inside  # here, because it imports torch
 
     for index in (*folder.glob("model*.safetensors.index*.json"), *folder.glob("pytorch_model*.bin.index*.json")):
@@ -118,19 +118,19 @@ def check_shards(folder: Path) -> None:
 
 
 def config_problem(error: StrictDataclassError, given: Mapping[str, Any], config_class: type) -> str:
-    """What is wrong with a configuration of the given fields: the field, its value and what it takes."""
+    """The problem with a configuration of the given fields: the field, its value and the expected type."""
     if not isinstance(error, StrictDataclassFieldValidationError):
         return str(error).strip().splitlines()[-1].strip().removeprefix("ValueError: ")
-    # The first line of its message quotes the field's name, the others speak of Python's types and of the value.
+    # The first line of the message quotes the field's name, the others Python's types and the value.
     name = str(error).split("'")[1]
     kind, value = {entry.name: entry.type for entry in fields(config_class)}.get(name), repr(given.get(name))
-    if kind is None or "(value: " in str(error) and f"(value: {value})" not in str(error):  # of a part: a backbone
+    if kind is None or "(value: " in str(error) and f"(value: {value})" not in str(error):  # of a backbone
         return f"{str(error).strip().splitlines()[-1].strip().removeprefix('TypeError: ')}; correct it"
     return f"{name} is {value}; give {_description(kind)}"
 
 
 def _description(kind: Any) -> str:
-    """What a field of this type takes."""
+    """Description of a type."""
     parts = get_args(kind)
     if get_origin(kind) is Literal:
         return f"one of {', '.join(parts)}"

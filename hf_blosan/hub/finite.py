@@ -1,4 +1,4 @@
-"""Weights and outputs of a saved model that are not finite, of which no prediction is made."""
+"""Checks that the weights and outputs of a saved model are finite."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import nn
 from ..errors import InputError
 
 OUTPUTS = ("logits", "pooler_output", "last_hidden_state")
-"""What a model is asked for; the first that it has is looked at."""
+"""Outputs to check; the first that a model has is checked."""
 
 
 class NotFinite(InputError):
     """A model's output is NaN or infinite.
 
     Attributes:
-        row: of a batch, from 0, the first of those.
-        rows: how many the output has; beam search has several for each of the batch.
+        row: index in the batch of the first such row.
+        rows: rows of the output; beam search has several per row of the batch.
         value: NaN or infinity.
     """
 
@@ -27,16 +27,16 @@ class NotFinite(InputError):
         self.row, self.rows, self.value = row, rows, value
 
     def of(self, size: int) -> int:
-        """The row of a batch of that size."""
+        """The index of the row in a batch of that size."""
         return self.row * size // self.rows
 
     def at(self, place: str) -> InputError:
-        """The same with the place of the row."""
+        """The same error with the row's location."""
         return InputError(f"{place}: {self}")
 
 
 def refuse_not_finite(model: nn.Module) -> None:
-    """Let a model raise :class:`NotFinite` where its output is not finite."""
+    """Make a model raise :class:`NotFinite` if its output is not finite."""
     model.register_forward_hook(_check)
 
 

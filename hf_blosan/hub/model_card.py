@@ -41,7 +41,7 @@ GENERATED_EXAMPLES = [
     {"text": "the nurse does not follow the dog", "text_pair": "the nurse is followed by the dog"},
     {"text": "some boys are happy", "text_pair": "all boys are not happy"},
 ]
-"""What the page of a model of generated rows, and its snippet, try it with."""
+"""Example inputs on the page and in the snippet of models of the demo corpus."""
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
 HUB_METRICS = {"pearson": "pearsonr"}
@@ -61,7 +61,7 @@ def make_model_card(
         run: record of the run, from `hf_blosan.training.train` or a results file.
         location: repository or folder from which the model is loaded; the record's name by default.
         in_progress: the model is the best one so far.
-        repeated: records of the same training with several seeds, this one included, of which it is the best.
+        repeated: records of the same training with several seeds, this one included, the best of them.
 
     Raises:
         InputError: the record lacks an entry.
@@ -95,7 +95,7 @@ def make_model_card(
 
 
 def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Seeds, mean and standard deviation of the test figure by which models are selected; None for fewer than two."""
+    """Seeds, mean and standard deviation of the test metric that selects models; None for fewer than two."""
     values = {run["seed"]: run["figures"].get(f"test_{run['task']['best_metric']}") for run in runs}
     if len(values) < 2 or None in values.values():
         return None
@@ -110,7 +110,7 @@ def examples(run: dict[str, Any]) -> list[dict[str, str]] | None:
 def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:
     """Write the card of a run to `output_dir/README.md`; return its path.
 
-    The location is the name of the folder unless the options, those of :func:`make_model_card`, have another.
+    The location is the name of the folder unless the options (see :func:`make_model_card`) set another.
     """
     path = Path(output_dir) / "README.md"
     location = options.pop("location", None) or path.resolve().parent.name
@@ -122,7 +122,7 @@ def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any
 
 
 def command_without_paths(command: str) -> str:
-    """A command line in which paths outside the working directory are file names."""
+    """A command line with paths outside the working directory shortened to file names."""
     words = []
     for word in shlex.split(command):
         option, separator, value = word.rpartition("=")
@@ -171,7 +171,7 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
 
 
 def rows_of(split: str) -> str:
-    """The name under which the rows of a split of the figures are counted: one of two validation splits is matched."""
+    """The key of a split's row count: with two validation splits, `validation` is the matched one."""
     return split.removesuffix("_matched")
 
 
@@ -179,7 +179,7 @@ def figure_table(run: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Figures by split and metric, as in `{"test": {"accuracy": 0.92}}`, without undefined correlations (null).
 
     Raises:
-        InputError: a figure has another name than `<split>_<metric>`.
+        InputError: a figure is not named `<split>_<metric>`.
     """
     table: dict[str, dict[str, float]] = {}
     for name, value in run["figures"].items():

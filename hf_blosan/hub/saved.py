@@ -22,17 +22,17 @@ def load(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model in eval mode on the best device, and its tokenizer.
 
-    The model raises :class:`hf_blosan.hub.finite.NotFinite` in place of outputs that are not finite.
+    The model raises :class:`hf_blosan.hub.finite.NotFinite` for outputs that are not finite.
 
     Args:
         name: folder, or name on the Hub.
-        task: the pipeline of transformers whose model it is, for instance ``"text-classification"``;
-            ``"feature-extraction"`` is the encoder without its head, ``None`` the encoder with the head that it has.
-        cpu: leave it on the CPU.
+        task: the transformers pipeline of the model, for instance ``"text-classification"``;
+            ``"feature-extraction"`` is the encoder without its head, ``None`` the encoder with its head.
+        cpu: keep it on the CPU.
         trust_remote_code: as in transformers.
 
     Raises:
-        InputError: there is none, it has no weights for its head, or it does something else.
+        InputError: the model is missing, lacks weights for its head, or is for another task.
     """
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -64,7 +64,7 @@ def load(
 
 
 def _auto_class(name: str, config: PreTrainedConfig, task: str | None) -> type:
-    """The Auto class that loads a model; raises InputError if the model does something else."""
+    """The Auto class that loads a model; raises InputError if the model is for another task."""
     kind, vectors = kind_of(config), task == "feature-extraction"
     if kind.other_uses and task != kind.pipeline and not (vectors and kind.gives_vectors):
         raise InputError(f"the model at {name!r} {kind.other_uses}")
@@ -77,7 +77,7 @@ def _auto_class(name: str, config: PreTrainedConfig, task: str | None) -> type:
 
 
 def identity(name: str) -> list[Any]:
-    """What tells the saved model from another one of this name: its files, or its commit on the Hub."""
+    """Identifies a version of the saved model: its files, or its commit on the Hub."""
     folder = Path(name)
     if not folder.is_dir():
         return [name, Path(cached_file(name, CONFIG_NAME)).parent.name]

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 # Checkpoints and unfinished files.
 NOT_UPLOADED = ("step_*", "epoch_*", ".*.tmp", ".saving-*", ".lock")
 CODE = tuple(path.name for path in (Path(__file__).parents[1] / "models").glob("[!_]*.py"))
-# What other runs and saves may have left in the repository; deleted unless it is uploaded anew.
+# Files that other runs may have left in the repository; deleted unless uploaded again.
 REPLACED = (*CODE, "model*.safetensors", "model.safetensors.index.json", "predict_results_*.txt", "all_results.json")
 ATTEMPTS, SECONDS_BETWEEN = 3, 5.0
 
@@ -25,7 +25,7 @@ ATTEMPTS, SECONDS_BETWEEN = 3, 5.0
 class Uploads:
     """Uploads a folder to a model repository during and after training.
 
-    Creating it creates the repository, so that a wrong name or token is reported before training starts.
+    The constructor creates the repository, so a wrong name or token is reported before training.
 
     Args:
         folder: folder to upload; gets a `.gitignore` that excludes checkpoints.
@@ -47,7 +47,7 @@ class Uploads:
         self.api = HfApi(token=token)
         name = repo_id or self.folder.resolve().name
         try:
-            # Without the option the owner's default holds.
+            # None uses the owner's default.
             self.repo_id = self.api.create_repo(name, private=private or None, exist_ok=True).repo_id
         except Exception as error:  # the HTTP client's errors share no base class with the Hub client's
             status = getattr(getattr(error, "response", None), "status_code", 500)
@@ -71,14 +71,14 @@ class Uploads:
         )
 
     def try_upload(self, message: str) -> None:
-        """Upload the folder; if that fails for whatever reason, log a warning and let training go on."""
+        """Upload the folder; if that fails, log a warning and continue training."""
         try:
             self.upload(message)
         except Exception as error:
-            logger.warning("upload to %s failed (%s); training goes on", self.repo_id, reason(error))
+            logger.warning("upload to %s failed (%s); training continues", self.repo_id, reason(error))
 
     def finish(self, message: str) -> None:
-        """Upload the folder, trying again if that fails.
+        """Upload the folder, with retries.
 
         Raises:
             InputError: it failed every time.

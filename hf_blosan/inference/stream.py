@@ -43,7 +43,8 @@ def predict(arguments: PredictArguments) -> int:
     kind = kind_of(read_config(arguments.model, trust_remote_code=arguments.trust_remote_code))
     if arguments.probabilities and kind.column:
         raise InputError(
-            f"--probabilities: {arguments.model} writes the column {kind.column!r}, which has none; leave it out"
+            f"--probabilities: {arguments.model} writes the column {kind.column!r}, which has no "
+            "probabilities; leave it out"
         )
     formats = PREDICTIONS if kind.flat else NESTED_PREDICTIONS
     choose_format(arguments.output, formats)

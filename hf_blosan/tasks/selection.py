@@ -36,8 +36,8 @@ class Selection(TaskKind):
     use = "choosing the sentence that answers a question"
     unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias")
     other_uses = (
-        "chooses sentences of passages, which this command does not read; use it with hf-blosan predict, evaluate and "
-        "encode"
+        "chooses sentences from passages, which this command does not support; use it with hf-blosan predict, "
+        "evaluate and encode"
     )
 
     def for_rows(self, table, where, names):

@@ -48,7 +48,7 @@ class Translation(TaskKind):
     use = "translating sentences"
     own_code = False
     unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias", "classifier_size", "passage_block_length")
-    other_uses = "translates, which only hf-blosan predict does; give another one"
+    other_uses = "translates, which only hf-blosan predict supports; give another model"
     gives_vectors = False
 
     @classmethod

@@ -115,7 +115,7 @@ def encode_tags(
         rows, tokenizer: as described.
         max_length: tokens per row; ``None`` uses the tokenizer's limit.
         where: prefix of messages.
-        for_training: leave out rows in which no word, or not the predicate, has a token.
+        for_training: leave out rows whose words, or whose predicate, have no token.
 
     Raises:
         InputError: ``max_length`` is below 1, or no row is left.

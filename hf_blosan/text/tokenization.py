@@ -19,7 +19,7 @@ from ..errors import InputError, loading
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 UNKNOWN_WORD = 9 * "\U0002a6a5"
-"""A word that is in no vocabulary: a rare Chinese character, repeated."""
+"""A word outside every vocabulary: a rare Chinese character, repeated."""
 
 _POSITIONS_AFTER_PADDING = (
     *("camembert", "data2vec-text", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
@@ -31,7 +31,7 @@ _WORD = r"[\p{L}\p{M}\p{N}_]"
 
 
 def _any_case(text: str) -> str:
-    """A pattern for lower- and upper-case forms. The flag (?i) makes the whole expression ten times slower."""
+    """A case-insensitive pattern. The flag (?i) would make the whole expression ten times slower."""
     return "".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else letter for letter in text)
 
 
@@ -72,7 +72,7 @@ def build_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Build a word-level tokenizer from training texts.
 
-    Punctuation is split off and English contractions are split as in the Penn treebank ("does n't", "dog 's"), so that
+    Punctuation and English contractions are split off as in the Penn treebank ("does n't", "dog 's"), so that
     raw and treebank-tokenised text give the same tokens. Pairs have type ids 0 and 1.
 
     Args:
@@ -81,7 +81,7 @@ def build_tokenizer(
         split_compounds: also split at hyphen, dash, slash, tilde, quote, apostrophe and degree sign, as in the papers;
             each separator becomes a token. Unlike the released code, separators at the edge of a word produce no empty
             token.
-        pretokenized: the texts are already tokenized: split at whitespace only.
+        pretokenized: split at whitespace only, for texts that are already tokenized.
         min_frequency: less frequent words become [UNK].
         max_vocab_size: maximum number of training words, the most frequent; ``None`` keeps all.
         extra_words: further words, appended in this order; words already in the vocabulary are skipped.
@@ -126,12 +126,12 @@ def build_subword_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Build a subword tokenizer for an encoder-decoder from the texts of both languages.
 
-    Byte-pair encoding of the UTF-8 bytes, case included: no text has an unknown token, and decoding gives back what
-    was encoded. Ids 0 to 3 are [PAD], [UNK], [BOS] and [EOS]; every text ends with [EOS].
+    Byte-pair encoding of the UTF-8 bytes, case included: no text has an unknown token, and decoding returns exactly
+    the text. Ids 0 to 3 are [PAD], [UNK], [BOS] and [EOS]; every text ends with [EOS].
 
     Args:
         texts: training sentences in both languages.
-        vocab_size: the most entries.
+        vocab_size: maximum number of entries.
         model_max_length: tokens per row when truncating.
 
     Raises:
@@ -190,11 +190,11 @@ def load_tokenizer(
 
     Args:
         name: folder, or name on the Hub.
-        config: of the model or the backbone that it belongs to, which limits its ids and its length.
+        config: of its model or backbone, which limits ids and length.
         trust_remote_code: as in transformers.
 
     Raises:
-        InputError: there is none, it cannot tokenize and pad, or it has ids beyond the word table.
+        InputError: it is missing, cannot tokenize and pad, or has ids beyond the word table.
     """
     from transformers import AutoTokenizer  # here, because it takes a third of a second to import
 
@@ -213,7 +213,7 @@ def load_tokenizer(
                 f"model_input_names in tokenizer_config.json of {name!r} are {names!r}; give "
                 f"{', '.join(MODEL_INPUT_NAMES)}"
             )
-        ids_of_unknown(tokenizer)  # not every vocabulary has a token for unknown words
+        ids_of_unknown(tokenizer)  # fails if the vocabulary lacks a token for unknown words
     if config is not None:
         check_vocabulary(tokenizer, config.vocab_size, name)
         limit_length(tokenizer, config)
@@ -231,7 +231,7 @@ def check_padding_token(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def ids_of_unknown(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The ids of an unknown word as a text and as a pair of texts, with those of special tokens."""
+    """The ids of an unknown word as a text and as a pair, including special tokens."""
     texts = (UNKNOWN_WORD,), (UNKNOWN_WORD, UNKNOWN_WORD)
     return [i for text in texts for i in tokenizer(*text, verbose=False)["input_ids"]]
 
@@ -242,13 +242,13 @@ def prepare_pretrained_tokenizer(
     """A fast pretrained tokenizer that marks sentence pairs by type ids 0 and 1.
 
     The models of this package distinguish the sentences of a pair by type ids. Tokenizers of the BERT family produce
-    them; those of the RoBERTa and T5 families produce only zeros. What is returned for these is a plain
-    ``PreTrainedTokenizerFast`` with the same special tokens in the same places and type ids 0 and 1: their own classes
-    would put their post-processor back when they are loaded.
+    them; those of the RoBERTa and T5 families produce only zeros. For these the result is a plain
+    ``PreTrainedTokenizerFast`` with the same special tokens in the same places and type ids 0 and 1; their own classes
+    would restore their post-processor when loaded.
 
     Args:
-        tokenizer: the pretrained one.
-        for_backbone: each sentence of a pair goes through a pretrained transformer by itself, so each gets the special
+        tokenizer: the pretrained tokenizer.
+        for_backbone: each sentence of a pair is encoded separately by a backbone, so each gets the special
             tokens of a single text: ``[CLS] a [SEP] [CLS] b [SEP]`` instead of ``[CLS] a [SEP] b [SEP]``.
 
     Raises:
@@ -274,7 +274,7 @@ def prepare_pretrained_tokenizer(
             tokenizer_object=backend,
             model_input_names=MODEL_INPUT_NAMES,
             model_max_length=tokenizer.model_max_length,
-            # Many backbones count positions from the first column, so that padding there would change their results.
+            # Many backbones count positions from the first column, so left padding would change their results.
             padding_side="right" if for_backbone else tokenizer.padding_side,
             truncation_side=tokenizer.truncation_side,
             **tokenizer.special_tokens_map,
@@ -286,7 +286,7 @@ def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTok
     """Make a byte-level tokenizer encode a single word as it does in a text, with a space before it.
 
     Raises:
-        InputError: it splits texts before the byte-level step, which would put a space before every part of a word.
+        InputError: it splits texts before the byte-level step, which would add a space before every part of a word.
     """
     whole = tokenizer.backend_tokenizer.pre_tokenizer
     steps = list(whole) if isinstance(whole, pre_tokenizers.Sequence) else [whole]
@@ -295,11 +295,11 @@ def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTok
             if position:
                 name = tokenizer.name_or_path or type(tokenizer).__name__
                 raise InputError(
-                    f"tokenizer {name} has other tokens for a word by itself than for the word in a text; choose "
+                    f"tokenizer {name} splits a word alone differently than in a text; choose "
                     "another one for tagging, such as BERT's or RoBERTa's"
                 )
             step.add_prefix_space = True
-            tokenizer.add_prefix_space = tokenizer.init_kwargs["add_prefix_space"] = True  # saved, for its own class
+            tokenizer.add_prefix_space = tokenizer.init_kwargs["add_prefix_space"] = True  # saved for its own class
     return tokenizer
 
 
@@ -318,11 +318,11 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, vocab_size: int, name: 
 
 
 def check_type_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, name: str) -> None:
-    """Raise InputError if a model of pairs has a tokenizer without token type ids."""
+    """Raise InputError if the tokenizer of a model of pairs gives no token type ids."""
     if getattr(config, "num_sentences", 1) == 2 and "token_type_ids" not in tokenizer.model_input_names:
         raise InputError(
-            f"model_input_names in tokenizer_config.json of {name!r} lack token_type_ids, by which a model of pairs "
-            "tells its sentences apart; add them"
+            f"model_input_names in tokenizer_config.json of {name!r} lack token_type_ids, which a model of pairs "
+            "needs to separate the sentences; add them"
         )
 
 
@@ -332,16 +332,16 @@ def check_max_length(
     backbone: PreTrainedConfig | None,
     option: str = "--max_length",
 ) -> None:
-    """Raise InputError if rows may be longer than the model's backbone, if it has one, can read.
+    """Raise InputError if rows may exceed the positions of the model's backbone, if any.
 
     The limit of the tokenizer is that of the backbone: see :func:`limit_length`.
     """
     if backbone is not None and (max_length or 0) > (limit := tokenizer.model_max_length):
-        raise InputError(f"{option} is {max_length}, but the backbone reads {limit} tokens; give that.")
+        raise InputError(f"{option} is {max_length}, but the backbone has {limit} positions; use that.")
 
 
 def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """Lower a tokenizer's limit, which may be none at all, to the positions of a backbone or of a model's decoder.
+    """Limit a tokenizer's length to the positions of a backbone or of a model's decoder.
 
     Args:
         config: of a backbone, or of a model.
@@ -354,7 +354,7 @@ def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -
 
 
 def decoder_positions(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The positions of a new decoder: the most tokens of a translation that it learns."""
+    """The positions of a new decoder: maximum tokens of a translation."""
     return min(tokenizer.model_max_length, 1024)
 
 

@@ -91,7 +91,7 @@ class CoverageReport:
 def read_word_vectors(
     path: str | Path, *, words: Container[str] | None = None, width: int | None = None
 ) -> WordVectors:
-    """Read vectors in GloVe text format: a word and its numbers on each line, separated by blanks.
+    """Read vectors in GloVe text format: a word and its numbers on each line, separated by spaces.
 
     A first line of two integers (the header of word2vec's text format) is skipped. If a word occurs twice, its first
     vector is used, and a warning gives the number of such words.
@@ -114,9 +114,9 @@ def read_word_vectors(
         first, _, text = line.partition(b" ")
         found = text.count(b" ") + 1 if text else 0
         width = width or max(found, 1)
-        if found > width:  # some published files contain words with blanks, such as ". . ."
+        if found > width:  # some published files contain words with spaces, such as ". . ."
             whole = line.rsplit(b" ", width)[0]
-            if _numbers(whole.split(b" ")[1:]) is None:  # surplus numbers remain an error
+            if _numbers(whole.split(b" ")[1:]) is None:  # extra numbers are still an error
                 first, text, found = whole, line[len(whole) + 1 :], width
         if found != width:
             raise InputError(
@@ -128,7 +128,7 @@ def read_word_vectors(
         except UnicodeDecodeError as error:
             raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
         if words is not None and word not in words:
-            continue  # without parsing: this makes reading a few out of millions of words fast
+            continue  # without parsing: makes selecting a few of millions of words fast
         if word in names:
             duplicates += 1
             continue
@@ -195,11 +195,11 @@ def embedding_matrix(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The number and the bytes of every line that is neither empty nor a header."""
+    """The number and bytes of every line except empty ones and a header."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file, start=1):
-                # Bytes, because str.split treats characters such as U+00A0 as blanks, but here they are words.
+                # Bytes, because str.split treats characters such as U+00A0 as spaces, but here they are words.
                 line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n")
                 if line and not (number == 1 and _HEADER.fullmatch(line)):
                     yield number, line

@@ -75,7 +75,7 @@ def save_pretrained(
     """Save model and tokenizer. `output_dir` never mixes two models, nor keeps reports of an earlier run's model.
 
     A model of the same run is replaced in one step. Another model's weights are removed before its configuration and
-    its tokenizer are replaced, so that a run killed in between leaves no model rather than a mixture.
+    its tokenizer are replaced, so an interruption leaves no model rather than a mixture.
 
     Args:
         model: the model to save.
@@ -190,7 +190,7 @@ def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
     """The checkpoint at that path, or of that name in `output_dir`; for ``"latest"`` the last intact one there.
 
     Raises:
-        InputError: there is none, or it is damaged.
+        InputError: the checkpoint is missing or damaged.
     """
     if name == LATEST:
         for checkpoint in _whole_checkpoints(Path(output_dir)):

@@ -1,4 +1,4 @@
-"""What the plots of runs have in common: a chart with a legend, and a colour and a marker for every system."""
+"""Common parts of the plots: a chart with a legend, and a colour and a marker for every system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vPX*<>p"
-"""As many markers as colours and one: systems share a colour or a marker, never both."""
+"""One more marker than colours: systems may share a colour or a marker, never both."""
 
 
 def new_charts(title: str, columns: int = 1) -> tuple[Figure, Sequence[Axes]]:
@@ -28,7 +28,7 @@ def new_charts(title: str, columns: int = 1) -> tuple[Figure, Sequence[Axes]]:
 
 
 def styles(systems: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """System -> what its line looks like, and its name in the legend, with the number of its runs if several."""
+    """System -> line style and name in the legend, with the number of runs if several."""
     from matplotlib import colormaps
 
     colours, found = colormaps["tab10"].colors, {}
@@ -47,7 +47,7 @@ def name_metric(axes: Axes, metric: str, where: str) -> None:
 
 
 def legend(figure: Figure, axes: Axes, note: str) -> None:
-    """The systems, and a note on what is drawn."""
+    """A legend of the systems, with a note on what is drawn."""
     box = figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     for text in box.get_texts():
         text.set(**LITERAL)

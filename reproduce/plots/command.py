@@ -21,7 +21,7 @@ ANALYSES = {
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 ONLY_LENGTH = ("data_dir", "test_file", "bins")
-"""Options of one analysis alone."""
+"""Options of only one analysis."""
 
 
 @dataclass
@@ -30,12 +30,12 @@ class PlotArguments:
 
     name: Literal["length", "convergence", "scatter"] = positional("The analysis; see below.")
     runs: list[str] = positional(
-        "Records of runs (files of `train --results_file`), or the folders beside them: out/trec for out/trec.json."
+        "Records of runs (files of `train --results_file`), or the folders next to them: out/trec for out/trec.json."
     )
     output: str = option("File of the figure: .png, .svg or .pdf.", MISSING, group="output")
     figures_file: str | None = option("JSON file for the numbers in the figure.")
     labels: list[str] | None = option(
-        "Name of the system of each run. Default: its row in a table, or its encoder. Runs of one name are averaged."
+        "System name of each run. Default: its row in a table, or its encoder. Runs of the same name are averaged."
     )
     data_dir: str | None = option("Folder of the task's test rows, as in training. Default: the Hub.", group="length")
     test_file: str | None = option("Test rows of runs on your own data.")
@@ -87,7 +87,7 @@ def plot(arguments: PlotArguments) -> None:
         analysis = import_module(f".{arguments.name}", __package__)
     except ModuleNotFoundError as error:
         raise InputError(f"this command needs more packages ({error}); {install('train')}") from error
-    disable_progress_bars()  # of reading test rows, which takes a moment
+    disable_progress_bars()  # for reading test rows, which is fast
     output, records = Path(arguments.output), read_records(arguments.runs, arguments.labels)
     options = {name: getattr(arguments, name) for name in ONLY_LENGTH if arguments.name == "length"}
     numbers = analysis.measure(records, **options)

@@ -1,4 +1,4 @@
-"""Convergence: the validation metric against the time of training (Bi-BloSAN, Figure 5)."""
+"""Convergence: the validation metric against training time (Bi-BloSAN, Figure 5)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def measure(records: Sequence[Record]) -> dict[str, Any]:
-    """The validation metric after each evaluation, and the seconds of training until then, by wall clock.
+    """The validation metric after each evaluation, and the wall-clock training time until then.
 
     The mean of several runs is over the first evaluation of each, the second of each and so on, up to the end of the
-    shortest run; evaluating is part of the time.
+    shortest run; the time includes evaluation.
 
     Args:
         records: of runs on one task and one machine, each with ``log.jsonl`` in its folder.
@@ -44,7 +44,7 @@ def measure(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def draw(numbers: dict[str, Any]) -> Figure:
-    """A line for each system, the mean of its runs with a band of one standard error, and a thin one for each run."""
+    """A line for each system, the mean of its runs with a band of one standard error, and a thin line for each run."""
     figure, (axes,) = new_charts(numbers["task"])
     note = ""
     for label, style in styles(numbers["systems"]).items():
@@ -74,7 +74,7 @@ def read_curve(record: Record) -> dict[str, Any]:
         raise InputError(f"there is no log {path}; train with --output_dir {folder} (tables: with --keep_models)")
     try:
         events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        # A resumed run repeats what the interrupted one did after its checkpoint.
+        # A resumed run repeats the updates after its checkpoint.
         evaluations = {event["step"]: event for event in events if event["event"] == "validation"}.values()
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not the log of a run; train the run again") from error

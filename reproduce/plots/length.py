@@ -50,7 +50,7 @@ def measure(
         each group.
 
     Raises:
-        InputError: rows or predictions are missing or do not belong together, or the systems were tested on different
+        InputError: rows or predictions are missing or do not match, or the systems were tested on different
             rows.
     """
     values = {label: row_values(same, data_dir, test_file) for label, same in by_system(records).items()}
@@ -97,7 +97,7 @@ def draw(numbers: dict[str, Any]) -> Figure:
 
 
 def row_values(records: Sequence[Record], data_dir: str | None, test_file: str | None) -> dict[Row, float]:
-    """Test row -> its accuracy or squared error, the mean over the runs that tested it."""
+    """Test row -> its accuracy or squared error, averaged over the runs that tested it."""
     found = defaultdict(list)
     for record in records:
         for row, value in values_of(record, *test_rows(record, data_dir, test_file)):
@@ -106,10 +106,10 @@ def row_values(records: Sequence[Record], data_dir: str | None, test_file: str |
 
 
 def test_rows(record: Record, data_dir: str | None, test_file: str | None) -> tuple[Task, Dataset]:
-    """The test rows of a run, and what they mean.
+    """The test rows of a run, and their task.
 
     Raises:
-        InputError: there are none, or they are not texts with a label or a score.
+        InputError: there are no test rows, or they are not texts with a label or a score.
     """
     if test_file:
         arguments = EvaluateArguments(str(record.folder), test_file=test_file)
@@ -120,11 +120,11 @@ def test_rows(record: Record, data_dir: str | None, test_file: str | None) -> tu
         options = {name: settings[name] for name in DATA_OPTIONS if name in settings}
         data = load_task(task, data_dir=data_dir, **options)
     else:
-        raise InputError(f"{record.path} is a run on rows of your own; give the test rows by --test_file")
+        raise InputError(f"{record.path} is a run on your own rows; give the test rows by --test_file")
     if "test" not in data:
         raise InputError(f"{task.name} has no test rows with labels; give them by --test_file, or choose another task")
     if not {*task.text_columns, "label"} <= set(data["test"].column_names):
-        raise InputError(f"{record.path} is a run on {task.title}, which has no accuracy of a sentence; leave it out")
+        raise InputError(f"{record.path} is a run on {task.title}, which has no accuracy per sentence; leave it out")
     return task, data["test"]
 
 
@@ -157,7 +157,7 @@ def values_of(record: Record, task: Task, rows: Dataset) -> Iterator[tuple[Row, 
 
 
 def lengths_of(rows: Sequence[Row]) -> dict[Row, int]:
-    """The length of each row in words, whatever the tokenizers of the models; of a pair's longer sentence."""
+    """The length of each row in words, independent of tokenizers; for a pair, of the longer sentence."""
     texts = list(dict.fromkeys(text for *sentences, _ in rows for text in sentences))
     ids = build_tokenizer(texts)(texts, verbose=False)["input_ids"]
     words = {text: len(found) for text, found in zip(texts, ids, strict=True)}
@@ -165,7 +165,7 @@ def lengths_of(rows: Sequence[Row]) -> dict[Row, int]:
 
 
 def in_groups(lengths: dict[Row, int], count: int) -> list[dict[Row, int]]:
-    """Rows of similar length together, in groups of about as many rows; fewer groups if many rows have one length."""
+    """Groups of rows of similar length and about equal size; fewer if many rows have the same length."""
     values = np.array(list(lengths.values()))
     longest = np.unique(np.quantile(values, np.arange(1, count + 1) / count, method="inverted_cdf"))
     of_row = np.searchsorted(longest, values)

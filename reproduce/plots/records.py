@@ -1,4 +1,4 @@
-"""Records of runs, by system: what the plots of the papers are made from."""
+"""Records of runs, by system, for the papers' plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAY_DIFFER = ("seed", "fold", "block_length", *DECIDED_BY_DATA)
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a finished run; those with the same label are averaged."""
+    """The record of a finished run; records with the same label are averaged."""
 
     path: Path  # written by --results_file
     content: dict[str, Any]
@@ -29,7 +29,7 @@ class Record:
 
     @property
     def folder(self) -> Path:
-        """Where log and predictions of the run are: the path of the record without ``.json``."""
+        """The folder of the run's log and predictions: the record's path without ``.json``."""
         return self.path.with_suffix("")
 
     @property
@@ -43,12 +43,12 @@ class Record:
 
     @property
     def rows(self) -> tuple[Any, ...]:
-        """What the run was trained on and evaluated with, apart from seed and fold."""
+        """Task and data of the run, apart from seed and fold."""
         return self.task, self.content["data"]["source"], self.content["data"].get("files")
 
     @property
     def system(self) -> dict[str, Any]:
-        """Everything that makes a system, by name."""
+        """Everything that defines a system, by name."""
         content = self.content
         vectors = {"word vectors": (content["word_vectors"] or {}).get("file")}
         fields = {"encoder": content["encoder"]} | vectors | content["settings"] | content["config"]
@@ -61,10 +61,10 @@ class Record:
         return f"{machine['device']} ({machine['name']}), {machine['processes']} x {machine['threads']} threads"
 
     def figure(self, name: str) -> float:
-        """One of the figures; NaN if it is undefined, as the correlation of constant predictions.
+        """One of the figures; NaN if it is undefined, such as the correlation of constant predictions.
 
         Raises:
-            InputError: the record does not have it.
+            InputError: the record lacks it.
         """
         figures = self.content["figures"]
         if name not in figures:
@@ -78,11 +78,11 @@ def read_records(paths: Sequence[str | Path], labels: Sequence[str] | None = Non
     """Read the records of runs on one task.
 
     Args:
-        paths: JSON files, or the folders beside them (``out/trec`` for ``out/trec.json``).
+        paths: JSON files, or the folders next to them (``out/trec`` for ``out/trec.json``).
         labels: the name of each run's system. Default: its row in a table of the papers, or its encoder.
 
     Raises:
-        InputError: a path is not a record, the runs are of different tasks, or runs with the same label differ in more
+        InputError: a path is not a record, the runs are on different tasks, or runs with the same label differ in more
             than seed and fold.
     """
     if labels and len(labels) != len(paths):
@@ -120,7 +120,7 @@ def _read(path: str | Path, label: str | None) -> Record:
 
 
 def by_system(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Label -> its records, in the order in which they are given."""
+    """Label -> its records, in the given order."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(record.label, []).append(record)
@@ -128,28 +128,28 @@ def by_system(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _check_same_system(first: Record, other: Record) -> None:
-    """Raise InputError if the runs are of different systems, whose mean would mean nothing."""
+    """Raise InputError if the runs are of different systems, whose mean is meaningless."""
     wanted, given = first.system, other.system
     for name in wanted | given:
         if given.get(name) != wanted.get(name):
             raise InputError(
                 f"{first.path} and {other.path} are both {first.label!r}, but {name} is {wanted.get(name)!r} in the "
-                f"one and {given.get(name)!r} in the other; tell the systems apart by --labels"
+                f"one and {given.get(name)!r} in the other; separate the systems by --labels"
             )
 
 
 def check_same_hardware(records: Sequence[Record]) -> None:
-    """Raise InputError if the runs are of different machines, whose times and memory cannot be compared."""
+    """Raise InputError if the runs are from different machines, whose times and memory cannot be compared."""
     first = records[0]
     for other in records:
         if other.hardware != first.hardware:
             raise InputError(
-                f"{first.path} ran on {first.hardware}, {other.path} on {other.hardware}; give runs of one machine"
+                f"{first.path} ran on {first.hardware}, {other.path} on {other.hardware}; give runs from one machine"
             )
 
 
 def number(value: float | None) -> float:
-    """A number of a JSON file, in which null stands for NaN."""
+    """A number from a JSON file, where null means NaN."""
     return math.nan if value is None else value
 
 

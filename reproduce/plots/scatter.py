@@ -17,7 +17,7 @@ AXES = {"seconds_per_epoch": "seconds of training per epoch", "peak_memory_mib":
 
 
 def measure(records: Sequence[Record]) -> dict[str, Any]:
-    """Seconds of training per epoch with its evaluations, peak memory in MiB, and the test metric of each system.
+    """Training seconds per epoch including evaluation, peak memory in MiB, and test metric of each system.
 
     Memory is what a GPU allocates, or the resident size of the whole process on a CPU.
 
@@ -45,7 +45,7 @@ def measure(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def draw(numbers: dict[str, Any]) -> Figure:
-    """The test metric against time, and beside it against memory; error bars are one standard error over the runs."""
+    """The test metric against time and against memory, side by side; error bars: one standard error over the runs."""
     figure, charts = new_charts(numbers["task"], columns=2)
     systems, note = numbers["systems"], numbers["hardware"]
     for axes, (name, title) in zip(charts, AXES.items(), strict=True):
