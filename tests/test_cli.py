@@ -171,6 +171,10 @@ class TestMistakes:
         AutoTokenizer.from_pretrained(classifier).save_pretrained(encoder)
         message = refused(capsys, "predict", encoder, questions, tmp_path / "o.csv")
         assert "has no weights classifier.hidden.bias" in message
+        tags = write_rows(tmp_path / "tags.jsonl", [{"tokens": ["a"], "tags": ["O"]}])
+        message = refused(capsys, "evaluate", classifier, "--test_file", tags)
+        assert "it has tokens, tags; name the column with --label_column_name, or choose other rows: the" in message
+        assert message.rstrip().endswith("the model is for classifying sentences")
         assert "does not name a task of this package" in refused(capsys, "evaluate", classifier)
         message = refused(capsys, "evaluate", classifier, "--task_name", "demo")
         assert "predicts animal, colour, number, word-order entailment (generated) has entailment" in message

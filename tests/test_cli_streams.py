@@ -16,6 +16,7 @@ import pytest
 import torch
 from cli_models import refused, save
 from small_data import pair_rows, question_rows, read_lines, write_backbone, write_rows
+from tqdm import tqdm
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 import hf_blosan
@@ -93,9 +94,13 @@ class TestPredict:
         assert [row["score"] for row in rows] == pytest.approx([classify(t)[0]["score"] for t in ("a cat", "", "red")])
 
     def test_long_texts_are_truncated_and_counted(self, classifier, questions, tmp_path, caplog):
-        assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
+        """The warning does not stand behind the progress bar."""
+        bars = []
+        with caplog.filtering(lambda entry: bars.append((entry.levelname, len(tqdm._instances))) or True):
+            assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
         (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
         assert re.match(r"\d+ texts have more than 3 tokens \(the longest 12\)", message)
+        assert ("WARNING", 0) in bars
 
     @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
     def test_a_line_of_any_length_costs_no_more_than_a_long_one(

@@ -8,9 +8,10 @@ from pages import ROOT, blocks
 from small_data import read_lines, write_rows
 
 import hf_blosan.tasks
+from hf_blosan import DiSANConfig
 from hf_blosan.cli.commands import main
 from hf_blosan.tasks import TASKS
-from hf_blosan.tasks.kinds import KINDS, describe_rows, find_kind
+from hf_blosan.tasks.kinds import KINDS, describe_rows, find_kind, kind_of
 
 PAGE = "docs/add_a_kind.md"
 WORDS = ("awful", "poor", "fine", "good", "great")
@@ -79,3 +80,8 @@ def test_nobody_else_asks_for_a_kind_by_its_name():
         if asks.search(line)
     }
     assert not found
+
+
+def test_a_saved_model_may_have_more_labels_than_files_define():
+    config = DiSANConfig(num_labels=1500, architectures=["DiSANForSequenceClassification"])
+    assert len(kind_of(config).task.labels) == 1500

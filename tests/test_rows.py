@@ -4,7 +4,10 @@ import csv
 import gzip
 import io
 import json
+import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from hf_blosan.data.rows import Rows
@@ -45,6 +48,36 @@ def test_numbers_count_blank_lines_but_before_a_list(tmp_path):
         with Rows(path) as rows:
             assert [number for number, _ in rows.numbered()] == numbers
         assert list(row_numbers(read_table(path))) == numbers
+
+
+def test_a_table_takes_time_in_proportion_to_its_rows(tmp_path):
+    seconds = []
+    for rows in (4_000, 32_000):
+        line = json.dumps(dict.fromkeys(map(str, range(20)), 1))
+        (tmp_path / "rows.jsonl").write_text(f"{line}\n" * rows)
+        begin = time.process_time()
+        assert len(read_table(tmp_path / "rows.jsonl")) == rows
+        seconds.append(time.process_time() - begin)
+    assert seconds[1] < 20 * seconds[0]  # 8 times as many rows; 64 times would be quadratic
+
+
+def test_cells_of_several_types_are_text(tmp_path):
+    """As in a file without types; nested ones are refused."""
+    rows = [{"text": "a", "label": 1}, {"text": 5, "label": "x", "more": 2**70}, {"text": True}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_table(tmp_path / "rows.jsonl")
+    assert found[:] == {"text": ["a", "5", "True"], "label": ["1", "x", None], "more": [None, str(2**70), None]}
+    for cell in (["a", 1], {"b": ["a", 1]}):
+        (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "a"}) + "\n\n" + json.dumps({"text": cell}) + "\n")
+        with pytest.raises(InputError, match="rows.jsonl cannot be read: column 'text' has cells of .* at row 3"):
+            read_table(tmp_path / "rows.jsonl")
+
+
+def test_columns_of_parquet_that_datasets_has_no_type_for(tmp_path):
+    column = pa.array([[("key", 1)]], pa.map_(pa.string(), pa.int64()))
+    pq.write_table(pa.table({"text": ["a"], "more": column}), tmp_path / "rows.parquet")
+    with pytest.raises(InputError, match="rows.parquet cannot be read .*map<string, int64.*leave that column out"):
+        read_table(tmp_path / "rows.parquet")
 
 
 def test_texts(tmp_path):

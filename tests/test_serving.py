@@ -15,13 +15,16 @@ from tokenizers import processors
 from transformers import pipeline
 
 from hf_blosan.cli.commands import main
+from hf_blosan.data.batching import characters
 from hf_blosan.hub.finite import NotFinite
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
 from hf_blosan.serving.arguments import ServeArguments
+from hf_blosan.tasks.classification import tokenize_texts
 
 pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve]")
 from starlette.testclient import TestClient  # noqa: E402
 
+from hf_blosan.serving import queue  # noqa: E402
 from hf_blosan.serving.app import make_app  # noqa: E402
 
 
@@ -258,6 +261,15 @@ class TestRefusals:
         assert sentence == "a text has 80000 characters, 12000 are allowed; shorten it, or set truncate"
         answer = post(client, [long, "the cat " * 10], parameters={"truncate": True}).json()
         np.testing.assert_allclose(*([row["score"] for row in labels] for labels in answer), atol=1e-6)
+
+    def test_no_more_is_tokenized_than_a_batch_holds(self, serve, monkeypatch):
+        given = []
+        monkeypatch.setattr(
+            queue, "tokenize_texts", lambda texts, *rest: given.extend(texts) or tokenize_texts(texts, *rest)
+        )
+        client = serve("labels", batch_tokens=15)
+        assert post(client, "the cat " * 10_000, parameters={"truncate": True}).status_code == 200
+        assert max(len(text) for row in given for text in row) == characters(15)
 
     def test_a_text_whose_output_is_not_finite(self, serve, hold, caplog):
         client, held = serve("labels"), hold("labels")

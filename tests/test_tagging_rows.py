@@ -16,9 +16,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from hf_blosan import DiSANConfig
+from hf_blosan.data.columns import ColumnNames
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS, custom_task, load_task
-from hf_blosan.tasks.kinds import find_kind
+from hf_blosan.tasks.kinds import find_kind, kind_of
 from hf_blosan.tasks.words import TaggingCollator, encode_tags
 from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training.loop import fingerprint
@@ -92,6 +94,12 @@ def test_rows_of_the_hub(tmp_path):
     assert [task.labels[i] for i in loaded[0]["tags"]] == ["B-PER", "I-PER", "O", "B-LOC"]
     held_out = load_task(task, seed=0, num_folds=0, validation_fraction=None)
     assert len(held_out["validation"]) == 1
+
+
+def test_a_tagger_that_remembers_no_columns_reads_tags():
+    config = DiSANConfig(id2label={0: "O", 1: "B-X"}, architectures=["DiSANForTokenClassification"])
+    rows = Dataset.from_dict({"tokens": [["a"]], "label": ["a class of the sentence"], "tags": [["O"]]})
+    assert kind_of(config).for_rows(rows, "here", ColumnNames()).local.label_column == "tags"
 
 
 def subword_tokenizer():

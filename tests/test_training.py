@@ -1,5 +1,6 @@
 """The training loop and the steps around it, on tiny models and generated data."""
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -120,6 +121,15 @@ class TestRun:
         run = train(options(tmp_path, data, num_folds=0, max_train_steps=1))
         assert run["figures"].keys() == {"validation_accuracy"}
         assert not list(tmp_path.glob("predict_results_*"))
+
+    def test_files_may_go_while_it_trains(self, tmp_path, questions, monkeypatch):
+        """The record tells those that were read."""
+        content, path = Path(questions["train_file"]).read_bytes(), tmp_path / "train.jsonl"
+        path.write_bytes(content)
+        validate = Evaluator.validate
+        monkeypatch.setattr(Evaluator, "validate", lambda *args: path.unlink() or validate(*args))
+        run = train(options(tmp_path / "out", questions | {"train_file": str(path)}, max_train_steps=1))
+        assert run["data"]["sha256"]["train.jsonl"] == hashlib.sha256(content).hexdigest()
 
     def test_same_seed_same_model(self, tmp_path, questions):
         for name, seed in (("a", 1), ("b", 1), ("c", 2)):

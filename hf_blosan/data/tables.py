@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from datasets.exceptions import DatasetGenerationError, DatasetsError
 from ..errors import InputError, first_line
 from .rows import READABLE_TABLES, Rows
 
+NO_COMMON_TYPE = (pa.ArrowException, OverflowError, UnicodeEncodeError)
+
 
 def read_table(path: str | Path) -> Dataset:
     """Read a file of rows; columns keep their names.
@@ -19,7 +22,7 @@ def read_table(path: str | Path) -> Dataset:
     JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
-    A column of JSON has one type, as in Arrow: 1 next to 2.5 becomes 1.0.
+    A column of JSON has one type, as in Arrow: 1 beside 2.5 becomes 1.0, and beside text it becomes text.
 
     Blank lines are skipped but counted by :func:`row_numbers`.
 
@@ -27,8 +30,8 @@ def read_table(path: str | Path) -> Dataset:
         path: a file ending in .jsonl, .json, .csv or .tsv, optionally compressed (.gz), or in .parquet.
 
     Raises:
-        InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns share a
-            name, a column has cells of different types, or a row repeats the header or has more or fewer cells.
+        InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns have one
+            name, a column has lists or objects of several types, or a row repeats the header or has more or fewer cells.
     """
     path = Path(path)
     if not path.is_file():
@@ -41,11 +44,12 @@ def read_table(path: str | Path) -> Dataset:
     numbers: list[int] = []
     with Rows(path) as rows:
         if path.suffix == ".parquet":
-            table = Dataset(rows.parquet_table())
+            table = _table(path, rows.parquet_table())
         else:
             for number, row in rows.numbered():
                 for name in row:
-                    columns.setdefault(name, [None] * len(numbers))
+                    if name not in columns:
+                        columns[name] = [None] * len(numbers)
                 for name, cells in columns.items():
                     cells.append(row.get(name))
                 numbers.append(number)
@@ -56,11 +60,22 @@ def read_table(path: str | Path) -> Dataset:
     return table
 
 
-def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
-    """The cells of a column; raises InputError if their types differ."""
+def _table(path: Path, table: pa.Table) -> Dataset:
     try:
+        return Dataset(table)
+    except (ValueError, NotImplementedError) as error:  # a map, for instance
+        raise InputError(f"data file {path} cannot be read ({first_line(error)}); leave that column out") from error
+
+
+def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
+    """The cells of a column, as text if they are of several types; raises InputError if lists or objects are."""
+    try:
+        with suppress(*NO_COMMON_TYPE):
+            return pa.array(cells)
+        if not any(isinstance(cell, list | dict) for cell in cells):
+            cells = [None if cell is None else str(cell) for cell in cells]
         return pa.array(cells)
-    except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+    except NO_COMMON_TYPE as error:
         row = _first_that_fails(cells, numbers)
         raise InputError(
             f"data file {path} cannot be read: column {name!r} has cells of different types, or an invalid "
@@ -75,7 +90,7 @@ def _first_that_fails(cells: list, numbers: list[int]) -> int:
         try:
             pa.array(cells[:middle])
             low = middle
-        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        except NO_COMMON_TYPE:
             high = middle
     return numbers[high - 1]
 

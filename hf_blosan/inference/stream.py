@@ -142,7 +142,6 @@ def stream(
                 bar.set_postfix(rows=output.rows, refresh=False)
                 bar.update((output.rows if rows.unit == "rows" else rows.position) - bar.n)
             output.complete()
-            batches.report()
         except InputError:
             useful = False  # the input has to change, so there is nothing to resume
             raise
@@ -158,6 +157,7 @@ def stream(
         finally:
             bar.close()
             output.close(discard=not useful)
+    batches.report()
 
 
 def check_streams(arguments: StreamArguments, formats: Mapping[str, Format]) -> None:

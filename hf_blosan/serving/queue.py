@@ -100,7 +100,7 @@ class Queue:
             raise HTTPException(
                 413, f"a text has {longest} characters, {most} are allowed; shorten it, or set truncate"
             )
-        texts = list(map(self.batches.cut, texts))
+        texts = [self.batches.kind.cut(row, limit, tokenizer.truncation_side) for row in texts]
         rows = tokenize_texts(texts, tokenizer)
         lengths = [len(row["input_ids"]) for row in rows]
         if max(lengths) > limit:

@@ -221,7 +221,11 @@ class TaskKind(ABC):
 
     def for_rows(self, table: Dataset, where: str, names: ColumnNames) -> Task:
         """The task of a saved model on a user's rows; raises InputError if they do not fit."""
-        columns = self.choose_columns(table, where, self.trained(names, table))
+        try:
+            columns = self.choose_columns(table, where, self.trained(names, table))
+        except InputError as error:
+            use = self.use.format("pairs of sentences" if self.task.num_sentences == 2 else "sentences")
+            raise InputError(f"{error}, or choose other rows: the model is for {use}") from error
         source = Source(location="", splits={}, **columns)
         log_columns(where, columns)
         return replace(self.task, local=source, num_sentences=len(source.text_columns))

@@ -57,19 +57,19 @@ class Classification(TaskKind):
         values = labels_of(tables, columns)
         where, train = next(iter(tables.items()))
         feature = train.features[columns["label_column"]]
-        return cls.fields_of(feature.names if isinstance(feature, ClassLabel) else _classes(values[where]), where) | {
-            "recipe_family": "own_pairs" if len(columns["text_columns"]) == 2 else "own_sentences"
-        }
-
-    @staticmethod
-    def fields_of(names: list[str], where: str) -> dict[str, Any]:
-        """Fields of a task with these labels; raises InputError for one alone, or far too many."""
+        names = feature.names if isinstance(feature, ClassLabel) else _classes(values[where])
         if len(names) < 2:
             raise InputError(f"{where}: every label is {names[0]!r}; a classification task needs two or more classes")
         if len(names) > MAX_CLASSES:
             raise InputError(
                 f"{where} has {len(names)} different labels, more than {MAX_CLASSES}; check the label column"
             )
+        family = "own_pairs" if len(columns["text_columns"]) == 2 else "own_sentences"
+        return cls.fields_of(names) | {"recipe_family": family}
+
+    @staticmethod
+    def fields_of(names: list[str]) -> dict[str, Any]:
+        """Fields of a task with these labels."""
         return {
             "labels": tuple(names),
             "unlabelled": () if "-1" in names else NO_GOLD_LABEL,
@@ -82,8 +82,7 @@ class Classification(TaskKind):
 
     @classmethod
     def saved_fields(cls, config):
-        labels = [config.id2label[i] for i in range(config.num_labels)]
-        return {"labels": tuple(labels)} if len(labels) < 2 else cls.fields_of(labels, "the model")
+        return cls.fields_of([config.id2label[i] for i in range(config.num_labels)])
 
     def for_rows(self, table, where, names):
         task = super().for_rows(table, where, names)

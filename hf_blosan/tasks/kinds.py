@@ -40,7 +40,7 @@ def kind_of(config: PreTrainedConfig) -> TaskKind:
     source = Source(
         location="",
         text_columns=tuple(rows.get("text_columns", ())),
-        label_column=rows.get("label_column") or "label",
+        label_column=rows.get("label_column", ""),
         splits={},
     )
     task = {

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -239,8 +239,15 @@ def record(
     epochs: float,
     seconds: float,
     command: str,
+    sha256: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The record of a finished run: the content of results files and the source of model cards."""
+    """The record of a finished run: the content of results files and the source of model cards.
+
+    Args:
+        arguments, preparation, accelerator, progress, figures: of the run.
+        epochs, seconds, command: how long it took, and what repeats it.
+        sha256: the :func:`digests` of its files, made when they were read: they may change or go during the run.
+    """
     task = preparation.task
     source = data_source(arguments, task)
     hub = None if source == "own files" or arguments.train_file else task.hub
@@ -252,7 +259,7 @@ def record(
             "data": {
                 "source": source,
                 "files": own_files(arguments),
-                "sha256": digests(arguments, task),
+                "sha256": sha256,
                 "hub_id": hub and hub.location,
                 "hub_config": hub and hub.config,
                 "rows": {name: len(rows) for name, rows in preparation.data.items()},

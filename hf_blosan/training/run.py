@@ -26,7 +26,7 @@ from .interruption import Interrupted
 from .loop import TrainingLoop
 from .output_folder import output_folder
 from .preparation import find_encoder, find_task, prepare
-from .reporting import RunLog, command_line, record, summary, write_predictions, write_record
+from .reporting import RunLog, command_line, digests, record, summary, write_predictions, write_record
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     arguments = arguments.resolved(task, encoder, saved_config)
     with accelerator.main_process_first():
         preparation = prepare(arguments, task, encoder, saved_config)
+    files = digests(arguments, task)
     recipe, rows = task.recipe(encoder, arguments.recipe), len(preparation.data["train"])
     arguments = arguments.scheduled(recipe, rows, accelerator.num_processes)
     evaluator = Evaluator(
@@ -90,7 +91,7 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     def record_of(figures: dict[str, float]) -> dict[str, Any]:
         seconds, line = time.monotonic() - begin, command or command_line()
         run = (arguments, preparation, accelerator, loop.progress, figures)
-        return record(*run, epochs=loop.epochs, seconds=seconds, command=line)
+        return record(*run, epochs=loop.epochs, seconds=seconds, command=line, sha256=files)
 
     for epoch in loop.run():
         if uploads and loop.progress.best_step:
