@@ -370,7 +370,7 @@ class TestStreaming:
         with pytest.raises(InputError, match="another command is writing to .*o.csv; wait"):
             Output(str(path), PREDICTIONS, {"input": "b"})
         first.close()
-        with pytest.raises(InputError, match="begun with another input"):
+        with pytest.raises(InputError, match="started with another input"):
             Output(str(path), PREDICTIONS, {"input": "b"}, resume=True)
         assert not (tmp_path / ".o.csv.lock").exists()
         second = Output(str(path), PREDICTIONS, {"input": "a"}, resume=True)

@@ -43,7 +43,7 @@ def test_layers_are_counted():
     config = convert_model("mtsa", arrays, num_heads=4, activation="relu").config
     assert (config.num_hidden_layers, config.hidden_size, config.embedding_size) == (2, 16, 16)
     assert config.output_layer and not config.fusion_gate
-    with pytest.raises(InputError, match="do not show how many heads .* give num_heads"):
+    with pytest.raises(InputError, match="do not determine the number of concatenated heads; give num_heads"):
         convert_model("mtsa", arrays)
     with pytest.raises(InputError, match="missing for .*layers.1.fusion_norm.bias"):
         convert_model("mtsa", {n: a for n, a in arrays.items() if "layer_1/res_con_2" not in n}, num_heads=4)

@@ -107,7 +107,7 @@ def test_sizes_are_read_off_the_arrays():
     config = convert_model("multihead", variables("enc_multi_head")).config
     assert (config.variant, config.num_heads, config.hidden_size) == ("sinusoidal", 8, 24)
     assert config.embedding_size == 12 and config.vocab_size == 9
-    with pytest.raises(InputError, match="do not show how many heads .* give num_heads"):
+    with pytest.raises(InputError, match="do not determine the number of concatenated heads; give num_heads"):
         convert_model("multihead", variables("enc_multi_head_git"))
     config = convert_model("multihead", variables("enc_multi_head_git"), num_heads=8).config
     assert (config.variant, config.hidden_size) == ("relu", 24)

@@ -183,7 +183,7 @@ def test_a_run_on_spans(tmp_path, capsys):
     assert [" ".join(tags) for tags in predicted] == [line.split("\t")[1] for line in lines]
     mistakes = {
         "labels.csv": "one that ends in .jsonl, .parquet",
-        "labels.jsonl --probabilities": "'tags', which has none",
+        "labels.jsonl --probabilities": "'tags', which has no probabilities",
         "labels.jsonl --text_column_name words": "has no column 'words'; it has tokens, tags",
     }
     for words, message in mistakes.items():

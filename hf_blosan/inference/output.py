@@ -118,8 +118,8 @@ class Output:
                 raise ValueError("a negative number")
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
-                f"{self.state}, the progress of {self.partial.name}, is damaged; --overwrite discards both "
-                "and starts over"
+                f"{self.state}, which records the progress of {self.partial.name}, is damaged; --overwrite "
+                "discards both and starts over"
             ) from error
         if not rows or (not self.partial.exists() and self.path.exists()):  # killed while the output was renamed
             return
