@@ -19,7 +19,7 @@ NO_COMMON_TYPE = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 def read_table(path: str | Path) -> Dataset:
     """Read a file of rows; columns keep their names.
 
-    JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so
+    JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so that
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
     A column of JSON has one type, as in Arrow: 1 beside 2.5 becomes 1.0, and beside text it becomes text.
@@ -30,8 +30,9 @@ def read_table(path: str | Path) -> Dataset:
         path: a file ending in .jsonl, .json, .csv or .tsv, optionally compressed (.gz), or in .parquet.
 
     Raises:
-        InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns have one
-            name, a column has lists or objects of several types, or a row repeats the header or has more or fewer cells.
+        InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns share a
+            name, a column has lists or objects of different types, or a row repeats the header or has another number
+            of cells.
     """
     path = Path(path)
     if not path.is_file():
