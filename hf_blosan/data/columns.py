@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..errors import InputError, unpaired_surrogate, listed
+from ..errors import InputError, listed, unpaired_surrogate
 
 LABEL_COLUMNS = ("label", "labels", "score")
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
