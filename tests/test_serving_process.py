@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+import transformers.pipelines  # noqa: F401 (registers ours; a module of it cannot be the first import)
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError
 from serving_models import MODELS, TEXTS, error, make_model, metric, post, wait_until
