@@ -94,7 +94,7 @@ class TestPredict:
         assert [row["score"] for row in rows] == pytest.approx([classify(t)[0]["score"] for t in ("a cat", "", "red")])
 
     def test_long_texts_are_truncated_and_counted(self, classifier, questions, tmp_path, caplog):
-        """The warning does not stand behind the progress bar."""
+        """The warning has a line of its own, not the progress bar's."""
         bars = []
         with caplog.filtering(lambda entry: bars.append((entry.levelname, len(tqdm._instances))) or True):
             assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0

@@ -4,7 +4,6 @@ import csv
 import gzip
 import io
 import json
-import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,17 +47,6 @@ def test_numbers_count_blank_lines_but_before_a_list(tmp_path):
         with Rows(path) as rows:
             assert [number for number, _ in rows.numbered()] == numbers
         assert list(row_numbers(read_table(path))) == numbers
-
-
-def test_a_table_takes_time_in_proportion_to_its_rows(tmp_path):
-    seconds = []
-    for rows in (4_000, 32_000):
-        line = json.dumps(dict.fromkeys(map(str, range(20)), 1))
-        (tmp_path / "rows.jsonl").write_text(f"{line}\n" * rows)
-        begin = time.process_time()
-        assert len(read_table(tmp_path / "rows.jsonl")) == rows
-        seconds.append(time.process_time() - begin)
-    assert seconds[1] < 20 * seconds[0]  # 8 times as many rows; 64 times would be quadratic
 
 
 def test_cells_of_several_types_are_text(tmp_path):

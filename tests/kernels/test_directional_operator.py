@@ -26,7 +26,7 @@ def test_token_masks_of_another_form_are_refused(implementation):
 @pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
 @pytest.mark.parametrize("scale", [0.0, -5.0, math.nan, math.inf, -math.inf, 80.1])
 def test_a_scale_that_bounds_no_scores_is_refused(scale, form):
-    """By every implementation, and by the operators themselves, whoever calls them."""
+    """By every implementation, and by the operators when they are called directly."""
     keys, queries, values, _ = random_inputs(1, 4, 2)
     for implementation in F.IMPLEMENTATIONS:
         with pytest.raises(ValueError, match="scale is .*; give a bound of the scores above 0 and up to 80"):
@@ -135,7 +135,7 @@ def test_registration_covers_inputs_that_are_not_contiguous():
 
 
 def test_wrong_tensors_are_refused_before_memory_is_touched():
-    """By the operators themselves, whoever calls them."""
+    """By the operators when they are called directly."""
     if not has_cpu_kernels():
         pytest.skip("the C++ kernels are not compiled")
     x, mask = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
