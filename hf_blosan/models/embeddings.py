@@ -92,7 +92,11 @@ class WordEmbeddings(nn.Embedding):
         super().__init__(num_trained, size, padding_idx=padding_idx, _weight=weight, _freeze=not trainable)
         # Frozen by choice; an int8 table cannot be trained at all.
         self.frozen, self.is_int8 = config.embedding_trainable == "none", not weight.is_floating_point()
-        # Buffers (saved with the model), because from_pretrained makes every parameter trainable.
+        # Buffers (saved with the model), because from_pretrained makes every parameter trainable, and because other
+        # libraries take a model's dtype from its first parameter.
+        if self.is_int8:
+            del self.weight
+            self.register_buffer("weight", weight)
         num_fixed = config.num_fixed_embeddings
         self.register_buffer("fixed_weight", torch.zeros(num_fixed, size, **own) if num_fixed else None)
         self.register_buffer("scale", torch.ones(num_trained, 1) if self.is_int8 else None)
