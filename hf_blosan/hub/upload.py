@@ -11,6 +11,7 @@ from huggingface_hub.errors import HFValidationError
 
 from ..cli.arguments import PushArguments
 from ..errors import InputError, first_line
+from ..registry import locate
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class Uploads:
     The constructor creates the repository, so a wrong name or token is reported before training.
 
     Args:
-        folder: folder to upload; gets a `.gitignore` that excludes checkpoints.
+        folder: folder to upload.
         repo_id: repository; the name of the folder by default.
         token: token for the Hub; the stored login by default.
         private: make a new repository private.
@@ -57,6 +58,9 @@ class Uploads:
                 fault = f"the Hub at {self.api.endpoint} cannot be reached"
                 remedy = "check the connection and HF_HUB_OFFLINE, or do not push"
             raise InputError(f"{fault} ({reason(error)}); {remedy}") from error
+
+    def exclude_checkpoints(self) -> None:
+        """Write the folder's `.gitignore`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")
 
@@ -97,12 +101,12 @@ class Uploads:
 
 
 def push(options: PushArguments) -> int:
-    """``hf-blosan push``: upload a folder, creating the repository if needed; returns the exit status.
+    """``hf-blosan push``: upload a folder as it is, creating the repository if needed; returns the exit status.
 
     Raises:
         InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.
     """
-    folder = Path(options.folder)
+    folder = Path(locate(options.folder))
     if not (folder / "config.json").is_file():
         raise InputError(f"no saved model in {options.folder}; give the folder of one, with its config.json")
     uploads = Uploads(folder, options.hub_model_id, options.hub_token, private=options.hub_private_repo)

@@ -156,7 +156,9 @@ def make_uploads(arguments: RunArguments, accelerator: Accelerator) -> Uploads |
     """The uploads of the main process with `--push_to_hub`."""
     if arguments.push_to_hub and accelerator.is_main_process:
         private = arguments.hub_private_repo
-        return Uploads(arguments.output_dir, arguments.hub_model_id, arguments.hub_token, private=private)
+        uploads = Uploads(arguments.output_dir, arguments.hub_model_id, arguments.hub_token, private=private)
+        uploads.exclude_checkpoints()
+        return uploads
     return None
 
 
