@@ -14,6 +14,7 @@ from hf_blosan.registry import ENCODERS, MODULES, SUFFIXES  # noqa: E402
 HEAD = """# Written by .ci/encoders.py; __init__.py imports these on first use.
 from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
+from .registry import pretrained as pretrained
 """
 END = """
 __version__: str

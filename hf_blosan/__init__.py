@@ -5,12 +5,26 @@ imported. Model classes, such as ``hf_blosan.DiSANModel``, are imported on first
 ``registry.FAMILIES`` lists the encoders.
 """
 
+import sys
+from types import ModuleType
+
+from . import registry
 from .registry import MODULES, load, pair_regression_class, register
 
 __version__ = "0.1.0"
-__all__ = ["AutoModelForPairRegression", *sorted(MODULES)]
+__all__ = ["AutoModelForPairRegression", "pretrained", *sorted(MODULES)]
 
 register()
+
+
+class Package(ModuleType):
+    """The package, in which ``pretrained`` is always the function: Python takes the folder of that name for a module,
+    which its import would put in the function's place."""
+
+    pretrained = property(lambda self: registry.pretrained, lambda self, module: None)
+
+
+sys.modules[__name__].__class__ = Package
 
 
 def __getattr__(name: str):

@@ -1,6 +1,7 @@
 # Written by .ci/encoders.py; __init__.py imports these on first use.
 from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
+from .registry import pretrained as pretrained
 from .models.configuration_biblosan import BiBloSANConfig as BiBloSANConfig
 from .models.heads_regression import BiBloSANForPairRegression as BiBloSANForPairRegression
 from .models.heads_selection import BiBloSANForSentenceSelection as BiBloSANForSentenceSelection

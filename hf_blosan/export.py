@@ -27,7 +27,7 @@ from .errors import InputError, loading, require
 from .files import check_writable
 from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
-from .registry import FAMILIES, MODULES, load
+from .registry import FAMILIES, MODULES, load, locate
 from .tasks.kinds import kind_of
 from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 
@@ -182,14 +182,14 @@ def load_exportable(name: str) -> nn.Module:
     if config.predicate_size:
         raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
     with loading(name):
-        return load(architecture).from_pretrained(name, config=config)
+        return load(architecture).from_pretrained(locate(name), config=config)
 
 
 def export(name: str, output: str | Path) -> str:
     """Write a saved model as an ONNX graph, and return a sentence that says what was done.
 
     Args:
-        name: folder of the model, or its name on the Hub.
+        name: a folder, an encoder that comes with the package, or a name on the Hub.
         output: a file that ends in .onnx; or a folder, which gets model.onnx, the configuration and the tokenizer.
 
     Raises:
@@ -204,7 +204,7 @@ def export(name: str, output: str | Path) -> str:
     disable_progress_bar()  # for loading, which is fast
     check_writable("output", output if to_folder else path, folder=to_folder)
     model, tokenizer = load_exportable(name), None
-    if cached_file(name, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False):
+    if cached_file(locate(name), "tokenizer_config.json", _raise_exceptions_for_missing_entries=False):
         tokenizer = load_tokenizer(name, model.config)
         check_type_ids(tokenizer, model.config, name)
     check_weights(model)

@@ -1,4 +1,4 @@
-"""The table of encoders and their registration with transformers' Auto classes.
+"""The table of encoders, their registration with transformers' Auto classes, and the trained ones in the package.
 
 Importing it imports neither torch nor transformers: post-import hooks register the encoders when the Auto classes are
 imported.
@@ -12,6 +12,8 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from .errors import InputError
 
 
 class Encoder(NamedTuple):
@@ -60,6 +62,12 @@ MODULES = {
 """The module of each class."""
 
 
+PRETRAINED = Path(__file__).with_name("pretrained")
+"""A folder for each trained encoder that comes with the package."""
+MODEL = "Saved model: a folder, the name of an encoder that comes with the package, or a name on the Hub."
+"""Help of the options that take a model."""
+
+
 def encoder_name(model_type: str) -> str:
     """The name of an encoder in texts; of an unknown one its model type."""
     return ENCODERS[model_type].name if model_type in ENCODERS else model_type
@@ -68,6 +76,36 @@ def encoder_name(model_type: str) -> str:
 def load(name: str) -> type:
     """One of the classes in ``MODULES``; its module is imported on first use."""
     return getattr(import_module(MODULES[name], __package__), name)
+
+
+def pretrained_names() -> list[str]:
+    """The names of the trained encoders that come with the package."""
+    return sorted(config.parent.name for config in PRETRAINED.glob("*/config.json"))
+
+
+def pretrained(name: str) -> str:
+    """The folder of a trained encoder that comes with the package.
+
+    ``SentenceTransformer`` and ``from_pretrained`` of the Auto classes take it; the commands and functions of this
+    package that load a model also take the name itself.
+
+    Raises:
+        InputError: no encoder of that name comes with the package.
+    """
+    if name not in (names := pretrained_names()):
+        remedy = f"choose one of {', '.join(names)}" if names else "this copy has none, install the package's wheel"
+        raise InputError(f"no encoder {name!r} comes with hf_blosan; {remedy}")
+    return str(PRETRAINED / name)
+
+
+def locate(name: str) -> str:
+    """What transformers loads for the name of a model or tokenizer: a folder, an encoder that comes with the package,
+    or a name on the Hub, whichever there is first.
+
+    A folder without JSON files is no model: it may be the output folder of the run that asks.
+    """
+    is_folder = next(Path(name).glob("*.json"), None) is not None
+    return pretrained(name) if name in pretrained_names() and not is_folder else name
 
 
 def register_configs() -> None:
@@ -164,7 +202,7 @@ def register() -> None:
 
 
 class AfterImport:
-    """A post-import hook: finds a module like the other finders and calls ``function`` once it has run."""
+    """A post-import hook: finds a module like the finders after it and calls ``function`` once it has run."""
 
     def __init__(self, name: str, function: Callable[[], object]):
         self.name, self.function = name, function
@@ -172,7 +210,7 @@ class AfterImport:
     def find_spec(self, name, path=None, target=None):
         if name != self.name:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :]
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is None or spec.loader is None:
             return spec

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import torch
 from small_data import pair_rows, question_rows
+from tokenizers import BertWordPieceTokenizer
+from transformers import BertTokenizerFast
 
 import hf_blosan
 from hf_blosan.cli.commands import main
@@ -23,6 +25,23 @@ def save(folder: Path, rows: list[dict], model_class: type, **config) -> str:
 def save_classifier(folder: Path) -> str:
     labels = {"id2label": {0: "animal", 1: "colour", 2: "number"}, "label2id": {"animal": 0, "colour": 1, "number": 2}}
     return save(folder, question_rows(60), hf_blosan.DiSANForSequenceClassification, **labels)
+
+
+def save_encoder(folder: Path) -> str:
+    """An encoder as those that come with the package: word pieces, a table in int8, saved by sentence-transformers."""
+    from sentence_transformers import SentenceTransformer  # here, because it takes seconds to import
+
+    words = BertWordPieceTokenizer()
+    words.train_from_iterator([row["text"] for row in question_rows(60)], show_progress=False)
+    tokenizer = BertTokenizerFast(tokenizer_object=words, model_max_length=64)
+    torch.manual_seed(0)
+    config = {"vocab_size": len(tokenizer), "embedding_size": 6, "hidden_size": 8, "classifier_size": 8}
+    model = hf_blosan.DiSANModel(hf_blosan.DiSANConfig(**config, pad_token_id=tokenizer.pad_token_id))
+    model.set_embedding_dtype("int8")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    SentenceTransformer(str(folder), device="cpu").save(str(folder))
+    return str(folder)
 
 
 def save_scorer(folder: Path) -> str:

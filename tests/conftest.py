@@ -72,6 +72,23 @@ def classifier(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def folder_of_encoders(tmp_path_factory):
+    """A folder like that of the encoders that come with the package; it has a small one, tiny-en."""
+    from cli_models import save_encoder
+
+    folder = tmp_path_factory.mktemp("pretrained")
+    save_encoder(folder / "tiny-en")
+    return folder
+
+
+@pytest.fixture
+def tiny_en(folder_of_encoders, monkeypatch):
+    """The name of an encoder that comes with the package."""
+    monkeypatch.setattr("hf_blosan.registry.PRETRAINED", folder_of_encoders)
+    return "tiny-en"
+
+
+@pytest.fixture(scope="session")
 def scorer(tmp_path_factory):
     """The folder of a small saved model that scores pairs."""
     from cli_models import save_scorer

@@ -123,6 +123,16 @@ def test_every_family_is_registered_once_or_twice():
         registry.register()
 
 
+def test_two_hooks_of_one_module(monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    calls = []
+    for number in range(2):
+        registry.after_import("colorsys", lambda number=number: calls.append(number))
+    import colorsys  # noqa: F401
+
+    assert calls == [0, 1]
+
+
 def test_a_users_class_takes_the_place(monkeypatch):
     class Other(hf_blosan.DiSANModel):
         pass

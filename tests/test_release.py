@@ -3,9 +3,11 @@
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -114,3 +116,34 @@ def test_source_distribution(tmp_path):
     header, _, description = information.partition("\n\n")
     assert "Description-Content-Type: text/markdown" in header and "# hf_blosan" in description
     assert not re.search(r"\]\((?!https://)", description)
+
+
+def test_distributions_hold_the_pretrained_encoders(tmp_path):
+    """All of their folders, the code that a model may carry included, which is no code of the package."""
+    tree, unused = tmp_path / "tree", shutil.ignore_patterns("__pycache__", "*.so", "pretrained")
+    shutil.copytree(ROOT / "hf_blosan", tree / "hf_blosan", ignore=unused)
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"):
+        shutil.copy(ROOT / name, tree / name)
+    model = tree / "hf_blosan" / "pretrained" / "tiny-en"
+    files = (
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "README.md",
+        "modeling_disan.py",
+        "1_Normalize/a.json",
+    )
+    for name in files:
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("{}")
+    command = [sys.executable, "setup.py", "--quiet", "bdist_wheel", "sdist"]
+    environment = {**os.environ, "CXX": "no-such-compiler"}
+    run = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "hf_blosan.pretrained" not in run.stderr  # setuptools warns of packages that are only data
+    with ZipFile(next(tree.glob("dist/*.whl"))) as wheel:
+        in_wheel = [name for name in wheel.namelist() if name.startswith("hf_blosan/pretrained")]
+    with tarfile.open(next(tree.glob("dist/*.tar.gz"))) as archive:
+        in_source = {name.partition("/")[2] for name in archive.getnames()}
+    expected = sorted(f"hf_blosan/pretrained/tiny-en/{name}" for name in files)
+    assert sorted(in_wheel) == expected and set(expected) <= in_source

@@ -36,7 +36,7 @@ from hf_blosan.text.tokenization import build_subword_tokenizer, build_tokenizer
 from hf_blosan.training import RunArguments, train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.evaluation import Evaluator
-from hf_blosan.training.preparation import find_encoder, pretrained_model
+from hf_blosan.training.preparation import check_head, find_encoder
 from hf_blosan.training.reporting import count_parameters
 from hf_blosan.training.run import make_accelerator
 
@@ -278,7 +278,20 @@ class TestTask:
         with pytest.raises(
             InputError, match="is of class EncoderDecoderModel, the task trec needs MTSAFor.*train a new"
         ):
-            pretrained_model(options(data_dir, again, **changes), find_kind(TASKS["trec"]), config, {})
+            check_head(options(data_dir, again, **changes), find_kind(TASKS["trec"]), config)
+
+    @pytest.mark.parametrize("overrides", [None, "embedding_dtype=float32"])
+    def test_words_in_int8_are_trained_further(self, tokenizer, data_dir, tmp_path, overrides):
+        model = make("disan", tokenizer)
+        words = model.encoder.get_input_embeddings().vectors()
+        model.encoder.set_embedding_dtype("int8")
+        model.save_pretrained(tmp_path / "int8")
+        tokenizer.save_pretrained(tmp_path / "int8")
+        changes = {"encoder": None, "model_name_or_path": str(tmp_path / "int8"), "config_overrides": overrides}
+        _, preparation = prepared(options(data_dir, tmp_path / "out", **changes))
+        table = preparation.model.encoder.get_input_embeddings()
+        assert table.weight.dtype == torch.float32 and table.weight.requires_grad
+        torch.testing.assert_close(table.vectors(), words, rtol=0, atol=words.abs().max().item() / 127)
 
     def test_loss_and_predictions(self, tokenizer, data_dir):
         """Padding counts in neither; the model's own loss is the one without smoothing."""

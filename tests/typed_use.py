@@ -36,6 +36,7 @@ def models(folder: Path, ids: torch.Tensor) -> None:
     for module in (model, classifier):
         module(input_ids=ids)
     assert_type(hf_blosan.__version__, str)
+    assert_type(hf_blosan.pretrained("name"), str)
 
 
 def training() -> float:

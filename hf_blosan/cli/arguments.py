@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..registry import MODEL
 from ..training.arguments import RunArguments
 from .options import option, positional, same_as
 
@@ -12,7 +13,7 @@ from .options import option, positional, same_as
 class ExportArguments:
     """Options of ``hf-blosan export``."""
 
-    model: str = positional("Folder of a saved model, or its name on the Hub.")
+    model: str = positional(MODEL)
     output: str = positional("File to write, model.onnx; or a folder for it, the configuration and the tokenizer.")
 
 
@@ -30,7 +31,7 @@ class CardArguments:
 class PushArguments:
     """Options of ``hf-blosan push``."""
 
-    folder: str = positional("Folder of a saved model.")
+    folder: str = positional("Folder of a saved model, or the name of an encoder that comes with the package.")
     hub_model_id: str | None = option("Repository to upload to. Default: the name of the folder.", group="Hub")
     hub_private_repo: bool = same_as(RunArguments, "hub_private_repo")
     hub_token: str | None = same_as(RunArguments, "hub_token")

@@ -12,6 +12,7 @@ from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldVal
 from transformers import AutoConfig, PreTrainedConfig
 
 from ..errors import InputError, first_line, listed, unpaired_surrogate
+from ..registry import locate, pretrained_names
 
 NAMES_OF_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}
 DEEPEST = 20
@@ -34,25 +35,31 @@ class TrainingRows(TypedDict, total=False):
 def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """The configuration of a saved model. Its output options are reset to those that commands expect.
 
+    Args:
+        name: as in :func:`hf_blosan.hub.saved.load`.
+        trust_remote_code: as in transformers.
+
     Raises:
         InputError: there is no model in the folder or on the Hub, its configuration is invalid, or its
             weights lie outside the folder.
     """
     given: Any = {}
+    place = locate(name)
     try:
-        given, _ = PreTrainedConfig.get_config_dict(name)
+        given, _ = PreTrainedConfig.get_config_dict(place)
         check_fields(given)
-        config = AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
+        config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
     except InputError as error:
         raise InputError(f"config.json of the model at {name!r} is impossible: {error}") from error
     except (OSError, ValueError) as error:
-        raise InputError(f"no saved model at {name!r} ({first_line(error)}); give its folder or Hub name") from error
+        remedy = " or ".join(["give its folder or Hub name", *pretrained_names()])
+        raise InputError(f"no saved model at {name!r} ({first_line(error)}); {remedy}") from error
     except (StrictDataclassError, TypeError, AttributeError, LookupError, RecursionError) as error:
         problem = f"{first_line(error)}; save the model again"
         if isinstance(error, StrictDataclassError):
             problem = config_problem(error, given, type(AutoConfig.for_model(given["model_type"])))
         raise InputError(f"config.json of the model at {name!r} is impossible: {problem}") from error
-    check_shards(Path(name))
+    check_shards(Path(place))
     for part in (config, *(value for value in vars(config).values() if isinstance(value, PreTrainedConfig))):
         part.return_dict, part.output_attentions, part.output_hidden_states = True, False, False
     return config
@@ -104,6 +111,11 @@ def check_labels(labels: Any) -> None:
         raise InputError(f"id2label has the labels {ids}; number them 0, 1, ... without gaps and give each a name")
     if len(set(names)) < len(names):
         raise InputError(f"id2label has a name twice ({listed(names, 8)}); give each label its own")
+
+
+def has_head(config: PreTrainedConfig) -> bool:
+    """Whether a saved model is more than an encoder."""
+    return config.is_encoder_decoder or any("For" in name for name in config.architectures or ())
 
 
 def check_shards(folder: Path) -> None:

@@ -11,9 +11,10 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import InputError, loading
+from ..registry import locate
 from ..tasks.kinds import kind_of
 from ..text.tokenization import check_type_ids, load_tokenizer
-from .configs import read_config
+from .configs import has_head, read_config
 from .finite import refuse_not_finite
 
 
@@ -25,7 +26,7 @@ def load(
     The model raises :class:`hf_blosan.hub.finite.NotFinite` for outputs that are not finite.
 
     Args:
-        name: folder, or name on the Hub.
+        name: a folder, an encoder that comes with the package, or a name on the Hub.
         task: the transformers pipeline of the model, for instance ``"text-classification"``;
             ``"feature-extraction"`` is the encoder without its head, ``None`` the encoder with its head.
         cpu: keep it on the CPU.
@@ -45,7 +46,7 @@ def load(
             tokenizer = load_tokenizer(name, config, **options)
             check_type_ids(tokenizer, config, name)
             options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-            model, report = auto_class.from_pretrained(name, config=config, **options)
+            model, report = auto_class.from_pretrained(locate(name), config=config, **options)
     finally:
         logging.set_verbosity(verbosity)
         if bar:
@@ -72,13 +73,13 @@ def _auto_class(name: str, config: PreTrainedConfig, task: str | None) -> type:
     if vectors and (predicates or getattr(config, "pooling", None) == "none"):
         why = f"needs predicates (predicate_size={predicates})" if predicates else 'has pooling="none"'
         raise InputError(f"the model at {name!r} {why} and gives no sentence vectors; give another one")
-    has_head = any("For" in cls for cls in config.architectures or ())
-    return transformers.AutoModel if vectors or not (task or has_head) else getattr(transformers, kind.auto_class)
+    is_encoder = vectors or not (task or has_head(config))
+    return transformers.AutoModel if is_encoder else getattr(transformers, kind.auto_class)
 
 
 def identity(name: str) -> list[Any]:
     """Identifies a version of the saved model: its files, or its commit on the Hub."""
-    folder = Path(name)
+    folder = Path(locate(name))
     if not folder.is_dir():
         return [name, Path(cached_file(name, CONFIG_NAME)).parent.name]
     files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin"))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..cli.options import option, positional
 from ..errors import InputError
+from ..registry import MODEL
 
-MODEL = "Folder of a saved model, or its name on the Hub."
 INPUT = (
     "Rows: .jsonl, .csv, .tsv, .parquet, or .txt with one text per line (all but Parquet also .gz); - is standard "
     "input, one JSON object or one text per line."

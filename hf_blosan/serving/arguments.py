@@ -7,7 +7,8 @@ from typing import Literal
 
 from ..cli.options import option, positional, same_as
 from ..errors import InputError
-from ..inference.arguments import MODEL, BenchArguments
+from ..inference.arguments import BenchArguments
+from ..registry import MODEL
 
 TOKEN_VARIABLE = "HF_BLOSAN_TOKEN"
 DAY = 24 * 60 * 60

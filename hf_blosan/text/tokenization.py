@@ -15,6 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from ..errors import InputError, loading
+from ..registry import locate
 
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
@@ -189,7 +190,7 @@ def load_tokenizer(
     """A saved tokenizer.
 
     Args:
-        name: folder, or name on the Hub.
+        name: a folder, an encoder that comes with the package, or a name on the Hub.
         config: of its model or backbone, which limits ids and length.
         trust_remote_code: as in transformers.
 
@@ -199,7 +200,7 @@ def load_tokenizer(
     from transformers import AutoTokenizer  # here, because it takes a third of a second to import
 
     with loading(name, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(locate(name), trust_remote_code=trust_remote_code)
         length, names = tokenizer.model_max_length, tokenizer.model_input_names
         if not isinstance(length, int | float) or not length >= 1 or length % 1:
             raise InputError(

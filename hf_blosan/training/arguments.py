@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..cli.options import Parser, add_options, option, positional, read_options, same_as
 from ..errors import InputError
-from ..registry import FAMILIES
+from ..registry import FAMILIES, MODEL
 from ..tasks import Task, get_task
 
 if TYPE_CHECKING:
@@ -112,7 +112,10 @@ class RunArguments:
     )
 
     encoder: str | None = option("Encoder to train from scratch, for instance disan, biblosan or mtsa.", group="model")
-    model_name_or_path: str | None = option("Saved model to continue from, with its tokenizer and configuration.")
+    model_name_or_path: str | None = option(
+        "Model to continue from, or encoder that gets a new head, with its tokenizer and configuration: a folder, the "
+        "name of an encoder that comes with the package, or a name on the Hub."
+    )
     tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")
     backbone: str | None = option(
         "Pretrained transformer whose hidden states replace the encoder's word vectors; used with its tokenizer."
@@ -318,7 +321,7 @@ class EvaluateArguments:
     encoder: ClassVar[None] = None
     ignore_mismatched_sizes: ClassVar[bool] = False
 
-    model_name_or_path: str = positional("Folder of a saved model, or its name on the Hub.")
+    model_name_or_path: str = positional(MODEL)
     task_name: str | None = option("Task to evaluate on. Default: the one the model was trained on.", group="data")
     test_file: str | None = option("Your own rows instead (csv, tsv, json, jsonl or parquet).")
     dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, instead.")

@@ -27,6 +27,7 @@ from .preparation import (
     DATA_OPTIONS,
     HELD_OUT,
     Preparation,
+    check_head,
     encoder_config,
     find_encoder,
     numbers_of,
@@ -63,6 +64,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if arguments.predictions_file and "test" not in data:
             raise InputError(f"--predictions_file: {task.title} has no test rows; give --test_file, or leave it out")
         kind = find_kind(task)
+        check_head(arguments, kind, config)
         tokenizer = pretrained_tokenizer(
             arguments.model_name_or_path, kind, config, trust_remote_code=arguments.trust_remote_code
         )

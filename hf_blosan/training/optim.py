@@ -81,10 +81,14 @@ def build_optimizer(
     return optimizer_class([group for group in groups if group["params"]], lr=learning_rate, **settings)
 
 
+def encoder_of(model: nn.Module) -> nn.Module:
+    """A model without its head or its decoder."""
+    return model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+
+
 def word_source(model: nn.Module) -> nn.Module:
     """The word table or the backbone of a model's encoder."""
-    encoder = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
-    return encoder.embeddings.source
+    return encoder_of(model).embeddings.source
 
 
 def make_scheduler(

@@ -17,8 +17,8 @@ from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
-from ..hub.configs import config_problem, read_config
-from ..registry import FAMILIES
+from ..hub.configs import config_problem, has_head, read_config
+from ..registry import FAMILIES, locate
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
 from ..tasks.kinds import find_kind
@@ -26,7 +26,7 @@ from ..text.tokenization import check_max_length, count_words, load_tokenizer, n
 from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
-from .optim import word_source
+from .optim import encoder_of, word_source
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -135,6 +135,8 @@ def prepare(
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
     kind, backbone = find_kind(task), find_backbone(arguments)
+    if saved_config is not None:
+        check_head(arguments, kind, saved_config)
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
@@ -167,12 +169,7 @@ def prepare(
         model = pretrained_model(arguments, kind, saved_config, trainable | overrides)
     kind.check_config(model.config)
     model.config.training_rows = training_rows(arguments, task)
-    config = encoder_config(model.config)
-    if config.embedding_dtype == "int8" and config.embedding_trainable != "none":
-        raise InputError(
-            "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
-            "embedding_dtype=float32, or embedding_trainable=none to train the layers alone"
-        )
+    make_words_trainable(model, chosen="embedding_dtype" in overrides)
     report = None
     if vectors is not None:
         counts = count_words(tokenizer, kind.texts(dataset["train"]))
@@ -185,6 +182,27 @@ def prepare(
     if arguments.cache_backbone:
         collate = cached_states(model, data, collate, arguments.cache_backbone)
     return Preparation(kind, encoder, tokenizer, model, data, collate, report, numbers_of(dataset))
+
+
+def make_words_trainable(model: PreTrainedModel, *, chosen: bool) -> None:
+    """Convert an int8 word table that is to be trained to float32.
+
+    Args:
+        chosen: the options name the dtype.
+
+    Raises:
+        InputError: it is int8 by choice.
+    """
+    config = encoder_config(model.config)
+    if config.embedding_dtype != "int8" or config.embedding_trainable == "none":
+        return
+    if chosen:
+        raise InputError(
+            "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
+            "embedding_dtype=float32, or embedding_trainable=none to train the layers alone"
+        )
+    encoder_of(model).set_embedding_dtype("float32")
+    logger.info("the int8 word table becomes float32, to be trained; save_pretrained can store it as int8 again")
 
 
 def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:
@@ -302,46 +320,65 @@ def make_model(
         raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
 
 
-def pretrained_model(
-    arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig, overrides: dict[str, Any]
-) -> PreTrainedModel:
-    """A saved model with a head for the task.
+def is_encoder(config: PreTrainedConfig) -> bool:
+    """Whether a saved model is an encoder without a head."""
+    return bool(config.architectures) and not has_head(config)
 
-    Raises:
-        InputError: its head has another type or size, or its labels have another order.
+
+def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig) -> None:
+    """Raise InputError if the head of a saved model is not one for the task; an encoder without a head gets a new one.
+
+    With `--ignore_mismatched_sizes` a head of another class is replaced too.
     """
-    name, task, encoder = arguments.model_name_or_path, kind.task, encoder_config(config)
-    if encoder.num_sentences != task.num_sentences:
+    name, task, taken = arguments.model_name_or_path, kind.task, encoder_config(config).num_sentences
+    if not is_encoder(config) and taken != task.num_sentences:
         raise InputError(
-            f"the model at {name!r} takes {encoder.num_sentences} sentence(s) a row, the task {task.name} has "
-            f"{task.num_sentences}; choose another model or task"
+            f"the model at {name!r} takes {taken} sentence(s) a row, the task {task.name} has {task.num_sentences}; "
+            "choose another model or task"
         )
     saved = {label.lower(): i for i, label in config.id2label.items()}
     wanted = {label.lower(): i for i, label in enumerate(task.labels)}
-    if saved.keys() == wanted.keys() and saved != wanted:
+    if not is_encoder(config) and saved.keys() == wanted.keys() and saved != wanted:
         raise InputError(
             f"the model at {name!r} has the labels of {task.name} in another order "
             f"({', '.join(config.id2label.values())}); train a new model"
         )
-    overrides = kind.new_head_fields(config) | overrides
-    wanted_class = kind.model_class(encoder.model_type)
+    wanted_class = kind.model_class(encoder_config(config).model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
         can_change = isinstance(config, wanted_class.config_class)
-        if not (arguments.ignore_mismatched_sizes and can_change):
+        if not (can_change and (is_encoder(config) or arguments.ignore_mismatched_sizes)):
             remedy = "--ignore_mismatched_sizes gives its encoder a new head" if can_change else "train a new model"
             raise InputError(
                 f"the model at {name!r} is of class {', '.join(config.architectures)}, the task {task.name} needs "
                 f"{wanted_class.__name__}; {remedy}"
             )
-        overrides = {"architectures": [wanted_class.__name__]} | overrides
+
+
+def pretrained_model(
+    arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig, overrides: dict[str, Any]
+) -> PreTrainedModel:
+    """A saved model whose head :func:`check_head` accepts, or which gets a new one.
+
+    Raises:
+        InputError: its head has another size, or its weights or its configuration cannot be used.
+    """
+    name, task, encoder = arguments.model_name_or_path, kind.task, encoder_config(config)
+    wanted_class, stored_dtype = kind.model_class(encoder.model_type), encoder.embedding_dtype
+    overrides = kind.new_head_fields(config) | overrides
+    if is_encoder(config):
+        overrides["num_sentences"] = task.num_sentences
+    if config.architectures and wanted_class.__name__ not in config.architectures:
+        overrides["architectures"] = [wanted_class.__name__]
     with loading(name):
         try:
             for target, given in ((config, kind.config_fields()), (encoder, overrides)):
                 for field_name, value in given.items():
                     setattr(target, field_name, value)
                 target.validate()
+            # An encoder-decoder reads the word table as its configuration says, so that says how it is stored.
+            wanted_dtype, encoder.embedding_dtype = encoder.embedding_dtype, stored_dtype
             options = {"config": config, "ignore_mismatched_sizes": arguments.ignore_mismatched_sizes}
-            model, report = wanted_class.from_pretrained(name, output_loading_info=True, **options)
+            model, report = wanted_class.from_pretrained(locate(name), output_loading_info=True, **options)
         except StrictDataclassError as error:
             reason = config_problem(error, given, type(target))
             raise InputError(f"the configuration of {name!r} is impossible: {reason}") from error
@@ -357,6 +394,8 @@ def pretrained_model(
             ) from error
     if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
         kind.start_head(model)
+    if wanted_dtype != stored_dtype:
+        encoder_of(model).set_embedding_dtype(wanted_dtype)
     if encoder.embedding_trainable == "none":  # loading an encoder-decoder makes every parameter trainable
         word_source(model).requires_grad_(False)
     return model

@@ -251,6 +251,7 @@ def record(
     task = preparation.task
     source = data_source(arguments, task)
     hub = None if source == "own files" or arguments.train_file else task.hub
+    taken = arguments.tokenizer_name or arguments.backbone or arguments.model_name_or_path
     return plain(
         {
             "name": f"{preparation.encoder}-{task.name}",
@@ -274,7 +275,7 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": saved_name(arguments.tokenizer_name or arguments.backbone) or preparation.kind.vocabulary,
+            "tokenizer": saved_name(taken) or preparation.kind.vocabulary,
             "backbone": saved_name(arguments.backbone),
             "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,
