@@ -104,8 +104,8 @@ def locate(name: str) -> str:
 
     A folder without JSON files is no model: it may be the output folder of the run that asks.
     """
-    is_folder = next(Path(name).glob("*.json"), None) is not None
-    return pretrained(name) if name in pretrained_names() and not is_folder else name
+    comes_with_package = name in pretrained_names() and not any(Path(name).glob("*.json"))
+    return pretrained(name) if comes_with_package else name
 
 
 def register_configs() -> None:

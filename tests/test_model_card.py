@@ -126,7 +126,9 @@ def test_classification_of_single_sentences():
     ).content
     assert "(2 classes: negative, positive)" in text and 'classify("Who wrote Hamlet?")' in text
     assert "the test split is fold 0 of 10, held out" in text
-    assert "word level tokenizer, 2,000 entries; their vectors start at random." in text
+    assert "the tokenizer of `base`, 2,000 entries; their vectors start from its own." in text
+    own = make_model_card(changed(task=task, data=data, word_vectors=None)).content
+    assert "word level tokenizer, 2,000 entries; their vectors start at random." in own
     assert "own sentence encoder, trained further from `base`" in text
     assert "commit" not in text and "arxiv" not in text and "score_min" not in text
     assert "datasets" not in ModelCard(text).data.to_dict()

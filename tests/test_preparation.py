@@ -212,7 +212,7 @@ class TestPreparation:
         saved = load_file(tmp_path / "first" / "model.safetensors")
         assert all(torch.equal(value, preparation.model.state_dict()[name]) for name, value in saved.items())
         run = train(options(tmp_path / "second", questions, max_train_steps=1, **changes))
-        assert run["continued_from"] == "first" and run["encoder"] == "disan"
+        assert run["continued_from"] == "first" and run["encoder"] == "disan" and run["tokenizer"] == "word level"
 
     def test_a_new_head_for_scores_starts_in_the_middle_of_their_range(self, tmp_path, questions):
         """Its classifier for sentences had no bias, without which 530 is out of reach."""

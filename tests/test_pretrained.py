@@ -237,7 +237,7 @@ class TestHeads:
         assert run["continued_from"] == run["tokenizer"] == "tiny-en" and run["config"]["embedding_dtype"] == "float32"
         card = (tmp_path / "out" / "README.md").read_text()
         assert "trained further from `tiny-en`" in card
-        assert "the tokenizer of `tiny-en`" in card and "start from those of that model" in card
+        assert "the tokenizer of `tiny-en`" in card and "their vectors start from its own." in card
         place = str(Path(hf_blosan.pretrained(tiny_en)).parent)
         assert not [path for path in (tmp_path / "out").iterdir() if place.encode() in path.read_bytes()]
         assert place not in json.dumps(run)

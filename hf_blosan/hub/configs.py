@@ -118,6 +118,11 @@ def has_head(config: PreTrainedConfig) -> bool:
     return config.is_encoder_decoder or any("For" in name for name in config.architectures or ())
 
 
+def is_encoder(config: PreTrainedConfig) -> bool:
+    """Whether a saved model is known to be an encoder without a head."""
+    return bool(config.architectures) and not has_head(config)
+
+
 def check_shards(folder: Path) -> None:
     """Raise InputError if the index of a sharded model names a file outside its folder."""
     from ..models.pretrained import check_inside  # here, because it imports torch

@@ -174,6 +174,11 @@ def count_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> Cou
     return Counter(word for text in texts for word, _ in split(normalize(text)))
 
 
+def is_word_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer comes from :func:`build_tokenizer`."""
+    return "num_training_words" in tokenizer.init_kwargs
+
+
 def num_training_words(tokenizer: PreTrainedTokenizerBase) -> int:
     """Number of words from a tokenizer's training texts, without [PAD] and [UNK]; stored with the tokenizer."""
     return tokenizer.init_kwargs.get("num_training_words", len(tokenizer) - 2)

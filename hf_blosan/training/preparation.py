@@ -17,7 +17,7 @@ from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
-from ..hub.configs import config_problem, has_head, read_config
+from ..hub.configs import config_problem, is_encoder, read_config
 from ..registry import FAMILIES, locate
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
@@ -318,11 +318,6 @@ def make_model(
         raise InputError(f"the configuration of {encoder} is impossible: {reason}") from error
     except ValueError as error:
         raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
-
-
-def is_encoder(config: PreTrainedConfig) -> bool:
-    """Whether a saved model is an encoder without a head."""
-    return bool(config.architectures) and not has_head(config)
 
 
 def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig) -> None:

@@ -22,6 +22,7 @@ from transformers import PreTrainedConfig
 from ..data.rows import READABLE_TABLES
 from ..files import plain, write_json, write_text
 from ..hub.model_card import figure_table
+from ..text.tokenization import is_word_level
 from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
 from .optim import word_source
 
@@ -251,7 +252,8 @@ def record(
     task = preparation.task
     source = data_source(arguments, task)
     hub = None if source == "own files" or arguments.train_file else task.hub
-    taken = arguments.tokenizer_name or arguments.backbone or arguments.model_name_or_path
+    of_words = is_word_level(preparation.tokenizer)
+    tokenizer = arguments.tokenizer_name or arguments.backbone or (None if of_words else arguments.model_name_or_path)
     return plain(
         {
             "name": f"{preparation.encoder}-{task.name}",
@@ -275,7 +277,7 @@ def record(
             "seed": arguments.seed,
             "settings": {name: getattr(arguments, name) for name in SETTINGS},
             "config": own_fields(preparation.model.config),
-            "tokenizer": saved_name(taken) or preparation.kind.vocabulary,
+            "tokenizer": saved_name(tokenizer) or preparation.kind.vocabulary,
             "backbone": saved_name(arguments.backbone),
             "continued_from": saved_name(arguments.model_name_or_path),
             "word_vectors": preparation.word_vectors,
