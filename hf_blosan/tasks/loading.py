@@ -96,7 +96,7 @@ def load_task(
             which = "its own validation rows" if "validation" in splits else "no test rows"
             raise InputError(f"--select_on_test: {task.name} has {which}, so that it cannot be used; leave it out")
         splits["validation"] = splits["test"]
-    elif "validation" not in splits:
+    elif task.evaluation_splits and "validation" not in splits:
         if validation_fraction is None:
             raise InputError(
                 f"{task.name} has no validation rows, which select the best model; give --validation_file, or hold "
