@@ -279,7 +279,7 @@ class TrainingLoop:
     def _diverged(self, what: str) -> InputError:
         step, rate = self.progress.step, self.scheduler.get_last_lr()[0]
         kept = "no model was saved"
-        if best := self.progress.best_step:
+        if (best := self.progress.best_step) and not self.arguments.in_memory:
             kept = f"{self.arguments.output_dir} has the best model so far, of update {best}"
         return InputError(
             f"{what} after update {step} with learning rate {rate:.3g}; {kept}; lower --learning_rate or give "
