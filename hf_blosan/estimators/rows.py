@@ -68,12 +68,12 @@ def read_labels(y: Any, name: str = "y") -> np.ndarray:
         ValueError: they are missing, of several types, or numbers that are no classes.
     """
     labels = _column(y, name, None)
-    check_classification_targets(labels)
     try:
         np.unique(labels)
     except TypeError as error:
         types = ", ".join(sorted({type(label).__name__ for label in labels.tolist()}))
         raise InputError(f"{name} has labels of several types ({types}); give labels of one type") from error
+    check_classification_targets(labels)
     return labels
 
 

@@ -62,7 +62,7 @@ class SentenceEstimator(BaseEstimator):
         batch_size: int | None = None,
         learning_rate: float | None = None,
         max_length: int = 256,
-        validation_fraction: float | None = 0.1,
+        validation_fraction: float | None = None,
         early_stopping_patience: int | None = None,
         config_overrides: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -99,6 +99,8 @@ class SentenceEstimator(BaseEstimator):
 
     def _fit(self, rows: dict[str, tuple[Any, np.ndarray]], classes: np.ndarray | None = None) -> None:
         """Train on texts and targets, by split."""
+        if len(rows["train"][0]) < 2:
+            raise InputError("X has 1 sample; give two texts or more")
         task = make_task(self.kind, rows, classes)
         if "validation" not in rows and self.validation_fraction is None:
             task = replace(task, evaluation_splits=())
@@ -163,10 +165,10 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
         batch_size: rows per training batch.
         learning_rate: that of the layers, and of the word vectors of a new model.
         max_length: tokens of a row, of both texts of a pair together, to which it is truncated.
-        validation_fraction: fraction of the rows held out to choose the best epoch and to stop early; None: train on
-            all of them, and keep the last weights.
-        early_stopping_patience: evaluations, one per epoch, without improvement after which training stops; 0: never.
-            None: those of 3 epochs and at least 100 updates.
+        validation_fraction: fraction of the rows to hold out, on which the best epoch is chosen and training stops
+            early; None: train on all rows for all epochs, and keep the last weights.
+        early_stopping_patience: evaluations of the held-out rows, one per epoch, without improvement after which
+            training stops; 0: never. None: those of 3 epochs and at least 100 updates.
         config_overrides: fields of the model's configuration, for instance ``{"dropout": 0.3}``.
         options: further options of the command for model and optimisation, for instance
             ``{"word_vectors": "vectors.txt", "label_smoothing": 0.0}``.
@@ -219,7 +221,8 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of the classes, (n, classes), in the order of ``classes_``; raises as `predict`."""
-        return probabilities_of(self.model_.config, self._answers(X).astype(np.float64))
+        answers = self._answers(X).astype(np.float64)
+        return probabilities_of(self.model_.config, answers)
 
 
 class SentenceRegressor(RegressorMixin, SentenceEstimator):
