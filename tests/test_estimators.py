@@ -385,6 +385,7 @@ def test_wrong_parameters_are_named(parameters, message):
     [
         ("a text", TypeError, "^X is of type str; give a list of texts"),
         (7, TypeError, "^X is of type int"),
+        ({"text": ["a", "b"]}, TypeError, "^X is of type dict"),
         (scipy.sparse.csr_matrix((3, 3)), TypeError, "sparse matrix"),
         ([], ValueError, r"^X has 0 sample\(s\)"),
         (["a", None], InputError, r"^X\[1\] is None; give a text"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,10 @@ def read_texts(X: Any, name: str = "X") -> list[tuple[str, ...]]:
         name: its name in messages.
 
     Raises:
-        TypeError: it is a single text, a sparse matrix or no sequence.
+        TypeError: it is a single text, a dictionary, a set, a sparse matrix or no sequence.
         InputError: it is empty, has rows that are neither texts nor pairs, or has both.
     """
-    if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):
+    if isinstance(X, (str, bytes, Mapping, Set)) or not isinstance(X, Iterable):
         raise TypeError(f"{name} is of type {type(X).__name__}; give a list of texts, or of pairs of texts")
     if hasattr(X, "toarray"):
         raise TypeError(f"{name} is a sparse matrix; give a list of texts, or of pairs of texts")
