@@ -297,7 +297,7 @@ def test_random_state():
     assert_same(*drawn)
 
 
-def test_nothing_else_changes(temporary, capfd):
+def test_nothing_else_changes(temporary, tmp_path, capfd):
     X, y = questions(40)
     transformers_logging.enable_progress_bar()
 
@@ -311,6 +311,7 @@ def test_nothing_else_changes(temporary, capfd):
     before = settings()
     estimator = classifier().fit(X, y)
     estimator.predict(X)
+    estimator.save_pretrained(tmp_path / "model")
     assert settings() == before and not list(temporary.iterdir())
     with pytest.raises(InputError):
         classifier(learning_rate=1e30, options={"max_grad_norm": 0.0}).fit(X, y)

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..cli.options import Parser, add_options, read_options
 from ..errors import InputError
-from ..hub.saved import quiet_loading
+from ..hub.saved import quiet_transformers
 from ..tasks import Task
 from ..training.arguments import RunArguments
 from ..training.interruption import Interrupted
@@ -117,7 +117,7 @@ def undisturbed(verbose: bool = False) -> Iterator[None]:
     bars = not datasets.are_progress_bars_disabled()
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(range(torch.cuda.device_count())))
-        stack.enter_context(quiet_loading(warnings=verbose))
+        stack.enter_context(quiet_transformers(warnings=verbose))
         datasets.disable_progress_bars()
         try:
             yield

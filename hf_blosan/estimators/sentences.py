@@ -19,6 +19,7 @@ from ..cli.overrides import format_config_overrides
 from ..errors import InputError
 from ..files import check_writable
 from ..hub.finite import NotFinite, refuse_not_finite
+from ..hub.saved import quiet_transformers
 from ..inference.batches import Batches
 from ..tasks.classification import probabilities_of
 from ..tasks.kinds import kind_of
@@ -95,7 +96,8 @@ class SentenceEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         check_writable("the folder", folder, folder=True)
-        save_pretrained(self.model_, self.tokenizer_, Path(folder))
+        with quiet_transformers():
+            save_pretrained(self.model_, self.tokenizer_, Path(folder))
 
     def _fit(self, rows: dict[str, tuple[Any, np.ndarray]], classes: np.ndarray | None = None) -> None:
         """Train on texts and targets, by split."""

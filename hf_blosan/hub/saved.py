@@ -37,7 +37,7 @@ def load(
         InputError: the model is missing, lacks weights for its head, or is for another task.
     """
     options = {"trust_remote_code": trust_remote_code}
-    with quiet_loading(), loading(name):
+    with quiet_transformers(), loading(name):
         config = read_config(name, **options)
         auto_class = _auto_class(name, config, task)
         tokenizer = load_tokenizer(name, config, **options)
@@ -58,7 +58,7 @@ def load(
 
 
 @contextmanager
-def quiet_loading(*, warnings: bool = False) -> Iterator[None]:
+def quiet_transformers(*, warnings: bool = False) -> Iterator[None]:
     """Hide transformers' progress bars and, unless `warnings` is set, its warnings."""
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     if not warnings:
