@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from small_data import hub_rows, write_rows
 
 from hf_blosan.data import tables
@@ -186,6 +186,16 @@ def test_custom_numbers_are_names_and_not_positions(tmp_path):
     other = write_rows(tmp_path / "b.csv", [{"text": "a", "label": 0}])
     with pytest.raises(InputError, match="label '0' is not one of the labels of custom"):
         load_task(task, validation_file=other, seed=0)
+
+
+@pytest.mark.parametrize("names", [["1", "2", "3"], ["-1", "0", "1"], ["No", "no", "yes"]])
+def test_class_labels_are_positions_whatever_their_names(names, tmp_path):
+    rows = {"text": [str(i) for i in range(9)], "label": [i % 3 for i in range(9)]}
+    table = Dataset.from_dict(rows, features=Features({"text": Value("string"), "label": ClassLabel(names=names)}))
+    DatasetDict(train=table, validation=table).save_to_disk(str(tmp_path / "own"))
+    task = custom_task(dataset_name=str(tmp_path / "own"))
+    data = load_task(task, seed=0)["train"]
+    assert task.labels == tuple(names) and data["label"][:] == rows["label"]
 
 
 @pytest.mark.parametrize("column", ["score", "label"])

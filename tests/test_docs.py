@@ -189,7 +189,7 @@ def test_the_reference_is_complete():
         module, _, member = name.rpartition(".")
         assert getattr(import_module(module), member).__doc__, name
     last_names = {name.rpartition(".")[2] for name in described} | set(re.findall(r"`(\w+)`", text))
-    for module in ("functional", "training", "data", "hub", "analysis"):
+    for module in ("functional", "training", "estimators", "data", "hub", "analysis"):
         assert set(import_module(f"hf_blosan.{module}").__all__) <= last_names, module
     assert set(hf_blosan.__all__) <= last_names
 

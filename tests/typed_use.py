@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import datasets
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -12,6 +13,7 @@ from hf_blosan import functional as F
 from hf_blosan.analysis import Explanation, explain
 from hf_blosan.data import make_demo_corpus
 from hf_blosan.errors import InputError
+from hf_blosan.estimators import SentenceClassifier, SentenceRegressor
 from hf_blosan.hub import write_model_card
 from hf_blosan.tasks import load_task
 from hf_blosan.training import RunArguments, build_optimizer, l2_penalty, parse_arguments, train
@@ -57,3 +59,12 @@ def parts(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     assert_type(explain(model, tokenizer, "a sentence"), Explanation)
     assert_type(load_task("trec", data_dir="data", seed=1), datasets.DatasetDict)
     assert_type(make_demo_corpus(), datasets.DatasetDict)
+
+
+def estimators(folder: Path) -> None:
+    classifier = SentenceClassifier(None, encoder="disan", learning_rate=1e-3, config_overrides={"dropout": 0.1})
+    assert_type(classifier.fit(["a", "b"], [0, 1]), SentenceClassifier)
+    assert_type(classifier.predict(["a"]), np.ndarray)
+    assert_type(classifier.predict_proba(["a"]), np.ndarray)
+    assert_type(classifier.save_pretrained(folder), None)
+    assert_type(SentenceRegressor("disan-mini-en").fit([("a", "b")], [0.5]).predict([("a", "b")]), np.ndarray)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +37,14 @@ def load(
     Raises:
         InputError: the model is missing, lacks weights for its head, or is for another task.
     """
-    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     options = {"trust_remote_code": trust_remote_code}
-    try:
-        with loading(name):
-            config = read_config(name, **options)
-            auto_class = _auto_class(name, config, task)
-            tokenizer = load_tokenizer(name, config, **options)
-            check_type_ids(tokenizer, config, name)
-            options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-            model, report = auto_class.from_pretrained(locate(name), config=config, **options)
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()
+    with quiet_transformers(), loading(name):
+        config = read_config(name, **options)
+        auto_class = _auto_class(name, config, task)
+        tokenizer = load_tokenizer(name, config, **options)
+        check_type_ids(tokenizer, config, name)
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        model, report = auto_class.from_pretrained(locate(name), config=config, **options)
     for weight, stored, expected in sorted(report["mismatched_keys"]):
         shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
         raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
@@ -62,6 +56,21 @@ def load(
     refuse_not_finite(model)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     return model.eval().to(accelerator or "cpu"), tokenizer
+
+
+@contextmanager
+def quiet_transformers(*, warnings: bool = False) -> Iterator[None]:
+    """Hide transformers' progress bars and, unless `warnings` is set, its warnings."""
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    if not warnings:
+        logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()
 
 
 def _auto_class(name: str, config: PreTrainedConfig, task: str | None) -> type:

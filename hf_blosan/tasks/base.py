@@ -74,7 +74,8 @@ class Task:
         metrics: class names in :mod:`hf_blosan.tasks.metrics`.
         best_metric: key in the metrics' result that selects the best checkpoint.
         greater_is_better: whether a larger ``best_metric`` is better.
-        evaluation_splits: development splits; the first one selects the checkpoint.
+        evaluation_splits: development splits; the first one selects the checkpoint. Empty: no rows are held out, and
+            the last weights are kept.
         unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.
         num_folds: number of cross-validation folds; 0 for none.
         validation_fraction: fraction of the training rows held out for validation if the task has no validation rows;

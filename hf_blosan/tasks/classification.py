@@ -228,12 +228,13 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     """Label as text -> class id, for class names, lower-cased names and the source's integers."""
     exact = {name: i for i, name in enumerate(labels)}
     lower = {name.lower(): i for i, name in enumerate(labels)}
+    if isinstance(feature, ClassLabel):  # its cells are positions, also where the names are numbers
+        found = [exact.get(name, lower.get(name.lower())) for name in feature.names]
+        if None not in found:
+            return {str(i): label for i, label in enumerate(found)}
     if any(map(is_integer, labels)):
         return exact  # the names are numbers, so a number is never a class id
-    order = source.label_order or labels
-    if isinstance(feature, ClassLabel) and all(name.lower() in lower for name in feature.names):
-        order = feature.names
-    return {str(i): lower[name.lower()] for i, name in enumerate(order)} | lower | exact
+    return {str(i): lower[name.lower()] for i, name in enumerate(source.label_order or labels)} | lower | exact
 
 
 def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..data.columns import ColumnNames
 from ..data.tables import load_splits, read_table
@@ -11,6 +14,9 @@ from ..errors import InputError
 from .base import Source, Task, log_columns
 from .kinds import KINDS, kind_class
 from .table import TASKS
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -72,29 +78,61 @@ def custom_task(
     }
 
     names = ColumnNames(text_column_name, text_pair_column_name, label_column_name)
-    name = next(name for name in KINDS if kind_class(name).recognises(tables["train"], where["train"], names))
-    kind = kind_class(name)
-    columns = kind.choose_columns(tables["train"], where["train"], names)
-    log_columns(where["train"], columns)
-    for split in [split for split in found if split != "train" and not kind.has_gold(tables[split], columns)]:
-        logger.info("%s has no gold labels and is not used", where[split])
-        del tables[split], found[split]
-    fields = kind.task_fields({where[split]: table for split, table in tables.items()}, columns)
-    hub = None
-    if dataset_name is not None:
-        splits = {split: (name,) for split, name in found.items()}
-        hub = Source(location=dataset_name, config=dataset_config_name, splits=splits, **columns)
     title = "custom" if dataset_name is None else Path(dataset_name).name
     title = f"custom_{title}" if title in TASKS else title  # distinct from the built-in task
-    return Task(
+    task = task_of_rows(
+        tables,
+        where,
+        names,
+        may_lack_labels=[split for split in found if split != "train"],
         name=title,
         title=f"{title} ({Path(train_file).name})" if dataset_name is None else title,
-        kind=name,
+        files=files,
+    )
+    if dataset_name is None:
+        return task
+    splits = {split: (name,) for split, name in found.items() if split in task.tables}
+    return replace(task, hub=replace(task.local, location=dataset_name, config=dataset_config_name, splits=splits))
+
+
+def task_of_rows(
+    tables: Mapping[str, Dataset],
+    where: Mapping[str, str],
+    names: ColumnNames,
+    *,
+    kind: str | None = None,
+    may_lack_labels: Collection[str] = (),
+    **fields: Any,
+) -> Task:
+    """The task that rows define, as in :func:`custom_task`.
+
+    Args:
+        tables: split -> its rows; `train` is required.
+        where: split -> the name of its rows in messages.
+        names: the columns that the user names.
+        kind: the kind of task; ``None``: the one that recognises the rows.
+        may_lack_labels: splits that are left out if none of their rows has a gold label.
+        fields: further fields of the task, its name and title among them.
+
+    Raises:
+        InputError: a column is missing, or the labels define no task.
+    """
+    if kind is None:
+        kind = next(name for name in KINDS if kind_class(name).recognises(tables["train"], where["train"], names))
+    own = kind_class(kind)
+    columns = own.choose_columns(tables["train"], where["train"], names)
+    log_columns(where["train"], columns)
+    without = [split for split in may_lack_labels if not own.has_gold(tables[split], columns)]
+    for split in without:
+        logger.info("%s has no gold labels and is not used", where[split])
+    tables = {split: table for split, table in tables.items() if split not in without}
+    defined = own.task_fields({where[split]: table for split, table in tables.items()}, columns)
+    return Task(
+        kind=kind,
         num_sentences=len(columns["text_columns"]),
         languages=(),  # unknown
         local=Source(location="", splits={}, **columns),
-        hub=hub,
-        files=files,
         tables=tables,
         **fields,
+        **defined,
     )

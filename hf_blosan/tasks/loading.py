@@ -96,7 +96,7 @@ def load_task(
             which = "its own validation rows" if "validation" in splits else "no test rows"
             raise InputError(f"--select_on_test: {task.name} has {which}, so that it cannot be used; leave it out")
         splits["validation"] = splits["test"]
-    elif "validation" not in splits:
+    elif task.evaluation_splits and "validation" not in splits:
         if validation_fraction is None:
             raise InputError(
                 f"{task.name} has no validation rows, which select the best model; give --validation_file, or hold "
@@ -230,7 +230,7 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
         counts = Counter(labels)
         single = [row for row, label in enumerate(labels) if counts[label] == 1]
         options = {"stratify_by_column": "label"}
-    size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1)
+    size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1, 1)
     rest = rows.select(sorted(set(range(len(rows))) - set(single)))
     try:
         if not rest:
@@ -239,7 +239,7 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
     except ValueError as error:
         raise InputError(
             f"{task.name} has {len(rows)} training rows, too few to hold out {size} for validation; "
-            "give a validation file or more rows"
+            "give validation rows or more training rows"
         ) from error
     logger.info("%s: %d of %d training rows are the validation split", task.name, size, len(rows))
     return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]

@@ -77,7 +77,13 @@ FROM_RECIPE = (
 
 @dataclass
 class RunArguments:
-    """All options of a run. Options left at None are filled from the task's recipe for the encoder."""
+    """All options of a run. Options left at None are filled from the task's recipe for the encoder.
+
+    Attributes:
+        in_memory: whether the rows are given as a task rather than named by an option.
+    """
+
+    in_memory: ClassVar[bool] = False
 
     task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.", group="data")
     train_file: str | None = option(
@@ -211,7 +217,7 @@ class RunArguments:
         model, vectors, tokenizer = self.model_name_or_path, self.word_vectors, self.tokenizer_name
         for wrong, sentence in (
             (
-                not (self.task_name or self.train_file or self.dataset_name),
+                not (self.task_name or self.train_file or self.dataset_name or self.in_memory),
                 "Nothing to train on: give --task_name, --train_file or --dataset_name.",
             ),
             (

@@ -39,13 +39,14 @@ class EvaluationSplit:
 
 
 class Evaluator:
-    """Evaluates models on the evaluation splits of a task; the first split selects the best model.
+    """Evaluates models on the evaluation splits of a task; the first of them, if any, selects the best model.
 
     Args:
         preparation: encoded data, collator and task.
         batch_size: rows per batch and process.
         accelerator: distributes batches over the processes and gathers predictions.
         watch_test: whether `validate` also reports the test split, without effect on model selection.
+        bars: whether to show progress bars.
     """
 
     def __init__(
@@ -55,18 +56,21 @@ class Evaluator:
         accelerator: Accelerator,
         *,
         watch_test: bool = False,
+        bars: bool = True,
     ) -> None:
         self.accelerator = accelerator
+        self.bars = bars and accelerator.is_local_main_process
         self.kind, self.task, self.tokenizer = preparation.kind, preparation.task, preparation.tokenizer
         names = figure_names([split for split in self.task.evaluation_splits if split in preparation.data])
         names |= {"test": "test"} if "test" in preparation.data else {}
         self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
-        self.watched = [self.splits[0], *(split for split in self.splits if watch_test and split.name == "test")]
+        self.selecting = self.splits[:1] if self.task.evaluation_splits else []
+        self.watched = [*self.selecting, *(split for split in self.splits if watch_test and split.name == "test")]
 
     @property
-    def best_metric(self) -> str:
-        """Name of the figure that selects the best model."""
-        return f"{self.splits[0].name}_{self.task.best_metric}"
+    def best_metric(self) -> str | None:
+        """Name of the figure that selects the best model, if there are validation data."""
+        return f"{self.selecting[0].name}_{self.task.best_metric}" if self.selecting else None
 
     def validate(self, model: torch.nn.Module) -> dict[str, float]:
         """Figures on the selecting split, and on the test split with `watch_test`."""
@@ -93,7 +97,7 @@ class Evaluator:
             InputError: with the number of the row, if the model raises `NotFinite`.
         """
         model.eval()
-        batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.accelerator.is_local_main_process)
+        batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.bars)
         by_length = []
         for batch in batches:
             try:
@@ -139,4 +143,4 @@ class Evaluator:
 def figure_names(splits: Sequence[str]) -> dict[str, str]:
     """Split -> prefix of its figures; with two validation splits (MNLI) the first is the matched one."""
     names = {split: split for split in splits}
-    return names if len(splits) == 1 else names | {"validation": "validation_matched"}
+    return names if len(splits) < 2 else names | {"validation": "validation_matched"}

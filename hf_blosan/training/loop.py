@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from .arguments import RunArguments
+    from .evaluation import Evaluator
     from .preparation import Preparation
 
 logger = logging.getLogger(__name__)
@@ -45,10 +46,10 @@ class TrainingLoop:
         arguments: resolved options of the run.
         preparation: model, tokenizer, encoded data, ...
         accelerator: created with `step_scheduler_with_optimizer=False`.
-        evaluate: evaluates a model on the validation data and returns a dict of figures.
-        best_metric: name of the figure that selects the best model.
-        greater_is_better: whether a larger figure is better.
+        evaluator: gives the figures on the validation data, one of which selects the best model; without validation
+            data the last model is kept.
         log: called with the entries of each event.
+        bars: whether to show a progress bar.
     """
 
     def __init__(
@@ -56,21 +57,21 @@ class TrainingLoop:
         arguments: RunArguments,
         preparation: Preparation,
         accelerator: Accelerator,
+        evaluator: Evaluator,
         *,
-        evaluate: Callable[[torch.nn.Module], dict[str, float]],
-        best_metric: str,
-        greater_is_better: bool = True,
         log: Callable[..., None],
+        bars: bool = True,
     ) -> None:
         self.arguments = arguments
         self.accelerator = accelerator
         self.tokenizer = preparation.tokenizer
         self.kind = preparation.kind
-        self.evaluate = evaluate
-        self.best_metric = best_metric
+        self.evaluator = evaluator
+        self.best_metric = evaluator.best_metric
         self.test_metric = f"test_{preparation.task.best_metric}"
-        self.greater_is_better = greater_is_better
+        self.greater_is_better = preparation.task.greater_is_better
         self.log = log
+        self.bars = bars and accelerator.is_local_main_process
         self.progress = Progress()
 
         self.sampler = preparation.batch_sampler(arguments)
@@ -133,7 +134,7 @@ class TrainingLoop:
         if self.arguments.resume_from_checkpoint:
             self._resume(self.arguments.resume_from_checkpoint)
         patience, every = self.arguments.early_stopping_patience, self.arguments.eval_every or self.updates_per_epoch
-        if 0 < patience * every < self.total_steps:
+        if self.best_metric and 0 < patience * every < self.total_steps:
             logger.info(
                 "early stopping: training ends after %d evaluations without a better %s (--early_stopping_patience; "
                 "0: never)",
@@ -144,7 +145,7 @@ class TrainingLoop:
             total=self.total_steps,
             initial=self.progress.step,
             desc="training",
-            disable=not self.accelerator.is_local_main_process,
+            disable=not self.bars,
         )
         with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
@@ -258,11 +259,11 @@ class TrainingLoop:
         """Evaluate the model, and save it if it is the best so far."""
         progress = self.progress
         model = self.averaged_model or self.unwrapped_model
-        measured = self.evaluate(model)
-        value, test = measured[self.best_metric], measured.get(self.test_metric)
+        measured = self.evaluator.validate(model)
+        value, test = self.best_metric and measured[self.best_metric], measured.get(self.test_metric)
         if test is not None and self._is_better(test, progress.best_test):
             progress.best_test = test
-        better = self._is_better(value, progress.best_metric)
+        better = not self.best_metric or self._is_better(value, progress.best_metric)
         if better:
             if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
                 raise self._diverged("a weight is not finite")
@@ -278,7 +279,7 @@ class TrainingLoop:
     def _diverged(self, what: str) -> InputError:
         step, rate = self.progress.step, self.scheduler.get_last_lr()[0]
         kept = "no model was saved"
-        if best := self.progress.best_step:
+        if (best := self.progress.best_step) and not self.arguments.in_memory:
             kept = f"{self.arguments.output_dir} has the best model so far, of update {best}"
         return InputError(
             f"{what} after update {step} with learning rate {rate:.3g}; {kept}; lower --learning_rate or give "

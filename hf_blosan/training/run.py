@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, set_seed
@@ -25,8 +25,11 @@ from .evaluation import Evaluator
 from .interruption import Interrupted
 from .loop import TrainingLoop
 from .output_folder import output_folder
-from .preparation import find_encoder, find_task, prepare
+from .preparation import Preparation, find_encoder, find_task, prepare
 from .reporting import RunLog, command_line, digests, record, summary, write_predictions, write_record
+
+if TYPE_CHECKING:
+    from ..tasks import Task
 
 logger = logging.getLogger(__name__)
 
@@ -59,34 +62,12 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
 
 def _train(arguments: RunArguments, accelerator: Accelerator, command: str | None) -> dict[str, Any]:
     begin = time.monotonic()
-    set_seed(arguments.seed)
-    encoder, saved_config = find_encoder(arguments)
-    task = find_task(arguments)
-    arguments = arguments.resolved(task, encoder, saved_config)
-    with accelerator.main_process_first():
-        preparation = prepare(arguments, task, encoder, saved_config)
-    files = digests(arguments, task)
-    recipe, rows = task.recipe(encoder, arguments.recipe), len(preparation.data["train"])
-    arguments = arguments.scheduled(recipe, rows, accelerator.num_processes)
-    evaluator = Evaluator(
-        preparation,
-        arguments.per_device_eval_batch_size,
-        accelerator,
-        watch_test=arguments.watch_test,
-    )
+    arguments, preparation, evaluator = prepare_run(arguments, accelerator)
+    files = digests(arguments, preparation.task)
     uploads = make_uploads(arguments, accelerator)
     start_trackers(arguments, accelerator)
     log = RunLog(Path(arguments.output_dir) / "log.jsonl", accelerator, append=bool(arguments.resume_from_checkpoint))
-
-    loop = TrainingLoop(
-        arguments,
-        preparation,
-        accelerator,
-        evaluate=evaluator.validate,
-        best_metric=evaluator.best_metric,
-        greater_is_better=task.greater_is_better,
-        log=log,
-    )
+    loop = TrainingLoop(arguments, preparation, accelerator, evaluator, log=log)
 
     def record_of(figures: dict[str, float]) -> dict[str, Any]:
         seconds, line = time.monotonic() - begin, command or command_line()
@@ -120,6 +101,32 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     if uploads:
         uploads.finish("End of training")
     return run
+
+
+def prepare_run(
+    arguments: RunArguments, accelerator: Accelerator, task: Task | None = None, *, bars: bool = True
+) -> tuple[RunArguments, Preparation, Evaluator]:
+    """What a run starts from: all of its options, the data with the model, and the evaluation.
+
+    Args:
+        arguments: options of the run.
+        accelerator: from :func:`make_accelerator`.
+        task: of rows in memory; ``None``: the task that the options name.
+        bars: whether evaluation shows progress bars.
+
+    Raises:
+        InputError: an option or a file cannot be used.
+    """
+    set_seed(arguments.seed)
+    encoder, saved_config = find_encoder(arguments)
+    task = task or find_task(arguments)
+    arguments = arguments.resolved(task, encoder, saved_config)
+    with accelerator.main_process_first():
+        preparation = prepare(arguments, task, encoder, saved_config)
+    recipe, rows = task.recipe(encoder, arguments.recipe), len(preparation.data["train"])
+    arguments = arguments.scheduled(recipe, rows, accelerator.num_processes)
+    size, watch_test = arguments.per_device_eval_batch_size, arguments.watch_test
+    return arguments, preparation, Evaluator(preparation, size, accelerator, watch_test=watch_test, bars=bars)
 
 
 def make_accelerator(arguments: RunArguments) -> Accelerator:

@@ -1,0 +1,116 @@
+"""Texts and targets, as users of scikit-learn pass them, to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+import numpy as np
+from datasets import ClassLabel, Dataset, Features, Value
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from ..data.columns import ColumnNames
+from ..errors import InputError, unpaired_surrogate
+from ..tasks import Task
+from ..tasks.custom import task_of_rows
+
+LABELS = {"classification": "label", "regression": "score"}
+"""The column of the targets, by kind of task."""
+
+
+def read_texts(X: Any, name: str = "X") -> list[tuple[str, ...]]:
+    """Texts as tuples of one string, pairs as tuples of two.
+
+    Args:
+        X: a sequence of strings or pairs of strings: list, array or Series; or a table of one or two columns, (n, 1)
+            or (n, 2).
+        name: its name in messages.
+
+    Raises:
+        TypeError: it is a single text, a dictionary, a set, a sparse matrix or no sequence.
+        InputError: it is empty, has rows that are neither texts nor pairs, or has both.
+    """
+    if isinstance(X, (str, bytes, Mapping, Set)) or not isinstance(X, Iterable):
+        raise TypeError(f"{name} is of type {type(X).__name__}; give a list of texts, or of pairs of texts")
+    if hasattr(X, "toarray"):
+        raise TypeError(f"{name} is a sparse matrix; give a list of texts, or of pairs of texts")
+    if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        X = X.to_numpy()
+    rows = X.tolist() if isinstance(X, np.ndarray) else list(X)
+    if not rows:
+        raise InputError(f"{name} has 0 sample(s); give at least one text")
+    items = [_item(row, f"{name}[{i}]") for i, row in enumerate(rows)]
+    width = len(items[0])
+    for i, item in enumerate(items):
+        if len(item) != width:
+            what = ("a single text", "a pair of texts")
+            raise InputError(
+                f"{name}[{i}] is {what[len(item) - 1]}, {name}[0] is {what[width - 1]}; give either texts or pairs"
+            )
+    return items
+
+
+def _item(row: Any, name: str) -> tuple[str, ...]:
+    item = (row,) if isinstance(row, str) else tuple(row) if isinstance(row, (list, tuple, np.ndarray)) else ()
+    if len(item) not in (1, 2) or not all(isinstance(text, str) for text in item):
+        shown = repr(row) if len(repr(row)) <= 60 else f"{repr(row)[:60]}..."
+        raise InputError(f"{name} is {shown}; give a text (str), or a pair of two texts")
+    if half := unpaired_surrogate("".join(item)):
+        raise InputError(f"{name} has an unpaired surrogate, {half!r}; correct the text")
+    return item
+
+
+def read_labels(y: Any, name: str = "y") -> np.ndarray:
+    """Labels of any type with an order, (n,).
+
+    Raises:
+        ValueError: they are missing, of several types, or numbers that are no classes.
+    """
+    labels = _column(y, name, None)
+    try:
+        np.unique(labels)
+    except TypeError as error:
+        types = ", ".join(sorted({type(label).__name__ for label in labels.tolist()}))
+        raise InputError(f"{name} has labels of several types ({types}); give labels of one type") from error
+    check_classification_targets(labels)
+    return labels
+
+
+def read_scores(y: Any, name: str = "y") -> np.ndarray:
+    """Scores, (n,), float64; raises ValueError if they are missing or not finite numbers."""
+    return _column(y, name, np.float64)
+
+
+def _column(y: Any, name: str, dtype: Any) -> np.ndarray:
+    if y is None:
+        raise InputError(
+            f"fit requires {name} to be passed, but the target {name} is None; give a target for each text"
+        )
+    return column_or_1d(check_array(y, ensure_2d=False, dtype=dtype, input_name=name), warn=True)
+
+
+def make_task(
+    kind: str, rows: dict[str, tuple[list[tuple[str, ...]], np.ndarray]], classes: np.ndarray | None = None
+) -> Task:
+    """The task that rows in memory define.
+
+    Args:
+        kind: `classification` or `regression`.
+        rows: split -> texts, and class ids or scores.
+        classes: the labels in the order of the class ids, for classification.
+
+    Raises:
+        InputError: the targets define no task.
+    """
+    texts = ("text",) if len(rows["train"][0][0]) == 1 else ("sentence1", "sentence2")
+    label = LABELS[kind]
+    feature = Value("float64") if classes is None else ClassLabel(names=[str(name) for name in classes.tolist()])
+    features = Features(dict.fromkeys(texts, Value("string")) | {label: feature})
+    tables = {}
+    for split, (items, targets) in rows.items():
+        columns = dict(zip(texts, map(list, zip(*items, strict=True)), strict=True))
+        tables[split] = Dataset.from_dict(columns | {label: targets.tolist()}, features=features)
+    columns = ColumnNames(texts[0], texts[1] if len(texts) == 2 else None, label)
+    where = {"train": "y", "validation": "y_val"}
+    return task_of_rows(tables, where, columns, kind=kind, name="custom", title="custom")

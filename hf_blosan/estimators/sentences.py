@@ -1,0 +1,262 @@
+"""A classifier and a regressor of sentences and pairs of sentences with scikit-learn's interface."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ..cli.overrides import format_config_overrides
+from ..errors import InputError
+from ..files import check_writable
+from ..hub.finite import NotFinite, refuse_not_finite
+from ..hub.saved import quiet_transformers
+from ..inference.batches import Batches
+from ..tasks.classification import probabilities_of
+from ..tasks.kinds import kind_of
+from ..training.checkpoints import save_pretrained
+from . import fitting
+from .rows import make_task, read_labels, read_scores, read_texts
+
+OPTIONS = {
+    "encoder": "encoder",
+    "model_name_or_path": "model",
+    "num_train_epochs": "num_train_epochs",
+    "per_device_train_batch_size": "batch_size",
+    "learning_rate": "learning_rate",
+    "max_length": "max_length",
+    "validation_fraction": "validation_fraction",
+    "early_stopping_patience": "early_stopping_patience",
+    "config_overrides": "config_overrides",
+    "seed": "random_state",
+    "cpu": "cpu",
+}
+"""Options of the training command -> the parameters that set them."""
+
+STARTS = ("encoder", "model_name_or_path")
+"""Options of which a run has one."""
+
+ROWS_AT_ONCE = 128
+"""Rows of a batch of predictions."""
+
+
+class SentenceEstimator(BaseEstimator):
+    """What the classifier and the regressor share."""
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = "disan-mini-en",
+        *,
+        encoder: str = "disan",
+        num_train_epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        max_length: int = 256,
+        validation_fraction: float | None = None,
+        early_stopping_patience: int | None = None,
+        config_overrides: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        random_state: int | np.random.RandomState | None = 42,
+        cpu: bool = False,
+        verbose: bool = False,
+    ):
+        self.model = model
+        self.encoder = encoder
+        self.num_train_epochs = num_train_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_length = max_length
+        self.validation_fraction = validation_fraction
+        self.early_stopping_patience = early_stopping_patience
+        self.config_overrides = config_overrides
+        self.options = options
+        self.random_state = random_state
+        self.cpu = cpu
+        self.verbose = verbose
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Save model and tokenizer in a folder, as the training command does.
+
+        transformers' Auto classes load them, and the commands take the folder.
+
+        Raises:
+            sklearn.exceptions.NotFittedError: before `fit`.
+            InputError: the folder cannot be written.
+        """
+        check_is_fitted(self)
+        check_writable("the folder", folder, folder=True)
+        with quiet_transformers():
+            save_pretrained(self.model_, self.tokenizer_, Path(folder))
+
+    def _fit(self, rows: dict[str, tuple[Any, np.ndarray]], classes: np.ndarray | None = None) -> None:
+        """Train on texts and targets, by split."""
+        if len(rows["train"][0]) < 2:
+            raise InputError("X has 1 sample; give two texts or more")
+        task = make_task(self.kind, rows, classes)
+        if "validation" not in rows and self.validation_fraction is None:
+            task = replace(task, evaluation_splits=())
+        start = {"encoder": self.encoder} if self.model is None else {"model_name_or_path": os.fspath(self.model)}
+        seed = self.random_state
+        if not isinstance(seed, (int, np.integer)):
+            seed = check_random_state(seed).randint(2**31)
+        given = {option: getattr(self, name) for option, name in OPTIONS.items() if option not in STARTS} | start
+        given |= {"seed": seed, "config_overrides": format_config_overrides(self.config_overrides or {}) or None}
+        with fitting.named(OPTIONS):
+            fitted = fitting.fit(given, self.options or {}, task, verbose=bool(self.verbose))
+        self.model_, self.tokenizer_, self.history_ = fitted
+        refuse_not_finite(self.model_)
+        self.n_features_in_ = task.num_sentences
+
+    def _answers(self, X: Any) -> np.ndarray:
+        """The model's answers for texts, (rows, classes) or (rows, 1)."""
+        check_is_fitted(self)
+        items = read_texts(X)
+        if len(items[0]) != self.n_features_in_:
+            what = ("single texts", "pairs of texts")
+            given, wanted = what[len(items[0]) - 1], what[self.n_features_in_ - 1]
+            raise InputError(f"X has {given}, but the {type(self).__name__} was fitted on {wanted}; give {wanted}")
+        kind = kind_of(self.model_.config)
+        options = {"batch_size": ROWS_AT_ONCE, "max_length": self.max_length}
+        with fitting.named(OPTIONS):
+            batches = Batches(self.model_, self.tokenizer_, kind, **options)
+        try:
+            return np.stack(batches(items))
+        except NotFinite as error:
+            raise error.at(f"X[{error.of(len(items))}]") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if "model_" in state and state["model_"].device.type != "cpu":
+            state = state | {"model_": deepcopy(state["model_"]).cpu()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "model_" in state and not self.cpu:
+            self.model_.to(torch.accelerator.current_accelerator(check_available=True) or "cpu")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+class SentenceClassifier(ClassifierMixin, SentenceEstimator):
+    """Classifies texts, or pairs of texts.
+
+    It trains by the code of ``hf-blosan train``: the same rows, options and seed give the same weights. Options
+    without a parameter here, and those that are None, have the values that the command gives them.
+
+    Args:
+        model: an encoder to start from: the name of a bundled one, a folder, or a name on the Hub. None: `encoder`,
+            trained from scratch, with a vocabulary of the words of the training texts.
+        encoder: if `model` is None, ``"disan"``, ``"biblosan"``, ``"mtsa"``, ...
+        num_train_epochs: maximum number of epochs.
+        batch_size: rows per training batch.
+        learning_rate: that of the layers, and of the word vectors of a new model.
+        max_length: tokens of a row, of both texts of a pair together, to which it is truncated.
+        validation_fraction: fraction of the rows to hold out, on which the best epoch is chosen and training stops
+            early; None: train on all rows for all epochs, and keep the last weights.
+        early_stopping_patience: evaluations of the held-out rows, one per epoch, without improvement after which
+            training stops; 0: never. None: those of 3 epochs and at least 100 updates.
+        config_overrides: fields of the model's configuration, for instance ``{"dropout": 0.3}``.
+        options: further options of the command for model and optimisation, for instance
+            ``{"word_vectors": "vectors.txt", "label_smoothing": 0.0}``.
+        random_state: the command's seed, or where to draw it from.
+        cpu: use the CPU even if an accelerator is available.
+        verbose: print a line per epoch.
+
+    Attributes:
+        classes_: the labels, (classes,), sorted.
+        model_, tokenizer_: of transformers.
+        history_: a dictionary for each evaluation: step, epoch, seconds, whether it was the best, and the figures on
+            the validation rows.
+        n_features_in_: texts per row, 1 or 2.
+    """
+
+    kind = "classification"
+
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> SentenceClassifier:
+        """Train.
+
+        Args:
+            X: texts, (n,), or pairs of texts: tuples, or a table (n, 2).
+            y: their labels, (n,): strings, integers or booleans.
+            X_val, y_val: validation rows, in place of `validation_fraction`.
+
+        Raises:
+            ValueError: X or y cannot be used, a parameter is out of range, or training diverges.
+            TypeError: X is no sequence.
+        """
+        rows = {"train": (read_texts(X), read_labels(y))}
+        if X_val is not None:
+            rows["validation"] = read_texts(X_val, "X_val"), read_labels(y_val, "y_val")
+        for items, labels in rows.values():
+            check_consistent_length(items, labels)
+        classes = np.unique(rows["train"][1])
+        for split, (items, labels) in rows.items():
+            rows[split] = items, _positions(labels, classes)
+        self._fit(rows, classes)
+        self.classes_ = classes
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of each text or pair, (n,), of the type that `y` had.
+
+        Raises:
+            ValueError, TypeError: X cannot be used.
+        """
+        best = self._answers(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probabilities of the classes, (n, classes), in the order of ``classes_``; raises as `predict`."""
+        answers = self._answers(X).astype(np.float64)
+        return probabilities_of(self.model_.config, answers)
+
+
+class SentenceRegressor(RegressorMixin, SentenceEstimator):
+    """Predicts a score of texts, or of pairs of texts.
+
+    Pairs get the papers' head for relatedness, whose scores are within the range of those it was fitted on. Parameters
+    and attributes are those of :class:`SentenceClassifier`, without ``classes_``.
+    """
+
+    kind = "regression"
+
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> SentenceRegressor:
+        """Train; arguments and errors as in :meth:`SentenceClassifier.fit`, with numbers for `y`."""
+        rows = {"train": (read_texts(X), read_scores(y))}
+        if X_val is not None:
+            rows["validation"] = read_texts(X_val, "X_val"), read_scores(y_val, "y_val")
+        for items, scores in rows.values():
+            check_consistent_length(items, scores)
+        self._fit(rows)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The score of each text or pair, (n,); raises as :meth:`SentenceClassifier.predict`."""
+        return self._answers(X)[:, 0].astype(np.float64)
+
+
+def _positions(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Class ids, (n,); raises InputError for a label that is no class."""
+    known = np.isin(labels, classes)
+    if not known.all():
+        raise InputError(
+            f"y_val has the label {labels[~known].tolist()[0]!r}, which y does not have; leave it out, or give "
+            "such rows in X, too"
+        )
+    return np.searchsorted(classes, labels)

@@ -1,0 +1,506 @@
+"""scikit-learn's interface: the command's training on rows in memory."""
+
+import logging
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+import joblib
+import numpy as np
+import pandas
+import pytest
+import scipy.sparse
+import torch
+from datasets import are_progress_bars_disabled
+from safetensors.torch import load_file
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from sklearn.utils.validation import check_is_fitted, validate_data
+from small_data import TINY, WORDS, pair_rows, question_rows, read_lines, write_rows
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers.utils import logging as transformers_logging
+
+import hf_blosan
+from hf_blosan.cli.commands import main
+from hf_blosan.cli.overrides import parse_config_overrides
+from hf_blosan.errors import InputError
+from hf_blosan.estimators import SentenceClassifier, SentenceRegressor
+from hf_blosan.training import RunArguments, train
+from hf_blosan.training.loop import TrainingLoop
+
+SMALL = {"config_overrides": parse_config_overrides(TINY), "num_train_epochs": 2, "batch_size": 8, "cpu": True}
+LEARNING = {
+    "encoder": "wordbag",
+    "config_overrides": {"hidden_size": 16, "embedding_size": 16, "classifier_size": 16, "dropout": 0.0},
+    "options": {"ema_decay": 0, "label_smoothing": 0, "bucketing": False},
+    "num_train_epochs": 10,
+    "learning_rate": 0.05,
+}
+LEFT_OUT = ("README.md", "all_results.json", "log.jsonl")
+"""What the command adds to a model."""
+
+
+def classifier(**parameters) -> SentenceClassifier:
+    return SentenceClassifier(None, **(SMALL | parameters))
+
+
+def regressor(**parameters) -> SentenceRegressor:
+    return SentenceRegressor(None, **(SMALL | parameters))
+
+
+def questions(count=60, seed=0):
+    rows = question_rows(count, seed)
+    return [row["text"] for row in rows], [row["label"] for row in rows]
+
+
+def pairs(count=60, seed=0):
+    rows = pair_rows(count, seed)
+    return [(row["sentence1"], row["sentence2"]) for row in rows], [row["score"] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A classifier that has learnt, with what it was fitted on."""
+    X, y = questions(90)
+    return classifier(**LEARNING).fit(X, y), X, y
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder for temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def weights(estimator) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in estimator.model_.state_dict().items()}
+
+
+def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]):
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+# The command's training.
+
+
+@pytest.mark.parametrize("held_out", [0.1, 0.3, "file"])
+@pytest.mark.parametrize("kind", ["texts", "pairs"])
+def test_the_weights_are_those_of_the_command(kind, held_out, tmp_path):
+    rows, other = ((question_rows(60, seed) if kind == "texts" else pair_rows(60, seed)) for seed in (0, 1))
+    (X, y), (X_val, y_val) = ((questions if kind == "texts" else pairs)(60, seed) for seed in (0, 1))
+    options = {"train_file": str(write_rows(tmp_path / "train.csv", rows))}
+    if held_out == "file":
+        options["validation_file"], validation = str(write_rows(tmp_path / "other.csv", other)), (X_val, y_val)
+    else:
+        options["validation_fraction"], validation = held_out, ()
+    options |= {"encoder": "disan", "config_overrides": TINY, "num_train_epochs": 2, "per_device_train_batch_size": 8}
+    run = train(RunArguments(**options, seed=7, cpu=True, label_smoothing=0.0, output_dir=str(tmp_path / "command")))
+    make = classifier if kind == "texts" else regressor
+    fraction = {} if held_out == "file" else {"validation_fraction": held_out}
+    estimator = make(random_state=7, options={"label_smoothing": 0.0}, **fraction).fit(X, y, *validation)
+    estimator.save_pretrained(tmp_path / "saved")
+    assert_same(*(load_file(tmp_path / name / "model.safetensors") for name in ("command", "saved")))
+    for path in (tmp_path / "command").iterdir():
+        if path.name not in LEFT_OUT:
+            assert path.read_bytes() == (tmp_path / "saved" / path.name).read_bytes(), path.name
+    best = next(entry for entry in estimator.history_[::-1] if entry["best"])
+    figures = {name: value for name, value in best.items() if name.startswith("validation_")}
+    assert figures == {name: value for name, value in run["figures"].items() if name.startswith("validation_")}
+
+
+def test_a_saved_model_is_continued(fitted, tmp_path):
+    estimator, X, y = fitted
+    estimator.save_pretrained(tmp_path / "first")
+    again = SentenceClassifier(tmp_path / "first", learning_rate=1e-9, num_train_epochs=1, cpu=True).fit(X, y)
+    np.testing.assert_allclose(again.predict_proba(X), estimator.predict_proba(X), atol=1e-3)
+    assert estimator.score(X, y) > 0.9
+
+
+def test_the_last_weights_are_kept_without_validation_rows(tmp_path):
+    """All rows are trained on: the words of the last row are known."""
+    X, y = questions(60)
+    X[-1] = "unheard"
+    estimator = classifier(num_train_epochs=3).fit(X, y)
+    assert [entry["best"] for entry in estimator.history_] == [True] * 3
+    assert "unheard" in estimator.tokenizer_.get_vocab()
+    assert not any(name.startswith("validation_") for entry in estimator.history_ for name in entry)
+    one_more = classifier(num_train_epochs=3, early_stopping_patience=1).fit(X, y)
+    assert_same(weights(estimator), weights(one_more))
+
+
+# What goes in and comes out.
+
+
+@pytest.mark.parametrize(
+    "form", [list, tuple, np.array, lambda X: np.array(X, dtype=object), pandas.Series, lambda X: np.array(X)[:, None]]
+)
+def test_forms_of_texts(form, fitted):
+    estimator, X, y = fitted
+    expected = weights(clone(estimator).set_params(num_train_epochs=1).fit(X, y))
+    assert_same(expected, weights(clone(estimator).set_params(num_train_epochs=1).fit(form(X), y)))
+    assert estimator.predict(form(X[:5])).tolist() == estimator.predict(X[:5]).tolist()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda X: [list(pair) for pair in X],
+        np.array,
+        lambda X: np.array(X, dtype=object),
+        pandas.Series,
+        pandas.DataFrame,
+    ],
+)
+def test_forms_of_pairs(form):
+    X, y = pairs(40)
+    expected = regressor(num_train_epochs=1).fit(X, y)
+    estimator = regressor(num_train_epochs=1).fit(form(X), y)
+    assert_same(weights(expected), weights(estimator))
+    assert estimator.n_features_in_ == 2
+    np.testing.assert_array_equal(estimator.predict(form(X[:5])), expected.predict(X[:5]))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["b", "a", "c"],
+        [10, 9, -1],
+        [1, 2, 0],
+        ["A", "a", "B"],
+        [" x", "x", ""],
+        np.array([3.0, 1.0, 2.0]),
+        [True, False],
+        pandas.Series(["no", "yes", "so"], dtype="category"),
+        pandas.Series(["no", "yes"], dtype="string"),
+    ],
+)
+def test_predictions_are_of_the_labels_own_type(names):
+    X, kinds = questions(60)
+    ids = [list(WORDS).index(kind) % len(names) for kind in kinds]
+    y = names.iloc[ids] if isinstance(names, pandas.Series) else np.array(names)[ids]
+    estimator = classifier(**LEARNING).fit(X, y)
+    predicted = estimator.predict(X)
+    assert type(predicted.tolist()[0]) is type(np.asarray(y).tolist()[0])
+    assert estimator.classes_.tolist() == sorted(set(np.asarray(y).tolist()))
+    assert (predicted == np.asarray(y)).mean() > 0.9
+    assert list(estimator.model_.config.id2label.values()) == [str(name) for name in estimator.classes_.tolist()]
+
+
+def test_probabilities_are_those_of_the_saved_model(fitted, tmp_path, code_of_checkpoints):
+    estimator, X, y = fitted
+    found = estimator.predict_proba(X)
+    assert found.shape == (len(X), 3) and estimator.score(X, y) == (estimator.predict(X) == np.array(y)).mean() > 0.9
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    estimator.save_pretrained(tmp_path / "model")
+    write_rows(tmp_path / "rows.jsonl", [{"text": text} for text in X])
+    output = tmp_path / "out.jsonl"
+    command = ["predict", tmp_path / "model", tmp_path / "rows.jsonl", output, "--probabilities"]
+    assert main(list(map(str, command))) == 0
+    rows = read_lines(output)
+    assert [row["label"] for row in rows] == estimator.predict(X).tolist()
+    names = [f"probability_{name}" for name in estimator.classes_]
+    np.testing.assert_allclose([[row[name] for name in names] for row in rows], found, atol=1e-6)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert type(model) is hf_blosan.WordBagForSequenceClassification
+    classify = pipeline("text-classification", model, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "model"))
+    assert classify(X[0])[0]["label"] == estimator.predict(X[:1])[0]
+
+
+def test_scores_are_within_the_range_of_the_training_scores():
+    X, y = pairs(60)
+    estimator = regressor(**LEARNING).fit(X, y)
+    predicted = estimator.predict(X)
+    assert predicted.dtype == np.float64 and 1 <= predicted.min() < predicted.max() <= 5
+    assert estimator.score(X, y) > 0.3
+    assert (estimator.model_.config.score_min, estimator.model_.config.score_max) == (1, 5)
+
+
+def test_empty_texts_are_texts(fitted):
+    estimator, X, _ = fitted
+    assert np.isfinite(estimator.predict_proba(["", "  ", X[0]])).all()
+
+
+# As an estimator among others.
+
+
+def test_pipeline_and_search(fitted):
+    estimator, X, y = fitted
+    steps = make_pipeline(FunctionTransformer(lambda texts: [text.upper() for text in texts]), clone(estimator))
+    scores = cross_val_score(steps, X, y, cv=2)
+    assert scores.shape == (2,) and scores.mean() > 0.6
+    grid = {"learning_rate": np.array([1e-6, 0.05]), "config_overrides": [LEARNING["config_overrides"]]}
+    search = GridSearchCV(clone(estimator), grid, cv=2).fit(np.array(X), y)
+    assert search.best_params_["learning_rate"] == 0.05 and search.predict(X[:2]).shape == (2,)
+    X, y = pairs(40)
+    assert cross_val_predict(regressor(), X, y, cv=2).shape == (40,)
+
+
+@pytest.mark.slow
+def test_search_in_processes(fitted):
+    """After a forward pass with several threads, where forked processes would wait for each other."""
+    estimator, X, y = fitted
+    torch.set_num_threads(2)
+    estimator.predict(X)
+    torch.set_num_threads(1)
+    search = GridSearchCV(clone(estimator), {"learning_rate": [1e-6, 0.05]}, cv=2, n_jobs=2).fit(X, y)
+    assert search.best_params_ == {"learning_rate": 0.05}
+    alone = cross_val_score(clone(estimator), X, y, cv=2)
+    found = [search.cv_results_[f"split{i}_test_score"][1] for i in range(2)]
+    np.testing.assert_allclose(found, alone)
+
+
+def test_fits_in_threads_are_those_of_one_thread():
+    X, y = questions(40)
+    expected = weights(classifier().fit(X, y))
+    found = [classifier(), classifier(), classifier()]
+    threads = [threading.Thread(target=estimator.fit, args=(X, y)) for estimator in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for estimator in found:
+        assert_same(expected, weights(estimator))
+
+
+@pytest.mark.parametrize("store", ["pickle", "joblib"])
+def test_a_fitted_estimator_is_stored(store, fitted, tmp_path):
+    estimator, X, _ = fitted
+    if store == "pickle":
+        again = pickle.loads(pickle.dumps(estimator))
+    else:
+        joblib.dump(estimator, tmp_path / "estimator")
+        again = joblib.load(tmp_path / "estimator")
+    np.testing.assert_array_equal(again.predict_proba(X), estimator.predict_proba(X))
+    assert again.get_params() == estimator.get_params() and again.history_ == estimator.history_
+
+
+def test_random_state():
+    X, y = questions(40)
+    first, second, other = (weights(classifier(random_state=seed).fit(X, y)) for seed in (1, np.int64(1), 2))
+    assert_same(first, second)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+    np.random.seed(3)
+    drawn = [weights(classifier(random_state=state).fit(X, y)) for state in (None, np.random.RandomState(3))]
+    assert_same(*drawn)
+
+
+def test_nothing_else_changes(temporary, tmp_path, capfd):
+    X, y = questions(40)
+    transformers_logging.enable_progress_bar()
+
+    def settings():
+        numbers = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()
+        bars = are_progress_bars_disabled(), transformers_logging.is_progress_bar_enabled()
+        levels = transformers_logging.get_verbosity(), logging.getLogger().level
+        handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        return *numbers, *bars, *levels, *handlers, torch.is_grad_enabled()
+
+    before = settings()
+    estimator = classifier().fit(X, y)
+    estimator.predict(X)
+    estimator.save_pretrained(tmp_path / "model")
+    assert settings() == before and not list(temporary.iterdir())
+    with pytest.raises(InputError):
+        classifier(learning_rate=1e30, options={"max_grad_norm": 0.0}).fit(X, y)
+    assert settings() == before and not list(temporary.iterdir())
+    assert capfd.readouterr() == ("", "")
+    classifier(verbose=True, validation_fraction=0.1).fit(X, y)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 2 and lines[1].startswith("epoch 2: ") and "validation_accuracy" in lines[1]
+
+
+def test_an_interrupted_fit_leaves_nothing(temporary, monkeypatch):
+    X, y = questions(40)
+    batch = TrainingLoop._batch
+    monkeypatch.setattr(TrainingLoop, "_batch", lambda *args: os.kill(os.getpid(), signal.SIGINT) or batch(*args))
+    estimator = classifier()
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(X, y)
+    assert not list(temporary.iterdir())
+    with pytest.raises(NotFittedError):
+        estimator.predict(X)
+
+
+def test_imports_wait_for_the_first_use(tmp_path):
+    code = """
+import sys
+import hf_blosan, hf_blosan.estimators
+assert dir(hf_blosan.estimators) == ["SentenceClassifier", "SentenceRegressor"]
+assert not {"sklearn", "datasets", "torch"} & sys.modules.keys()
+import importlib.util
+find = importlib.util.find_spec
+import hf_blosan.errors
+hf_blosan.errors.find_spec = lambda name: None if name == "sklearn" else find(name)
+try:
+    from hf_blosan.estimators import SentenceClassifier
+except ImportError as error:
+    assert "needs sklearn; pip install" in str(error) and "[train]" in str(error), error
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    "parameters, message",
+    [
+        ({"learning_rate": -1}, "^learning_rate is -1.0; it must be more than 0"),
+        ({"batch_size": 2.5}, "^argument batch_size: invalid int value: '2.5'"),
+        ({"num_train_epochs": 0}, "^num_train_epochs is 0"),
+        ({"validation_fraction": 1.5}, "^validation_fraction is 1.5; it must be below 1"),
+        ({"random_state": -1}, "^random_state is -1"),
+        ({"encoder": "nope"}, "^unknown encoder 'nope'; choose one of disan"),
+        ({"config_overrides": {"size": 1}}, "^config_overrides: disan has no field 'size'"),
+        ({"options": {"train_file": "a.csv"}}, "^options has no 'train_file'; choose from backbone"),
+        ({"options": {"learning_rate": 1}}, "^options has no 'learning_rate'"),
+        ({"options": {"optimizer": "sgd"}}, r"^argument options\['optimizer'\]: invalid choice: 'sgd'"),
+        ({"options": {"l2": -1}}, r"^options\['l2'\] is -1.0"),
+        ({"model": "nowhere"}, "^no saved model at 'nowhere'"),
+        ({"learning_rate": 1e30, "options": {"max_grad_norm": 0}}, r"lower learning_rate or give options\['max_grad"),
+    ],
+)
+def test_wrong_parameters_are_named(parameters, message):
+    estimator = classifier().set_params(**parameters)
+    with pytest.raises(InputError, match=message):
+        estimator.fit(*questions(40))
+
+
+@pytest.mark.parametrize(
+    "X, error, message",
+    [
+        ("a text", TypeError, "^X is of type str; give a list of texts"),
+        (7, TypeError, "^X is of type int"),
+        ({"text": ["a", "b"]}, TypeError, "^X is of type dict"),
+        (scipy.sparse.csr_matrix((3, 3)), TypeError, "sparse matrix"),
+        ([], ValueError, r"^X has 0 sample\(s\)"),
+        (["a", None], InputError, r"^X\[1\] is None; give a text"),
+        (["a", float("nan")], InputError, r"^X\[1\] is nan"),
+        ([b"a", b"b"], InputError, r"^X\[0\] is b'a'"),
+        (np.zeros((2, 3)), InputError, r"^X\[0\] is \[0.0, 0.0, 0.0\]; give a text"),
+        ([("a", "b"), "c"], InputError, r"^X\[1\] is a single text, X\[0\] is a pair of texts"),
+        ([("a", "b", "c")] * 2, InputError, r"^X\[0\] is \('a', 'b', 'c'\)"),
+        (["a", "\ud800"], InputError, r"^X\[1\] has an unpaired surrogate"),
+        (["a", "b", "c"], ValueError, "inconsistent numbers of samples"),
+        (["a"], ValueError, "inconsistent numbers of samples"),
+        (["a", "b"], InputError, "^custom has 2 training rows, too few to hold out 1"),
+    ],
+)
+def test_wrong_texts_are_named(X, error, message):
+    with pytest.raises(error, match=message):
+        classifier(validation_fraction=0.1).fit(X, ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "make, y, message",
+    [
+        (classifier, None, "requires y to be passed, but the target y is None"),
+        (classifier, [1, 1, 1], "^y: every label is '1'; a classification task needs two or more classes"),
+        (classifier, [0.5, 1.5, 1.25], "Unknown label type"),
+        (classifier, [[1, 2], [1, 2], [1, 2]], "1d array"),
+        (classifier, [np.nan, 1.0, 2.0], "y contains NaN"),
+        (classifier, np.array(["a", None, "b"], dtype=object), r"^y has labels of several types \(NoneType, str\)"),
+        (regressor, [2, 2, 2], "^y: every score is 2; a regression task needs different scores"),
+        (regressor, ["a", "b", "c"], "could not convert string to float"),
+        (regressor, [1, np.inf, 2], "y contains infinity"),
+        (regressor, [1, 1e20, 2], "^y or a related split: score 1e[+]20 is beyond"),
+    ],
+)
+def test_wrong_targets_are_named(make, y, message):
+    with pytest.raises(ValueError, match=message):
+        make().fit(["a", "b", "c"], y)
+
+
+def test_other_rows_than_those_of_the_fit(fitted):
+    estimator, X, y = fitted
+    with pytest.raises(InputError, match="X has pairs of texts, but the SentenceClassifier was fitted on single te"):
+        estimator.predict([("a", "b")])
+    with pytest.raises(InputError, match="^y_val has the label 'plant', which y does not have"):
+        classifier().fit(X, y, X[:1], ["plant"])
+    with pytest.raises(NotFittedError):
+        classifier().predict(X)
+    with pytest.raises(NotFittedError):
+        classifier().save_pretrained("out")
+
+
+# scikit-learn's own checks.
+
+
+class OfNumbers:
+    """Reads a table of numbers as texts, a word for each number, because most checks pass numbers."""
+
+    def fit(self, X, y):
+        texts = self._texts(X, reset=True)
+        columns = self.n_features_in_
+        super().fit(texts, y)
+        self.n_features_in_ = columns
+        return self
+
+    def _texts(self, X, *, reset):
+        X = validate_data(self, X, reset=reset)
+        return [" ".join(f"{i}is{np.clip(round(2 * cell), -6, 6):.0f}" for i, cell in enumerate(row)) for row in X]
+
+    def _answers(self, X):
+        check_is_fitted(self)
+        texts, columns = self._texts(X, reset=False), self.n_features_in_
+        self.n_features_in_ = 1
+        try:
+            return super()._answers(texts)
+        finally:
+            self.n_features_in_ = columns
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.one_d_array, tags.input_tags.string = True, False, False
+        return tags
+
+
+class ClassifierOfNumbers(OfNumbers, SentenceClassifier):
+    pass
+
+
+class RegressorOfNumbers(OfNumbers, SentenceRegressor):
+    pass
+
+
+@pytest.mark.slow
+@estimator_checks.parametrize_with_checks(
+    [cls(None, batch_size=8, **LEARNING) for cls in (ClassifierOfNumbers, RegressorOfNumbers)]
+)
+def test_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+WITHOUT_ROWS = (
+    "check_estimator_cloneable",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_estimator_repr",
+    "check_no_attributes_set_in_init",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_mixin_order",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+)
+
+
+@pytest.mark.parametrize("name", WITHOUT_ROWS)
+@pytest.mark.parametrize("cls", [SentenceClassifier, SentenceRegressor])
+def test_checks_of_scikit_learn_without_rows(cls, name):
+    getattr(estimator_checks, name)(cls.__name__, cls())
