@@ -11,11 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from . import test, validation
-from .generate import forms, generate
+from .generate import Pools, Template, forms, generate
 from .grammar import FUNCTION_WORDS, tokens
+from .templates import test as test_templates
+from .templates import validation as validation_templates
+from .words import test as test_words
+from .words import validation as validation_words
 
-PARTS = {"validation": validation, "test": test}
+PARTS: dict[str, tuple[Pools, dict[str, list[Template]]]] = {
+    "validation": (validation_words.POOLS, validation_templates.TEMPLATES),
+    "test": (test_words.POOLS, test_templates.TEMPLATES),
+}
+"""The words and the templates of each part."""
 SETTINGS = {
     "roles": ("same_form", "paraphrase_form"),
     "attributes": ("same_form", "paraphrase_form"),
@@ -41,10 +48,11 @@ class Item:
 def items(part: str) -> tuple[Item, ...]:
     """All items of a part, the same in every process: at least 1,000 for each kind and setting, equally many for each
     template of a kind."""
+    pools, kinds = PARTS[part]
     found = []
-    for kind, templates in PARTS[part].TEMPLATES.items():
+    for kind, templates in kinds.items():
         for template in templates:
-            rows = generate(kind, template, PARTS[part].POOLS, -(-PER_KIND // len(templates)))
+            rows = generate(kind, template, pools, -(-PER_KIND // len(templates)))
             found += [Item(kind, row[0], template.name, *row[1:]) for row in rows]
     return tuple(found)
 
@@ -60,5 +68,5 @@ def content_words(part: str | None = None) -> frozenset[str]:
     """Content words in lower case, all inflected forms of each: of one part, or of both."""
     if part is None:
         return frozenset().union(*map(content_words, PARTS))
-    words = {word for form in forms(PARTS[part].POOLS) for word in tokens(form)}
+    words = {word for form in forms(PARTS[part][0]) for word in tokens(form)}
     return frozenset(words - FUNCTION_WORDS)
