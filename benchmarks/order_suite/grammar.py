@@ -14,7 +14,7 @@ FUNCTION_WORDS = frozenset(
     am is are was were be been being do does did have has had having will would shall should can cannot could may
     might must to of in on at by for from with without into onto up out off over under behind beside near next
     well before after during when while where if unless whether because and or but as than so then there here too very
-    only never always often once ever still even just hardly nearly longer away going got except unlike instead
+    only never always often once ever still even just rather hardly nearly longer away going got except unlike instead
     about against between through across along s
     """.split()
 )

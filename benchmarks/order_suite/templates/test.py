@@ -67,7 +67,9 @@ ROLES = [
         "{b} was the one {v.done} by {a} {time}.",
         swap="a b",
     ),
-    Template("but", "{a} {v.past} {b} but {w.past} {c}.", "{a} {w.past} {c} but {v.past} {b}.", swap="b c", **PASSIVE),
+    Template(
+        "rather", "{a} {v.past} {b} rather than {c}.", "{b}, not {c}, {was} {v.done} by {a}.", swap="b c", **PASSIVE
+    ),
     Template("ask", "{a} asked {b} to {task}.", "{b} {was} asked by {a} to {task}.", swap="a b", **PASSIVE),
     Template("write", "The {mail} to {b} was written by {a}.", "{a} wrote the {mail} to {b}.", swap="a b", **PASSIVE),
     Template(
@@ -104,7 +106,7 @@ ATTRIBUTES = [
     Template(
         "keep",
         "{a} keeps {p} {m.s} and {q} {n.s} in the {room}.",
-        "In the {room}, {a} keeps {q} {n.s} and {p} {m.s}.",
+        "In the {room}, {a} has {q} {n.s} and {p} {m.s}.",
         swap="p q",
         pools={"m": "animals", "n": "animals"},
     ),

@@ -99,7 +99,7 @@ ATTRIBUTES = [
     Template(
         "counts",
         "{p} {m.s} and {q} {n.s} were {place}.",
-        "{place} were {q} {n.s} and {p} {m.s}.",
+        "There were {q} {n.s} and {p} {m.s} {place}.",
         swap="p q",
         pools={"m": "animals", "n": "animals"},
     ),
@@ -138,8 +138,8 @@ ATTRIBUTES = [
     ),
     Template(
         "clothes",
-        "The {a.noun} in the {x} {m} spoke with the {b.noun} in the {y} {n}.",
-        "The {b.noun} in the {y} {n} spoke with the {a.noun} in the {x} {m}.",
+        "The {a.noun} in the {x} {m} greeted the {b.noun} in the {y} {n}.",
+        "The {b.noun} in the {y} {n} was greeted by the {a.noun} in the {x} {m}.",
         swap="x y",
         people="the",
         pools={"x": "colors", "y": "colors", "m": "clothes", "n": "clothes"},
@@ -180,8 +180,9 @@ NEGATION = [
     Template(
         "neither",
         "Neither {a} nor {b} {d.past}.",
-        "{a} did not {d.base}, and {b} did not either.",
-        "Both {a} and {b} {d.past}.",
+        "Both {a} and {b} failed to {d.base}.",
+        "Both {a} and {b} managed to {d.base}.",
+        pools={"d": "attempts"},
     ),
     Template(
         "and_not",
@@ -196,14 +197,15 @@ NEGATION = [
         "no_stuff",
         "There is no {stuff} in the {vessel} in the {room}.",
         "The {vessel} in the {room} contains no {stuff}.",
-        "There is some {stuff} in the {vessel} in the {room}.",
+        "The {vessel} in the {room} contains some {stuff}.",
     ),
     Template("false", "It is false that {a} {d.past}.", "{a} did not {d.base}.", "It is true that {a} {d.past}."),
     Template(
         "none",
         "None of the {group.s} {d.past} {time}.",
-        "Not one of the {group.s} {d.past} {time}.",
-        "Most of the {group.s} {d.past} {time}.",
+        "All of the {group.s} failed to {d.base} {time}.",
+        "None of the {group.s} failed to {d.base} {time}.",
+        pools={"d": "attempts"},
     ),
     Template(
         "unless",
@@ -216,7 +218,7 @@ NEGATION = [
         "refuse",
         "{a} refused to {d.base} {time}.",
         "{a} would not {d.base} {time}.",
-        "{a} agreed to {d.base} {time}.",
+        "{a} did not refuse to {d.base} {time}.",
         pools={"d": "willed"},
     ),
 ]
