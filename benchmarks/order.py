@@ -8,6 +8,7 @@ sentences that says the same.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
 
 from .command import Options, choose, command
-from .order_suite import PARTS, items
+from .order_suite import PARTS, items, texts
 from .peers_systems import model2vec_table, token_table
 from .report import page, table
 
@@ -64,12 +65,12 @@ def load(name: str, seed: int) -> Any:
         ) from error
 
 
-def encode(model: Any, texts: Iterable[str], batch_size: int) -> Vectors:
-    """A unit vector in float64 of each text."""
-    texts = list(dict.fromkeys(texts))
-    vectors = model.encode(texts, batch_size=batch_size, show_progress_bar=False).astype(np.float64)
+def encode(model: Any, sentences: Iterable[str], batch_size: int) -> Vectors:
+    """A unit vector in float64 of each sentence."""
+    unique = list(dict.fromkeys(sentences))
+    vectors = model.encode(unique, batch_size=batch_size, show_progress_bar=False).astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return dict(zip(texts, vectors / np.where(norms == 0, 1, norms), strict=True))
+    return dict(zip(unique, vectors / np.where(norms == 0, 1, norms), strict=True))
 
 
 def share(right: float, *wrong: float) -> float:
@@ -139,10 +140,10 @@ def semantoneg_row(vectors: Vectors, rows: list[dict[str, Any]], seed: int) -> d
 def measure(options: OrderOptions, report: dict[str, Any]) -> None:
     """Rows for each model."""
     negated = read_semantoneg(options.data_dir) if options.data_dir else []
-    texts = [form for item in items(options.part) for form in (item.text, item.paraphrase, item.foil)]
-    texts += [text for entry in negated for text in (entry["text"], *entry["choices"])]
+    wanted = [form for item in items(options.part) for form in (item.text, item.paraphrase, item.foil)]
+    wanted += [text for entry in negated for text in (entry["text"], *entry["choices"])]
     for label, name in options.named.items():
-        vectors = encode(load(name, options.seed), texts, options.batch_size)
+        vectors = encode(load(name, options.seed), wanted, options.batch_size)
         rows = suite_rows(vectors, options.part, options.seed)
         if negated:
             rows.append(semantoneg_row(vectors, negated, options.seed))
@@ -159,7 +160,7 @@ def markdown(report: dict[str, Any]) -> str:
     return page(
         "Word order and negation",
         header,
-        [f"Part: {header['part']}"],
+        [f"Part: {header['part']}; SHA-256 of the suite: {header['suite']}"],
         "Percent of items whose text is nearer to its paraphrase than to its foil, and 95 % of bootstrap samples of "
         "the templates (SemAntoNeg: of the items). A foil has the words of the text (same form) or those of the "
         "paraphrase (paraphrase's form): bags of words have 0 in the first and 50 in the second. Chance is 50, in "
@@ -199,8 +200,18 @@ class OrderOptions(Options):
         return {label or Path(name).name: name for label, _, name in pairs}
 
 
+def suite(options: OrderOptions) -> dict[str, str]:
+    """What the header says of the suite: figures of other sentences cannot be compared."""
+    return {"suite": hashlib.sha256("\n".join(texts()).encode()).hexdigest()}
+
+
 main = command(
-    "benchmarks.order", OrderOptions, measure, recorded=("part", "batch_size"), packages=("sentence-transformers",)
+    "benchmarks.order",
+    OrderOptions,
+    measure,
+    recorded=("part", "batch_size"),
+    packages=("sentence-transformers",),
+    header=suite,
 )
 
 if __name__ == "__main__":

@@ -180,9 +180,9 @@ NEGATION = [
     Template("never", "{a} never {d.s}.", "At no time does {a} {d.base}.", "{a} always {d.s}.", pools={"d": "habits"}),
     Template(
         "nothing",
-        "There was nothing in the {case} that {a} had hidden.",
-        "The {case} that {a} had hidden did not have anything in it.",
-        "There was something in the {case} that {a} had hidden.",
+        "There was nothing in {a.poss} {case}.",
+        "{a.poss} {case} did not have anything in it.",
+        "There was something in {a.poss} {case}.",
     ),
     Template(
         "not_all",

@@ -69,7 +69,8 @@ POOLS = {
         in the library, at the hotel, in the village, near the fountain, on the stairs, at the harvest"""
     ),
     "time": words(
-        """on Friday, at noon, in the evening, during the storm, before dinner, in October, on Sunday, in winter,
+        """on Friday, at noon, in the evening, during the storm, before dinner, on Wednesday, on Sunday,
+        before breakfast,
         during the rehearsal, after the funeral, on Thursday"""
     ),
     "gift": words(

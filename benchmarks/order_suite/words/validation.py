@@ -68,7 +68,7 @@ POOLS = {
     ),
     "time": words(
         """on Monday, at midnight, in the morning, after lunch, during the meeting, on Tuesday, before sunrise,
-        during the concert, in August, after the wedding, at dawn"""
+        during the concert, on Saturday, after the wedding, at dawn"""
     ),
     "gift": words(
         """a ring, an apple, a sandwich, a map, a necklace, an umbrella, a pencil, a blanket, a ticket, a coin,
