@@ -60,7 +60,9 @@ ROLES = [
         "as_strong", "{a} {is} not as {degree.pos} as {b}.", "{b} {is} {degree.neg} than {a}.", swap="a b", plural=True
     ),
     Template("faster", "{a} {pace.s} faster than {b}.", "{b} {pace.s} more slowly than {a}.", swap="a b"),
-    Template("in_front", "{a} stood in front of {b} {time}.", "{b} stood behind {a} {time}.", swap="a b", **PASSIVE),
+    Template(
+        "in_front", "{a} stood in front of {b} {time}.", "{b} {was} standing behind {a} {time}.", swap="a b", **PASSIVE
+    ),
     Template(
         "the_one_whom",
         "The one whom {a} {v.past} {time} was {b}.",
