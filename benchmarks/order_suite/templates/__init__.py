@@ -1,0 +1,1 @@
+"""The templates of each part, by kind."""
