@@ -56,7 +56,7 @@ class SentenceEstimator(BaseEstimator):
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | None = "disan-mini-en",
+        model: str | os.PathLike[str] | None = None,
         *,
         encoder: str = "disan",
         num_train_epochs: int | None = None,
