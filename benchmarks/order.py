@@ -20,6 +20,7 @@ import numpy as np
 
 from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
+from hf_blosan.registry import locate
 
 from .command import Options, choose, command
 from .order_suite import PARTS, items, texts
@@ -57,12 +58,25 @@ def load(name: str, seed: int) -> Any:
 
     maker, _, source = name.partition(":")
     try:
-        return MAKERS[maker](source, seed) if maker in MAKERS else SentenceTransformer(name, device="cpu")
+        return MAKERS[maker](source, seed) if maker in MAKERS else SentenceTransformer(locate(name), device="cpu")
     except (OSError, ValueError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
             f"--models {name}: it cannot be loaded ({reason}); give a folder or a name on the Hub"
         ) from error
+
+
+def named_models(models: str) -> dict[str, str]:
+    """The names in ``--models`` by their labels.
+
+    Raises:
+        InputError: two have the same.
+    """
+    pairs = (entry.rpartition("=") for entry in models.split(","))
+    named = {label or Path(name).name: name for label, _, name in pairs}
+    if len(named) < len(models.split(",")):
+        raise InputError(f"--models {models}: two have the same name; give them labels as in LABEL=FOLDER")
+    return named
 
 
 def encode(model: Any, sentences: Iterable[str], batch_size: int) -> Vectors:
@@ -190,14 +204,12 @@ class OrderOptions(Options):
         choose("--part", self.part, PARTS)
         if "," in self.part:
             raise InputError(f"--part {self.part}: give one of {', '.join(PARTS)}")
-        if len(self.named) < len(self.models.split(",")):
-            raise InputError(f"--models {self.models}: two have the same name; give them labels as in LABEL=FOLDER")
+        named_models(self.models)
 
     @property
     def named(self) -> dict[str, str]:
         """The models by their labels."""
-        pairs = (entry.rpartition("=") for entry in self.models.split(","))
-        return {label or Path(name).name: name for label, _, name in pairs}
+        return named_models(self.models)
 
 
 def suite(options: OrderOptions) -> dict[str, str]:

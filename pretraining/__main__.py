@@ -1,0 +1,230 @@
+"""Make the encoder that comes with the package: `python -m pretraining --data_dir data --output_dir DIR`.
+
+A DiSAN learns from the vectors of two larger encoders (sentence-transformers models), and from made triplets to tell
+word order and negation. Needs the extras train, sentence-transformers and pretraining, the teachers, and Debian's
+`wordnet-base`. What takes long is kept in `--cache_dir`: an interrupted command goes on after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from scipy.stats import spearmanr
+from transformers import set_seed
+
+from benchmarks.command import exit_code, surroundings
+from benchmarks.order_suite import items, texts
+from hf_blosan import DiSANConfig, DiSANModel
+from hf_blosan.cli.options import Parser, add_options, option, read_options
+from hf_blosan.data.tables import read_table
+from hf_blosan.errors import InputError
+from hf_blosan.files import write_json
+from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
+from hf_blosan.training.reporting import command_line
+
+from .corpus import evaluation_texts, normalised, training_sentences
+from .filters import Filters
+from .parses import parse
+from .student import Encoder, Recipe, train
+from .teachers import load_teacher, principal_directions, teacher_vectors, token_vectors
+from .triplets import make_triplets
+from .wordnet import FOLDER, WordNet
+
+logger = logging.getLogger("pretraining")
+
+LONGEST = 128
+"""Tokens of a text that the encoder reads."""
+PARSED_WORDS = range(3, 26)
+"""Words of the sentences that are parsed."""
+
+
+@dataclass(kw_only=True)
+class Options:
+    """Options of ``python -m pretraining``."""
+
+    data_dir: str = option("Folder with NAME/train.jsonl.gz and so on.", MISSING)
+    output_dir: str = option("Folder for the model and its record.", MISSING)
+    teachers: list[str] = option(
+        "Models for sentence-transformers, folders or names on the Hub; the vectors lie in the space of the first.",
+        ["sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-mpnet-base-v2"],
+    )
+    teacher_dtype: str = option("Of the teachers' weights; bfloat16 is faster where the processor has it.", "bfloat16")
+    wordnet: str = option("Folder of WordNet's files.", FOLDER)
+    cache_dir: str = option("Folder for the teachers' vectors and parsed sentences.", "out/pretraining")
+    sentences: int = option("Sentences to learn from.", 200_000, group="data")
+    parsed_sentences: int = option("Of these, how many are parsed, for made triplets.", 100_000)
+    hidden_size: int = option("Features of the vectors.", 256, group="model")
+    embedding_size: int = option("Width of the word table.", 256)
+    num_hidden_layers: int = option("Layers.", 2)
+    window: int = option("Tokens that the directions with a window see on their side.", 2)
+    steps: int = option("Updates.", 8_000, group="training")
+    batch_size: int = option("Sentences of an update.", 256)
+    triplet_batch_size: int = option("Triplets of an update.", 80)
+    learning_rate: float = option("After the warm-up.", 2e-3)
+    gram: float = option("Weight of the teachers' similarities within a batch.", 0.3)
+    triplets: float = option("Weight of the made triplets.", 0.25)
+    tau: float = option("Temperature.", 0.05)
+    margin: float = option("By which a paraphrase should be nearer than a foil.", 0.1)
+    seed: int = option("Of all random numbers.", 42)
+    threads: int = option("Threads of torch.", 2)
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, int | float) and entry.name != "seed" and not (value > 0 or entry.name == "triplets"):
+                raise InputError(f"--{entry.name} is {value}; it must be more than 0")
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the student is trained."""
+        return Recipe(**{entry.name: getattr(self, entry.name) for entry in fields(Recipe)})
+
+
+def kept(path: Path, make: Callable[[], list]) -> list:
+    """A list of rows in a Parquet file, which is made unless it exists."""
+    if not path.exists():
+        unfinished = path.with_suffix(".unfinished.parquet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Dataset.from_list(make()).to_parquet(unfinished)
+        unfinished.replace(path)
+    return Dataset.from_parquet(str(path), cache_dir=str(path.parent / "arrow")).to_list()
+
+
+def made_triplets(options: Options, sentences: list[str], held_out: set[str]) -> tuple[list[dict], dict[str, int]]:
+    """The triplets, and how many were dropped, by the reason."""
+    dropped: Counter[str] = Counter()
+    data_dir, chosen = Path(options.data_dir), [text for text in sentences if len(text.split()) in PARSED_WORDS]
+    chosen = chosen[: options.parsed_sentences]
+
+    def make() -> list[dict]:
+        negated = read_table(data_dir / "semantoneg" / "test.jsonl.gz").to_list()
+        filters = Filters(held_out, negated)
+        tables = [read_table(data_dir / name / f"{split}.jsonl.gz") for name, split in ENTAILMENTS.items()]
+        pairs = [
+            row for table in tables for row in table.select_columns(["sentence1", "sentence2", "label"]).to_list()
+        ]
+        found = make_triplets(parse(chosen), pairs, filters, WordNet(options.wordnet), options.seed)
+        for (_, reason), count in filters.dropped.items():
+            dropped[reason] += count
+        logger.info("dropped: %s", dict(dropped))
+        return found
+
+    key = hashlib.sha256("\n".join([str(options.seed), *chosen]).encode()).hexdigest()[:16]
+    return kept(Path(options.cache_dir, f"triplets-{key}.parquet"), make), dict(dropped)
+
+
+ENTAILMENTS = {"snli": "train_subset", "sick": "train"}
+"""Sets of pairs with labels, and the splits to learn from."""
+
+
+def new_student(options: Options) -> Encoder:
+    """A DiSAN with the tokens of the first teacher, and its vectors of each token alone as the first word table."""
+    teacher = load_teacher(options.teachers[0], "float32")
+    tokenizer = prepare_pretrained_tokenizer(teacher.tokenizer)
+    tokenizer.model_max_length = LONGEST
+    config = DiSANConfig(
+        vocab_size=len(tokenizer),
+        embedding_size=options.embedding_size,
+        hidden_size=options.hidden_size,
+        num_hidden_layers=options.num_hidden_layers,
+        activation="gelu",
+        directions=["forward", "backward", "forward", "backward"],
+        windows=[None, None, options.window, options.window],
+        pad_token_id=tokenizer.pad_token_id,
+        unk_token_id=tokenizer.unk_token_id,
+    )
+    model = DiSANModel(config)
+    model.load_word_vectors(token_vectors(teacher, tokenizer, options.embedding_size, options.seed))
+    return Encoder(model, tokenizer, LONGEST)
+
+
+def validation(encoder: Encoder, data_dir: Path) -> dict[str, float]:
+    """Spearman's correlation on STS-B's validation rows, and the percentages of the suite's validation part, x 100."""
+    rows = read_table(data_dir / "stsb" / "validation.jsonl.gz")
+    suite = items("validation")
+    wanted = list(
+        dict.fromkeys(
+            [*rows["sentence1"], *rows["sentence2"]]
+            + [text for item in suite for text in (item.text, item.paraphrase, item.foil)]
+        )
+    )
+    encoder.model.eval()
+    with torch.no_grad():
+        vectors = dict(zip(wanted, encoder.sorted_vectors(encoder.tokenize(wanted), 128), strict=True))
+    cosines = [float(vectors[a] @ vectors[b]) for a, b in zip(rows["sentence1"], rows["sentence2"], strict=True)]
+    found: dict[str, Any] = {"stsb": 100 * float(spearmanr(cosines, rows["score"])[0])}
+    for name, group in itertools.groupby(sorted(suite, key=lambda item: (item.kind, item.setting)), key=kind_of_item):
+        right = [vectors[x.text] @ vectors[x.paraphrase] > vectors[x.text] @ vectors[x.foil] for x in group]
+        found[name] = 100 * float(np.mean(right))
+    return {name: round(value, 2) for name, value in found.items()}
+
+
+def kind_of_item(item: Any) -> str:
+    """Kind and setting of an item of the suite."""
+    return f"{item.kind}, {item.setting}"
+
+
+def run(options: Options, argv: list[str]) -> None:
+    """Make the encoder and write it with its record."""
+    torch.set_num_threads(options.threads)
+    set_seed(options.seed)
+    data_dir, output, cache = Path(options.data_dir), Path(options.output_dir), Path(options.cache_dir)
+    head = {**surroundings(), "threads": options.threads, "seed": options.seed, "options": asdict(options)}
+    head |= {"command": command_line(["-m", "pretraining", *argv])}
+    held_out = evaluation_texts(data_dir) | set(map(normalised, texts()))
+    sentences = training_sentences(data_dir, WordNet(options.wordnet), held_out, options.seed)[: options.sentences]
+    triplets, dropped = made_triplets(options, sentences, held_out) if options.triplets else ([], {})
+    kinds = Counter(triplet["kind"] for triplet in triplets)
+    logger.info("%d sentences; triplets: %s", len(sentences), dict(kinds))
+    found = [teacher_vectors(name, options.teacher_dtype, sentences, cache) for name in options.teachers]
+    directions = principal_directions(found[0], options.hidden_size)
+    targets = torch.nn.functional.normalize(torch.from_numpy(found[0]).float() @ torch.from_numpy(directions), dim=-1)
+    set_seed(options.seed)
+    encoder, rows = new_student(options), []
+
+    def report(step: int, terms: dict[str, float]) -> None:
+        rows.append({"step": step} | {name: round(value, 4) for name, value in terms.items()})
+        rows[-1]["validation"] = validation(encoder, data_dir)
+        logger.info("%s", rows[-1])
+
+    chosen = [[triplet["text"], triplet["paraphrase"], *triplet["foils"]] for triplet in triplets]
+    teachers = [torch.from_numpy(vectors) for vectors in found]
+    train(encoder, sentences, targets.half(), teachers, chosen, options.recipe, report)
+    encoder.model.set_embedding_dtype("int8")
+    encoder.model.save_pretrained(output)
+    encoder.tokenizer.save_pretrained(output)
+    record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
+    write_json(output.parent / f"{output.name}.json", record | {"int8": validation(encoder, data_dir)})
+    logger.info("written to %s", output)
+
+
+def command(argv: list[str] | None) -> None:
+    """Read the options and make the encoder."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logger.setLevel(logging.INFO)
+    words = sys.argv[1:] if argv is None else argv
+    parser = Parser(prog="python -m pretraining", description=__doc__)
+    add_options(parser, Options)
+    namespace, unknown = parser.parse_known_args(words)
+    parser.refuse(unknown, Options)
+    run(read_options(namespace, Options), words)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit status: 2 after bad input."""
+    return exit_code(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""A DiSAN that learns from teachers' vectors of sentences, and to tell paraphrases from foils.
+
+With z the student's unit vectors of a batch of sentences, t_k those of teacher k and G the mean over teachers of
+t_k t_k^T, each step minimises
+
+    mean(1 - z . P(t_1)) + gram * KL(softmax(G / tau) || softmax(z z^T / tau)) + triplets * (CE + 5 hinge)
+
+where P projects the first teacher's vectors on their most important directions, softmax leaves out a sentence's
+similarity to itself, and the last term is of a batch of made triplets: CE is the cross entropy of a text's own
+paraphrase among all paraphrases and foils of the batch, at temperature tau, and hinge is
+max(0, margin - cos(text, paraphrase) + cos(text, foil)) over its own foils.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
+
+from hf_blosan.data import LengthBucketBatchSampler
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a student is trained; what the terms are is said above.
+
+    Attributes:
+        steps: updates.
+        batch_size, triplet_batch_size: sentences and triplets of an update.
+        learning_rate: of all parameters, after a warm-up over the first 20th of the steps and falling linearly to 0.
+        gram, triplets: weights of terms; the cosine to the first teacher has 1.
+        tau: temperature.
+        margin: of the hinge.
+        seed: of the order of sentences and triplets.
+    """
+
+    steps: int
+    batch_size: int
+    triplet_batch_size: int
+    learning_rate: float
+    gram: float
+    triplets: float
+    tau: float
+    margin: float
+    seed: int
+
+
+class Encoder:
+    """A student in training: token ids of texts -> unit vectors."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int):
+        self.model, self.tokenizer, self.max_length = model, tokenizer, max_length
+
+    def tokenize(self, texts: list[str]) -> list[list[int]]:
+        return self.tokenizer(texts, truncation=True, max_length=self.max_length)["input_ids"]
+
+    def vectors(self, rows: list[list[int]]) -> Tensor:
+        """(rows, features)."""
+        inputs = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
+        output = self.model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+        return F.normalize(output.pooler_output, dim=-1)
+
+    def sorted_vectors(self, rows: list[list[int]], batch_size: int) -> Tensor:
+        """As ``vectors``, in batches of rows of similar length."""
+        order = torch.tensor([len(row) for row in rows]).argsort(stable=True)
+        batches = [self.vectors([rows[i] for i in batch]) for batch in order.split(batch_size)]
+        return torch.cat(batches)[order.argsort()]
+
+
+def gram_divergence(vectors_BD: Tensor, similarities_BB: Tensor, tau: float) -> Tensor:
+    """KL(softmax(G / tau) || softmax(z z^T / tau)), the mean over rows, without the diagonal."""
+    own = torch.eye(len(vectors_BD), dtype=torch.bool)
+    wanted = (similarities_BB / tau).masked_fill(own, float("-inf")).log_softmax(1).masked_fill(own, 0)
+    found = (vectors_BD @ vectors_BD.T / tau).masked_fill(own, float("-inf")).log_softmax(1).masked_fill(own, 0)
+    return (wanted.exp().masked_fill(own, 0) * (wanted - found)).sum(1).mean()
+
+
+def triplet_losses(vectors: Tensor, sizes: list[int], tau: float, margin: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Cross entropy, hinge, and the share of foils that are farther from the text than its paraphrase.
+
+    Args:
+        vectors: (texts, features), for each triplet its text, its paraphrase, and its foils.
+        sizes: for each triplet the number of its texts.
+    """
+    owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    starts = torch.tensor([0, *sizes[:-1]]).cumsum(0)
+    place = torch.arange(len(owner)) - starts[owner]
+    anchors, candidates, owner, is_foil = (
+        vectors[place == 0],
+        vectors[place > 0],
+        owner[place > 0],
+        place[place > 0] > 1,
+    )
+    cosines = anchors @ candidates.T
+    paraphrases = torch.arange(len(owner))[~is_foil]
+    gaps = (
+        cosines.gather(1, paraphrases[:, None])[owner[is_foil], 0] - cosines[owner[is_foil], is_foil.nonzero()[:, 0]]
+    )
+    entropy = F.cross_entropy(cosines / tau, paraphrases)
+    return entropy, F.relu(margin - gaps).mean(), (gaps > 0).float().mean()
+
+
+def endless(make_batches: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
+    """The batches of epoch 0, 1, 2, ..."""
+    epoch = 0
+    while True:
+        yield from make_batches(epoch)
+        epoch += 1
+
+
+def sentence_batches(lengths: list[int], recipe: Recipe) -> Iterator[list[int]]:
+    """Batches of numbers of sentences of similar length."""
+    sampler = LengthBucketBatchSampler(lengths, recipe.batch_size, seed=recipe.seed, drop_last=True)
+
+    def batches(epoch: int) -> Iterator[list[int]]:
+        sampler.set_epoch(epoch)
+        return iter(sampler)
+
+    return endless(batches)
+
+
+def triplet_batches(count: int, recipe: Recipe) -> Iterator[np.ndarray]:
+    """Batches of numbers of triplets in random order."""
+
+    def batches(epoch: int) -> Iterator[np.ndarray]:
+        order = np.random.default_rng((recipe.seed, epoch)).permutation(count)
+        size = recipe.triplet_batch_size
+        return iter(order[: count // size * size].reshape(-1, size))
+
+    return endless(batches)
+
+
+def train(
+    encoder: Encoder,
+    sentences: list[str],
+    targets: Tensor,
+    teachers: list[Tensor],
+    triplets: list[list[str]],
+    recipe: Recipe,
+    report: Callable[[int, dict[str, float]], None],
+) -> None:
+    """Train a student.
+
+    Args:
+        encoder: the student.
+        sentences: texts.
+        targets: (sentences, features) unit vectors that its own should equal.
+        teachers: of each teacher the unit vectors of the sentences; their similarities are averaged.
+        triplets: text, paraphrase, foils of each.
+        recipe: hyperparameters.
+        report: called ten times with the step and the mean of each term since the last call.
+    """
+    rows = encoder.tokenize(sentences)
+    foils = [encoder.tokenize(texts) for texts in triplets]
+    batches, foil_batches = sentence_batches([len(row) for row in rows], recipe), triplet_batches(len(foils), recipe)
+    model = encoder.model.train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
+    )
+    schedule = get_linear_schedule_with_warmup(optimizer, recipe.steps // 20, recipe.steps)
+    sums: dict[str, float] = {}
+    begun = time.perf_counter()
+    for step in range(1, recipe.steps + 1):
+        numbers = torch.as_tensor(next(batches))
+        vectors = encoder.vectors([rows[i] for i in numbers])
+        terms = {"cosine": 1 - (vectors * targets[numbers].float()).sum(1).mean()}
+        loss = terms["cosine"]
+        if recipe.gram:
+            similarities = sum(found @ found.T for found in (teacher[numbers].float() for teacher in teachers))
+            terms["gram"] = gram_divergence(vectors, similarities / len(teachers), recipe.tau)
+            loss = loss + recipe.gram * terms["gram"]
+        if recipe.triplets:
+            chosen = [foils[i] for i in next(foil_batches)]
+            flat = [row for texts in chosen for row in texts]
+            entropy, hinge, right = triplet_losses(
+                encoder.sorted_vectors(flat, -(-len(flat) // 2)),
+                [len(texts) for texts in chosen],
+                recipe.tau,
+                recipe.margin,
+            )
+            terms |= {"entropy": entropy, "hinge": hinge, "right": right}
+            loss = loss + recipe.triplets * (entropy + 5 * hinge)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        for name, value in terms.items():
+            sums[name] = sums.get(name, 0.0) + value.item()
+        every = max(1, recipe.steps // 10)
+        if step % every == 0:
+            means = {name: total / every for name, total in sums.items()}
+            report(step, means | {"minutes": (time.perf_counter() - begun) / 60})
+            sums.clear()
+            model.train()

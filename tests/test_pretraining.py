@@ -1,0 +1,142 @@
+"""How the encoder that comes with the package is made: its sentences, its losses, its teachers' vectors."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hf_blosan import DiSANConfig, DiSANModel
+from hf_blosan.errors import InputError
+from hf_blosan.text.tokenization import build_tokenizer
+from pretraining import corpus, student, teachers
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def pair(first, second):
+    return {"sentence1": first, "sentence2": second, "score": 1.0, "label": "neutral"}
+
+
+class Glosses:
+    """A WordNet of two glosses."""
+
+    def glosses(self):
+        return iter(["a small animal", "Held out, too!"])
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    for name in corpus.SIMILARITY:
+        write(tmp_path / name / "test.jsonl.gz", [pair("A dog barks.", f"Of {name}.")])
+    write(tmp_path / "semantoneg" / "test.jsonl.gz", [{"text": "It's good.", "choices": ["x1y", "held out too", "z"]}])
+    for name in ("sick", "stsb", "mrpc", "rte"):
+        write(tmp_path / name / "train.jsonl.gz", [pair("a DOG barks", f"Only in {name}."), pair("of SICK", "Hm.")])
+    write(tmp_path / "snli" / "train_subset.jsonl.gz", [pair("Two men run.", "Two  men run!")])
+    write(tmp_path / "multi30k" / "train.jsonl.gz", [{"en": "A child plays.", "de": "Ein Kind spielt."}])
+    words = ["I", "do", "n't", "know", "(", "yet", ")", "."]
+    write(tmp_path / "propbank_ewt" / "train.jsonl.gz", [{"tokens": words}, {"tokens": words}])
+    write(tmp_path / "cola" / "train.jsonl.gz", [{"text": "Good English.", "label": 1}, {"text": "Bad is.", "label": 0}])
+    for name in ("banking77", "trec", "sst5", "subj", "cr", "mpqa", "text"):
+        write(tmp_path / name / "train.jsonl.gz", [{"text": f"From {name}, number {i}."} for i in range(20)])
+    write(tmp_path / "sst5" / "train_phrases.jsonl.gz", [{"text": "too short"}, {"text": "x" * 400}])
+    write(tmp_path / "squad" / "train.jsonl.gz", [{"question": "Who is it?", "context": "It rains. It pours."}] * 3)
+    return tmp_path
+
+
+def test_evaluation_texts_stay_out(data_dir):
+    held_out = corpus.evaluation_texts(data_dir)
+    assert {"adogbarks", "itsgood", "heldouttoo", "ofsts13"} <= held_out
+    found = corpus.training_sentences(data_dir, Glosses(), held_out, seed=0)
+    keys = list(map(corpus.normalised, found))
+    assert len(set(keys)) == len(keys) and not set(keys) & held_out
+    assert {"I don't know (yet).", "Good English.", "Only in rte.", "Two men run."} <= set(found)
+    assert "Bad is." not in found and max(map(len, found)) <= corpus.LONGEST
+    assert found == corpus.training_sentences(data_dir, Glosses(), held_out, seed=0)
+    assert found != corpus.training_sentences(data_dir, Glosses(), held_out, seed=1)
+
+
+def test_a_missing_evaluation_set_is_named(data_dir):
+    (data_dir / "sts14" / "test.jsonl.gz").unlink()
+    with pytest.raises(InputError, match="sts14/test.jsonl.gz"):
+        corpus.evaluation_texts(data_dir)
+
+
+def test_gram_divergence():
+    torch.manual_seed(0)
+    vectors = F.normalize(torch.randn(6, 8), dim=-1)
+    similarities = vectors @ vectors.T
+    assert student.gram_divergence(vectors, similarities, 0.05).abs() < 1e-5
+    other = F.normalize(torch.randn(6, 8), dim=-1)
+    wanted = torch.stack([torch.cat([row[:i], row[i + 1 :]]) for i, row in enumerate(similarities)]) / 0.05
+    found = other @ other.T
+    found = torch.stack([torch.cat([row[:i], row[i + 1 :]]) for i, row in enumerate(found)]) / 0.05
+    expected = F.kl_div(found.log_softmax(1), wanted.log_softmax(1), log_target=True, reduction="batchmean")
+    torch.testing.assert_close(student.gram_divergence(other, similarities, 0.05), expected)
+
+
+def test_triplet_losses():
+    """Two triplets, one with two foils and one with none; the first foil is nearer than the paraphrase."""
+    vectors = F.normalize(torch.tensor([[1.0, 0, 0], [1, 1, 0], [1, 0.5, 0], [0, 0, 1], [0, 1, 0], [0, 1, 0.1]]), dim=-1)
+    entropy, hinge, right = student.triplet_losses(vectors, [4, 2], tau=0.5, margin=0.1)
+    candidates = vectors[[1, 2, 3, 5]]
+    wanted = torch.tensor([0, 3])
+    torch.testing.assert_close(entropy, F.cross_entropy(vectors[[0, 4]] @ candidates.T / 0.5, wanted))
+    gaps = torch.stack([vectors[0] @ vectors[1] - vectors[0] @ vectors[i] for i in (2, 3)])
+    torch.testing.assert_close(hinge, (0.1 - gaps).clamp(min=0).mean())
+    assert right == 0.5
+
+
+def test_a_student_learns_what_it_is_given():
+    """Vectors of the teacher, and which of two word orders is the paraphrase; the same for the same seed."""
+    sentences = [f"{a} sees {b}" for a in "abcdefgh" for b in "abcdefgh" if a != b]
+    triplets = [[f"{a} sees {b}", f"{b} is seen by {a}", f"{b} sees {a}"] for a in "abcdefgh" for b in "abcdefgh" if a != b]
+    tokenizer = build_tokenizer([text for triplet in triplets for text in triplet])
+    targets = F.normalize(torch.randn(len(sentences), 16, generator=torch.Generator().manual_seed(0)), dim=-1)
+    recipe = student.Recipe(40, 28, 14, 1e-2, gram=0.3, triplets=0.5, tau=0.05, margin=0.1, seed=1)
+
+    def learn():
+        torch.manual_seed(0)
+        config = DiSANConfig(vocab_size=len(tokenizer), embedding_size=16, hidden_size=16)
+        encoder, rows = student.Encoder(DiSANModel(config), tokenizer, 16), []
+        student.train(encoder, sentences, targets, [targets], triplets, recipe, lambda step, terms: rows.append(terms))
+        return encoder.model, rows
+
+    model, rows = learn()
+    assert len(rows) == 10
+    assert rows[-1]["cosine"] < 0.6 * rows[0]["cosine"] and rows[-1]["gram"] < rows[0]["gram"]
+    assert rows[-1]["right"] > 0.8 > rows[0]["right"]
+    for name, weight in learn()[0].state_dict().items():
+        assert torch.equal(weight, model.state_dict()[name]), name
+
+
+def test_vectors_of_teachers_are_kept(tmp_path, monkeypatch):
+    calls = []
+
+    class Teacher:
+        def encode(self, texts, **options):
+            calls.append(list(texts))
+            return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
+
+    monkeypatch.setattr(teachers, "SHARD", 2)
+    monkeypatch.setattr(teachers, "load_teacher", lambda name, dtype: Teacher())
+    found = teachers.teacher_vectors("a/teacher", "float32", ["x", "xx", "xxx"], tmp_path)
+    assert found.tolist() == [[1, 1], [2, 1], [3, 1]] and calls == [["x", "xx"], ["xxx"]]
+    assert np.array_equal(teachers.teacher_vectors("a/teacher", "float32", ["x", "xx", "xxx"], tmp_path), found)
+    assert len(calls) == 2
+    teachers.teacher_vectors("a/teacher", "float32", ["x", "xx", "y"], tmp_path)
+    assert calls[2:] == [["y"]] and not list(tmp_path.glob("*unfinished*"))
+
+
+def test_principal_directions():
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(200, 6)) * [1, 5, 0.1, 2, 0.1, 0.1]).astype(np.float32)
+    directions = teachers.principal_directions(vectors, 3)
+    assert np.abs(directions).argmax(0).tolist() == [1, 3, 0]
+    np.testing.assert_allclose(directions.T @ directions, np.eye(3), atol=1e-5)
