@@ -42,7 +42,9 @@ def data_dir(tmp_path):
     write(tmp_path / "multi30k" / "train.jsonl.gz", [{"en": "A child plays.", "de": "Ein Kind spielt."}])
     words = ["I", "do", "n't", "know", "(", "yet", ")", "."]
     write(tmp_path / "propbank_ewt" / "train.jsonl.gz", [{"tokens": words}, {"tokens": words}])
-    write(tmp_path / "cola" / "train.jsonl.gz", [{"text": "Good English.", "label": 1}, {"text": "Bad is.", "label": 0}])
+    write(
+        tmp_path / "cola" / "train.jsonl.gz", [{"text": "Good English.", "label": 1}, {"text": "Bad is.", "label": 0}]
+    )
     for name in ("banking77", "trec", "sst5", "subj", "cr", "mpqa", "text"):
         write(tmp_path / name / "train.jsonl.gz", [{"text": f"From {name}, number {i}."} for i in range(20)])
     write(tmp_path / "sst5" / "train_phrases.jsonl.gz", [{"text": "too short"}, {"text": "x" * 400}])
@@ -83,7 +85,9 @@ def test_gram_divergence():
 
 def test_triplet_losses():
     """Two triplets, one with two foils and one with none; the first foil is nearer than the paraphrase."""
-    vectors = F.normalize(torch.tensor([[1.0, 0, 0], [1, 1, 0], [1, 0.5, 0], [0, 0, 1], [0, 1, 0], [0, 1, 0.1]]), dim=-1)
+    vectors = F.normalize(
+        torch.tensor([[1.0, 0, 0], [1, 1, 0], [1, 0.5, 0], [0, 0, 1], [0, 1, 0], [0, 1, 0.1]]), dim=-1
+    )
     entropy, hinge, right = student.triplet_losses(vectors, [4, 2], tau=0.5, margin=0.1)
     candidates = vectors[[1, 2, 3, 5]]
     wanted = torch.tensor([0, 3])
@@ -96,7 +100,9 @@ def test_triplet_losses():
 def test_a_student_learns_what_it_is_given():
     """Vectors of the teacher, and which of two word orders is the paraphrase; the same for the same seed."""
     sentences = [f"{a} sees {b}" for a in "abcdefgh" for b in "abcdefgh" if a != b]
-    triplets = [[f"{a} sees {b}", f"{b} is seen by {a}", f"{b} sees {a}"] for a in "abcdefgh" for b in "abcdefgh" if a != b]
+    triplets = [
+        [f"{a} sees {b}", f"{b} is seen by {a}", f"{b} sees {a}"] for a in "abcdefgh" for b in "abcdefgh" if a != b
+    ]
     tokenizer = build_tokenizer([text for triplet in triplets for text in triplet])
     targets = F.normalize(torch.randn(len(sentences), 16, generator=torch.Generator().manual_seed(0)), dim=-1)
     recipe = student.Recipe(40, 28, 14, 1e-2, gram=0.3, triplets=0.5, tau=0.05, margin=0.1, seed=1)

@@ -2,7 +2,7 @@
 
 Each item is a text, a paraphrase and a foil, which has another meaning. The two parts have no content word and no
 template in common. Training data for encoders that are measured here must have none of ``texts()``, and made training
-sentences none of ``content_words()``.
+sentences none of ``content_words(fixed=False)`` and none of ``skeletons()``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ SETTINGS = {
 }
 """Kinds of items, and the settings of each: which form the foil has."""
 PER_KIND = 1000
+FIXED = ("also", "rest")
+"""Pools of the words that templates have themselves."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,24 @@ def texts() -> Iterator[str]:
 
 
 @cache
-def content_words(part: str | None = None) -> frozenset[str]:
-    """Content words in lower case, all inflected forms of each: of one part, or of both."""
+def content_words(part: str | None = None, fixed: bool = True) -> frozenset[str]:
+    """Content words in lower case, all inflected forms of each: of one part, or of both.
+
+    Without ``fixed``, those that fill slots alone, not those that templates have themselves.
+    """
     if part is None:
-        return frozenset().union(*map(content_words, PARTS))
-    words = {word for form in forms(PARTS[part][0]) for word in tokens(form)}
+        return frozenset().union(*(content_words(name, fixed) for name in PARTS))
+    pools = {name: pool for name, pool in PARTS[part][0].items() if fixed or name not in FIXED}
+    words = {word for form in forms(pools) for word in tokens(form)}
     return frozenset(words - FUNCTION_WORDS)
+
+
+def skeleton(text: str) -> str:
+    """A text with its content words left out."""
+    return " ".join(word if word in FUNCTION_WORDS else "_" for word in tokens(text))
+
+
+@cache
+def skeletons() -> frozenset[str]:
+    """Of all texts of both parts."""
+    return frozenset(map(skeleton, texts()))
