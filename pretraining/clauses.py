@@ -224,8 +224,9 @@ def relative_second(sentence: Sentence, pair: list[Token], words: list[str]) -> 
 
 
 def takes_clause(sentence: Sentence, attribute: Token) -> bool:
-    """Whether a relative clause can follow the noun of an attribute; not before "of"."""
-    return all(token.lower != "of" for token in sentence.tokens[attribute.head + 1 : attribute.head + 2])
+    """Whether a relative clause can take an attribute's place: not of "very large", and not before "of"."""
+    after = sentence.tokens[attribute.head + 1 : attribute.head + 2]
+    return not sentence.children(attribute) and all(token.lower != "of" for token in after)
 
 
 def with_clause(noun: Token, words: str) -> str:

@@ -286,6 +286,15 @@ def test_real_attributes(lexicon):
     assert all(re.search("clean pilot|pilot that is clean", foil) for foil in foils)
 
 
+def test_attributes_that_take_no_relative_clause(lexicon):
+    sentence = parsed(
+        "A a DT DET det 2|sad sad JJ ADJ amod 2|group group NN NOUN nsubj 5|of of IN ADP prep 2|dogs dog NNS NOUN pobj 3|"
+        "pushed push VBD VERB ROOT 5|very very RB ADV advmod 7|clean clean JJ ADJ amod 8|tables table NNS NOUN dobj 5"
+    )
+    assert not any(clauses.takes_clause(sentence, sentence.tokens[i]) for i in (1, 7))
+    assert not changed(clauses.attributes, sentence, lexicon)
+
+
 def test_real_attributes_around_and(lexicon):
     sentence = parsed(
         "Sad sad JJ ADJ amod 1|pilots pilot NNS NOUN nsubj 5|and and CC CCONJ cc 1|happy happy JJ ADJ amod 4|"
