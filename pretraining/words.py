@@ -206,10 +206,16 @@ class Lexicon:
             if all(pair)
         ]
 
-        self.lists = {
+        self.lists = self.pools()
+        for name, words in self.lists.items():
+            if len(words) < LEAST:
+                raise InputError(f"{name}: the parsed sentences give {len(words)}, {LEAST} are needed; parse more")
+
+    def pools(self) -> dict[str, list[Any]]:
+        """The words that patterns draw from, by the names that they use."""
+        return {
             "verb": self.verbs,
             "deed": self.thing_verbs,
-            "any verb": self.verbs + self.thing_verbs,
             "number": self.numbers,
             "cardinal": [word for word in self.numbers if word not in ("several", "many", "few")],
             "things": self.things,
@@ -219,9 +225,6 @@ class Lexicon:
             "opposites": self.opposites,
             "opposite verbs": self.opposite_verbs,
         }
-        for name, words in self.lists.items():
-            if len(words) < LEAST:
-                raise InputError(f"{name}: the parsed sentences give {len(words)}, {LEAST} are needed; parse more")
 
     def allows(self, text: str) -> bool:
         """Whether none of its words is banned."""
@@ -319,7 +322,6 @@ class Lexicon:
             "anyone": lambda: self.phrase(rng),
             "someone": lambda: self.suitable(rng, lambda phrase: not phrase.is_pronoun),
             "individual": lambda: self.suitable(rng, lambda phrase: not (phrase.is_pronoun or phrase.plural)),
-            "person": lambda: self.phrase(rng, self.persons),
             "thing": lambda: self.phrase(rng, self.things),
             "either": lambda: self.phrase(rng, self.persons if rng.random() < 0.35 else self.things),
             "bearer": lambda: self.bearer(rng, self.bearers),
