@@ -176,7 +176,7 @@ class Lexicon:
         self.things = self.nouns(word for word, kind in kinds.items() if kind in THINGS and corpus.nouns[word] >= 5)
         self.bearers = self.things + self.persons[: len(self.things) // 2] + self.animals
         self.verbs = self.transitive(corpus.on_persons, SOMEBODY, 1)
-        self.thing_verbs = self.transitive(corpus.on_things, SOMETHING, 3)
+        self.thing_verbs = self.transitive(corpus.on_things, SOMETHING, 2)
         self.adjectives = [
             word
             for word, count in corpus.attributes.items()
@@ -243,7 +243,7 @@ class Lexicon:
         """Verbs that WordNet has with this frame and that are met with such objects, in attested forms."""
         corpus, found = self.corpus, []
         for lemma, count in objects.items():
-            usual = count >= least and corpus.verbs[lemma] >= 5 and corpus.acted[lemma] >= 0.2 * corpus.verbs[lemma]
+            usual = count >= least and corpus.verbs[lemma] >= 3 and corpus.acted[lemma] >= 0.2 * corpus.verbs[lemma]
             if usual and lemma.isalpha() and lemma not in LIGHT_VERBS and frame in corpus.wordnet.frames(lemma):
                 verb = Verb.of(lemma, corpus.forms)
                 if verb and all(corpus.forms[form] for form in (verb.past, verb.done)):
@@ -258,7 +258,7 @@ class Lexicon:
         return corpus.progressive[verb.base] >= max(1, 0.01 * corpus.verbs[verb.base])
 
     def antonyms(self, pos: str, used: Counter[str], more: Counter[str]) -> list[list[str]]:
-        """Words with the most frequent of their antonyms, if both are met three times, and as they are used here."""
+        """Words with the most frequent of their antonyms, if both are met, and one as it is used here."""
         pairs, counts, wordnet = [], used + more, self.corpus.wordnet
         for word, others in wordnet.antonyms(pos).items():
             pair = [word, max(others, key=lambda one: counts[one])]
@@ -266,7 +266,8 @@ class Lexicon:
                 one not in LIGHT_VERBS and {SOMETHING, SOMEBODY} & wordnet.frames(one) for one in pair
             ):
                 continue
-            if all(used[one] and counts[one] >= 3 and one not in FUNCTION_WORDS and self.allows(one) for one in pair):
+            usual = any(used[one] for one in pair) and all(counts[one] for one in pair)
+            if usual and all(one not in FUNCTION_WORDS and self.allows(one) for one in pair):
                 pairs.append(pair)
         return pairs
 
