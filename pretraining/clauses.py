@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .inflection import MODALS, Verb
 from .parses import Sentence, Token
-from .words import ANIMATE, Lexicon, object_form, subject_form
+from .words import Lexicon, object_form, subject_form
 
 Changed = Iterator[tuple[str, str, list[str]]]
 CLAUSES = ("ROOT", "ccomp", "advcl", "conj")
@@ -52,7 +52,6 @@ class Argument:
     text: str
     plural: bool
     first: bool
-    animate: bool
 
     @classmethod
     def of(cls, sentence: Sentence, token: Token, lexicon: Lexicon) -> Argument | None:
@@ -68,14 +67,14 @@ class Argument:
             return None
         plural = token.tag in ("NNS", "NNPS") or token.lower in ("they", "we", "them", "us", "you")
         plural = plural or bool(sentence.children(token, "conj"))
-        animate = kind in ANIMATE or token.pos in ("PROPN", "PRON")
-        return cls(text, plural, token.lower in ("i", "me"), animate)
+        return cls(text, plural, token.lower in ("i", "me"))
 
 
 def lowered(sentence: Sentence, start: int, end: int) -> str:
     """A part of a sentence as it is inside one."""
     text, first = sentence.text(start, end), sentence.tokens[start]
-    return text if first.pos == "PROPN" or first.text == "I" else text[:1].lower() + text[1:]
+    keeps = first.pos == "PROPN" or first.text == "I" or first.text[1:] != first.text[1:].lower()
+    return text if keeps else text[:1].lower() + text[1:]
 
 
 def tense_of(verb: Token, auxiliaries: list[str]) -> str | None:
@@ -107,8 +106,6 @@ def roles(sentence: Sentence, lexicon: Lexicon, rng: random.Random) -> Changed:
         forms = lexicon.verb(verb.lemma)
         if not (agent and patient and forms):
             continue
-        if not (agent.animate and patient.animate) and rng.random() < 0.35:
-            continue
         texts = []
         for one, other in ((agent, patient), (patient, agent)):
             texts += voices(one, other, forms, tense, before, adverbs, after)
@@ -120,12 +117,18 @@ def voices(
     agent: Argument, patient: Argument, verb: Verb, tense: str, before: str, adverbs: str, after: str
 ) -> tuple[str, str]:
     """The clause in the active and in the passive."""
-    active = verb.group(tense, agent.plural, False, agent.first)
-    passive = verb.group(tense, patient.plural, True, patient.first)
+    active = placed(adverbs, verb.group(tense, agent.plural, False, agent.first))
+    passive = placed(adverbs, verb.group(tense, patient.plural, True, patient.first))
     return (
-        " ".join((before, subject_form(agent.text), adverbs, active, object_form(patient.text), after)),
-        " ".join((before, subject_form(patient.text), adverbs, passive, "by", object_form(agent.text), after)),
+        " ".join((before, subject_form(agent.text), active, object_form(patient.text), after)),
+        " ".join((before, subject_form(patient.text), passive, "by", object_form(agent.text), after)),
     )
+
+
+def placed(adverbs: str, group: str) -> str:
+    """Adverbs after the first auxiliary, or before the verb if there is none."""
+    first, _, rest = group.partition(" ")
+    return " ".join((first, adverbs, rest) if rest else (adverbs, first))
 
 
 def active_clause(sentence: Sentence, verb: Token) -> tuple[Token, Token, str, str, str, str] | None:
@@ -175,16 +178,11 @@ def around(sentence: Sentence, subject: Token, between: list[Token], stop: int) 
 
 def attributes(sentence: Sentence, lexicon: Lexicon, rng: random.Random) -> Changed:
     """Two adjectives or two numbers, exchanged for the foils; with relative clauses or in another order."""
-    corpus = lexicon.corpus
     alone = [token for token in sentence if token.i + 1 == token.head and sentence.head(token).tag in ("NN", "NNS")]
     alone = [
         token for token in alone if len(sentence.children(sentence.head(token), "amod", "compound", "nummod")) == 1
     ]
-    plain = [
-        token
-        for token in alone
-        if token.dep == "amod" and corpus.predicates[token.text] and corpus.after_a[token.text]
-    ]
+    plain = [token for token in alone if token.dep == "amod" and lexicon.corpus.is_plain(token.text)]
     numbers = [token for token in alone if token.dep == "nummod" and token.text.isalpha() and token.lower != "one"]
     for found in (plain, numbers):
         if len(found) < 2:
@@ -192,7 +190,10 @@ def attributes(sentence: Sentence, lexicon: Lexicon, rng: random.Random) -> Chan
         pair = sorted(rng.sample(found, 2), key=lambda token: token.i)
         if len({token.lower for token in pair}) < 2 or len({sentence.head(token).lower for token in pair}) < 2:
             continue
-        forms = [in_place, *((relative_first, relative_second) if found is plain else ())]
+        forms = [in_place]
+        if found is plain:
+            relatives = zip((relative_first, relative_second), pair, strict=True)
+            forms += [form for form, token in relatives if takes_clause(sentence, token)]
         forms += [reordered] if coordinated(sentence, *pair) else []
         if len(forms) > 1:
             one, other = rng.sample(forms, 2)
@@ -220,6 +221,12 @@ def relative_first(sentence: Sentence, pair: list[Token], words: list[str], whic
 def relative_second(sentence: Sentence, pair: list[Token], words: list[str]) -> str:
     """The same with a relative clause in place of the second attribute."""
     return relative_first(sentence, pair, words, 1)
+
+
+def takes_clause(sentence: Sentence, attribute: Token) -> bool:
+    """Whether a relative clause can take an attribute's place: not of "very large", and not before "of"."""
+    after = sentence.tokens[attribute.head + 1 : attribute.head + 2]
+    return not sentence.children(attribute) and all(token.lower != "of" for token in after)
 
 
 def with_clause(noun: Token, words: str) -> str:
@@ -325,7 +332,8 @@ def antonyms(sentence: Sentence, lexicon: Lexicon, rng: random.Random) -> Change
                 ]
                 yield from rng.sample(quadruples, 2)
             return
-        if token.dep == "amod" and token.i + 1 == noun.i and noun.tag in ("NN", "NNS"):
+        suits = token.dep == "amod" and token.i + 1 == noun.i and noun.tag in ("NN", "NNS")
+        if suits and takes_clause(sentence, token):
             clauses = [token.text, f"not {other}", other, f"not {token.text}"]
             same, also, *foils = (
                 sentence.text(0, len(sentence), {token.i: "", noun.i: with_clause(noun, words)}) for words in clauses

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from hf_blosan.errors import require
+
 OBJECT_FORMS = {"i": "me", "he": "him", "she": "her", "we": "us", "they": "them", "who": "whom"}
 SUBJECT_FORMS = {form: subject for subject, form in OBJECT_FORMS.items()}
 TENSES = {
@@ -35,20 +37,25 @@ MODALS = {"will", "may", "should", "would", "can", "must", "could", "might"}
 
 @lru_cache(maxsize=100_000)
 def inflections(lemma: str, tag: str) -> tuple[str, ...]:
-    """All forms of a lemma for a Penn tag, the most usual first; empty if there is none."""
+    """All forms of a lemma for a Penn tag, the most usual first; empty if there is none.
+
+    Raises:
+        MissingExtra: lemminflect is not installed.
+    """
+    require("inflection needs", "pretraining", "lemminflect")
     from lemminflect import getInflection
 
     return getInflection(lemma, tag=tag)
 
 
 def inflect(lemma: str, tag: str, counts: Mapping[str, int] | None = None) -> str | None:
-    """The form that a corpus uses most, the lemma itself only if it uses no other.
+    """The form other than the lemma that a corpus uses most; if it uses none, the one that lemminflect puts first.
 
-    Without a corpus, or if it uses none, the one that lemminflect puts first; None if there is none.
+    None if there is no form.
     """
     found = inflections(lemma, tag)
     counts = counts or {}
-    return max(found, key=lambda form: (form != lemma and counts.get(form, 0), counts.get(form, 0)), default=None)
+    return max(found, key=lambda form: form != lemma and counts.get(form, 0), default=None)
 
 
 def be(plural: bool, past: bool, first: bool = False) -> str:

@@ -17,7 +17,8 @@ CLEFT = (
 )
 WITH_PREPOSITION = (
     "look at,laugh at,shout at,wait for,talk to,point at,wave at,smile at,rely on,listen to,yell at,stare at,"
-    "bump into,spy on,vote for,care for,deal with,pray for,run into,depend on,whistle at,search for,lie to,shoot at,speak to"
+    "bump into,spy on,vote for,care for,deal with,pray for,run into,depend on,whistle at,search for,lie to,"
+    "shoot at,speak to"
 ).split(",")
 ROLES = [
     Pattern(PLAIN, "a b", wrapped=True, weight=5),

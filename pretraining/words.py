@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from benchmarks.order_suite.grammar import FUNCTION_WORDS
+from hf_blosan.errors import InputError
 
 from .inflection import OBJECT_FORMS, SUBJECT_FORMS, Noun, Phrase, Verb, indefinite, inflect
 from .parses import Sentence, Token
@@ -23,19 +24,22 @@ SETTINGS = {
 """What adjuncts of place and time are about."""
 PREPOSITIONS = set("in on at near after before during behind outside inside under across through along beside".split())
 STATES = {"verb.stative", "verb.emotion", "verb.cognition", "verb.perception", "verb.possession"}
+LEAST = 2
+"""Words without which patterns cannot be filled."""
 LIGHT_VERBS = set("be have do get let want make keep bear".split())
 TIMES = (
-    "yesterday,last week,every day,today,this morning,again,on Monday,last night,in the summer,once more,every evening,"
-    "in 1990,at noon,two days ago,at last,without warning,in secret,for years,twice,again and again,by mistake,"
-    "on purpose,in May,many times,all day,for an hour,on Friday evening,after midnight,since 2010,three times,in public"
+    "yesterday,last week,every day,today,this morning,again,on Monday,last night,in the summer,once more,"
+    "every evening,in 1990,at noon,two days ago,at last,without warning,in secret,for years,twice,again and again,"
+    "by mistake,on purpose,in May,many times,all day,for an hour,on Friday evening,after midnight,since 2010,"
+    "three times,in public"
 ).split(",")
 NAMES = """
     Michael James Robert Linda Barbara William Richard Jessica Thomas Sarah Charles Christopher Nancy Lisa Betty
     Matthew Anthony Sandra Ashley Donald Steven Kimberly Andrew Joshua Michelle Kenneth Kevin Amanda Melissa Deborah
-    Stephanie Rebecca Timothy Edward Jason Jeffrey Ryan Jacob Cynthia Kathleen Amy Angela Shirley Brenda Pamela Nicole
-    Samantha Katherine Christine Ben Carla David Emma Frank Grace Henry Irene Jack Karen Leo Nick Olivia Paul Rachel Sam Tina
-    Wendy John Mary Susan Tom Alice Bob Lucy Mark Nina Martin Sophie Daniel Kate George Ahmed Fatima Chen Yuki Pablo
-    Ingrid Omar Priya Ivan Elena
+    Stephanie Rebecca Timothy Edward Jason Jeffrey Ryan Jacob Cynthia Kathleen Amy Angela Shirley Brenda Pamela
+    Nicole Samantha Katherine Christine Ben Carla David Emma Frank Grace Henry Irene Jack Karen Leo Nick Olivia Paul
+    Rachel Sam Tina Wendy John Mary Susan Tom Alice Bob Lucy Mark Nina Martin Sophie Daniel Kate George Ahmed Fatima
+    Chen Yuki Pablo Ingrid Omar Priya Ivan Elena
 """.split()
 PRONOUNS = [Phrase("he", "him"), Phrase("she", "her"), Phrase("they", "them", True), Phrase("we", "us", True)]
 COLORS = """
@@ -144,6 +148,11 @@ class Corpus:
             text = " ".join(word.text if word.pos == "PROPN" else word.lower for word in words)
             self.adjuncts[text] += 1
 
+    def is_plain(self, adjective: str) -> bool:
+        """Whether it is said of things both before their nouns and after copulas."""
+        usual = self.predicates[adjective] and self.after_a[adjective]
+        return bool(usual) and adjective not in FUNCTION_WORDS
+
 
 def after_a(sentence: Sentence, token: Token) -> bool:
     """Whether an indefinite article is right before it, and it is no part of a compound."""
@@ -151,7 +160,11 @@ def after_a(sentence: Sentence, token: Token) -> bool:
 
 
 class Lexicon:
-    """Words to draw from, without those that are banned, and what draws them for the slots of patterns."""
+    """Words to draw from, without those that are banned, and what draws them for the slots of patterns.
+
+    Raises:
+        InputError: the sentences have too few.
+    """
 
     def __init__(self, corpus: Corpus, banned: Collection[str] = ()) -> None:
         self.corpus, self.banned = corpus, banned
@@ -163,13 +176,12 @@ class Lexicon:
         self.things = self.nouns(word for word, kind in kinds.items() if kind in THINGS and corpus.nouns[word] >= 5)
         self.bearers = self.things + self.persons[: len(self.things) // 2] + self.animals
         self.verbs = self.transitive(corpus.on_persons, SOMEBODY, 1)
-        self.thing_verbs = self.transitive(corpus.on_things, SOMETHING, 3)
+        self.thing_verbs = self.transitive(corpus.on_things, SOMETHING, 2)
         self.adjectives = [
             word
             for word, count in corpus.attributes.items()
-            if count >= 5 and corpus.predicates[word] and corpus.after_a[word] and wordnet.kind(word, "adj")
+            if count >= 5 and corpus.is_plain(word) and wordnet.kind(word, "adj") and self.allows(word)
         ]
-        self.adjectives = [word for word in self.adjectives if self.allows(word)]
         self.colors, self.numbers = ([word for word in pool if self.allows(word)] for pool in (COLORS, NUMBERS))
         self.adjuncts = [
             text
@@ -194,6 +206,26 @@ class Lexicon:
             if all(pair)
         ]
 
+        self.lists = self.pools()
+        for name, words in self.lists.items():
+            if len(words) < LEAST:
+                raise InputError(f"{name}: the parsed sentences give {len(words)}, {LEAST} are needed; parse more")
+
+    def pools(self) -> dict[str, list[Any]]:
+        """The words that patterns draw from, by the names that they use."""
+        return {
+            "verb": self.verbs,
+            "deed": self.thing_verbs,
+            "number": self.numbers,
+            "cardinal": [word for word in self.numbers if word not in ("several", "many", "few")],
+            "things": self.things,
+            "persons": self.persons,
+            "adjective": self.adjectives,
+            "long adjective": [word for word in self.adjectives if len(word) > 7],
+            "opposites": self.opposites,
+            "opposite verbs": self.opposite_verbs,
+        }
+
     def allows(self, text: str) -> bool:
         """Whether none of its words is banned."""
         return not any(word in self.banned for word in re.findall("[a-z]+", text.lower()))
@@ -211,7 +243,7 @@ class Lexicon:
         """Verbs that WordNet has with this frame and that are met with such objects, in attested forms."""
         corpus, found = self.corpus, []
         for lemma, count in objects.items():
-            usual = count >= least and corpus.verbs[lemma] >= 5 and corpus.acted[lemma] >= 0.2 * corpus.verbs[lemma]
+            usual = count >= least and corpus.verbs[lemma] >= 3 and corpus.acted[lemma] >= 0.2 * corpus.verbs[lemma]
             if usual and lemma.isalpha() and lemma not in LIGHT_VERBS and frame in corpus.wordnet.frames(lemma):
                 verb = Verb.of(lemma, corpus.forms)
                 if verb and all(corpus.forms[form] for form in (verb.past, verb.done)):
@@ -226,13 +258,16 @@ class Lexicon:
         return corpus.progressive[verb.base] >= max(1, 0.01 * corpus.verbs[verb.base])
 
     def antonyms(self, pos: str, used: Counter[str], more: Counter[str]) -> list[list[str]]:
-        """Words with the most frequent of their antonyms, if both are met as they are used here, and three times in all."""
+        """Words with the most frequent of their antonyms, if both are met, and one as it is used here."""
         pairs, counts, wordnet = [], used + more, self.corpus.wordnet
         for word, others in wordnet.antonyms(pos).items():
             pair = [word, max(others, key=lambda one: counts[one])]
-            if pos == "verb" and not all({SOMETHING, SOMEBODY} & wordnet.frames(one) for one in pair):
+            if pos == "verb" and not all(
+                one not in LIGHT_VERBS and {SOMETHING, SOMEBODY} & wordnet.frames(one) for one in pair
+            ):
                 continue
-            if all(used[one] and counts[one] >= 3 and one not in FUNCTION_WORDS and self.allows(one) for one in pair):
+            usual = any(used[one] for one in pair) and all(counts[one] for one in pair)
+            if usual and all(one not in FUNCTION_WORDS and self.allows(one) for one in pair):
                 pairs.append(pair)
         return pairs
 
@@ -288,7 +323,6 @@ class Lexicon:
             "anyone": lambda: self.phrase(rng),
             "someone": lambda: self.suitable(rng, lambda phrase: not phrase.is_pronoun),
             "individual": lambda: self.suitable(rng, lambda phrase: not (phrase.is_pronoun or phrase.plural)),
-            "person": lambda: self.phrase(rng, self.persons),
             "thing": lambda: self.phrase(rng, self.things),
             "either": lambda: self.phrase(rng, self.persons if rng.random() < 0.35 else self.things),
             "bearer": lambda: self.bearer(rng, self.bearers),
@@ -303,19 +337,8 @@ class Lexicon:
             return list(found.values())
         if pool == "adjective":
             return rng.sample(self.colors if rng.random() < 0.35 else self.adjectives, count)
-        if pool in ("opposites", "opposite verbs"):
-            return list(rng.choice(self.opposites if pool == "opposites" else self.opposite_verbs))
-        lists = {
-            "verb": self.verbs,
-            "deed": self.thing_verbs,
-            "any verb": self.verbs + self.thing_verbs,
-            "number": self.numbers,
-            "cardinal": [word for word in self.numbers if word not in ("several", "many", "few")],
-            "things": self.things,
-            "persons": self.persons,
-            "long adjective": [word for word in self.adjectives if len(word) > 7],
-        }
-        return rng.sample(lists[pool], count)
+        words = self.lists[pool]
+        return list(rng.choice(words)) if pool in ("opposites", "opposite verbs") else rng.sample(words, count)
 
 
 def weighted(rng: random.Random, choices: list[tuple[str, int]]) -> str:
