@@ -125,8 +125,8 @@ def markdown(report: dict[str, Any]) -> str:
         report["header"],
         [],
         "100 x Spearman's correlation of cosines with the scores of the test splits, and its mean over the sets; "
-        "percent right of a logistic regression (C = 10) on unit vectors on Banking77; the mean of the sets with the first "
-        "features of each vector alone; size of the saved model; speed of `SentenceTransformer.encode` on "
+        "percent right of a logistic regression (C = 10) on unit vectors on Banking77; the mean of the sets with the "
+        "first features of each vector alone; size of the saved model; speed of `SentenceTransformer.encode` on "
         f"{SPEED_ON} sentences in batches of {SPEED_BATCH}.",
         table(headings, lines),
     )

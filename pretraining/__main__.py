@@ -1,7 +1,7 @@
 """Make the encoder that comes with the package: `python -m pretraining --data_dir data --output_dir DIR`.
 
-A DiSAN learns from the vectors of two larger encoders (sentence-transformers models), and from made triplets to tell
-word order and negation. Needs the extras train, sentence-transformers and pretraining, the teachers, and Debian's
+A DiSAN learns from the vectors of larger encoders (sentence-transformers models), and from made triplets to tell word
+order and negation. Needs the extras train, sentence-transformers and pretraining, the teachers, and Debian's
 `wordnet-base`. What takes long is kept in `--cache_dir`: an interrupted command goes on after it.
 """
 
@@ -57,12 +57,12 @@ class Options:
     output_dir: str = option("Folder for the model and its record.", MISSING)
     teachers: list[str] = option(
         "Models for sentence-transformers, folders or names on the Hub; the vectors lie in the space of the first.",
-        ["sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-mpnet-base-v2"],
+        ["sentence-transformers/all-MiniLM-L6-v2"],
     )
     teacher_dtype: str = option("Of the teachers' weights; bfloat16 is faster where the processor has it.", "bfloat16")
     wordnet: str = option("Folder of WordNet's files.", FOLDER)
     cache_dir: str = option("Folder for the teachers' vectors and parsed sentences.", "out/pretraining")
-    sentences: int = option("Sentences to learn from.", 200_000, group="data")
+    sentences: int = option("Sentences to learn from.", 400_000, group="data")
     parsed_sentences: int = option("Of these, how many are parsed, for made triplets.", 100_000)
     hidden_size: int = option("Features of the vectors.", 256, group="model")
     embedding_size: int = option("Width of the word table.", 256)
@@ -89,6 +89,10 @@ class Options:
     def recipe(self) -> Recipe:
         """How the student is trained."""
         return Recipe(**{entry.name: getattr(self, entry.name) for entry in fields(Recipe)})
+
+
+ENTAILMENTS = {"snli": "train_subset", "sick": "train"}
+"""Sets of pairs with labels, and the splits to learn from."""
 
 
 def kept(path: Path, make: Callable[[], list]) -> list:
@@ -122,10 +126,6 @@ def made_triplets(options: Options, sentences: list[str], held_out: set[str]) ->
 
     key = hashlib.sha256("\n".join([str(options.seed), *chosen]).encode()).hexdigest()[:16]
     return kept(Path(options.cache_dir, f"triplets-{key}.parquet"), make), dict(dropped)
-
-
-ENTAILMENTS = {"snli": "train_subset", "sick": "train"}
-"""Sets of pairs with labels, and the splits to learn from."""
 
 
 def new_student(options: Options) -> Encoder:

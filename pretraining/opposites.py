@@ -129,13 +129,13 @@ VERB_NEGATION = [
             "{a} never {a.v} {c.o}{end}",
             "{c} {c.is} not {v.done} by {a.o}{end}",
             "{c} {c.is} never {v.done} by {a.o}{end}",
-            "it is false that {a} {a.v} {c.o}{end}",
+            *expand("it is (false|wrong|untrue|a lie|not true|not the case) that {a} {a.v} {c.o}{end}"),
             "{start}{a} {a.do} not {v.base} {c.o}",
         ),
         other=(
             "{a} {a.v} {c.o}{end}",
             "{c} {c.v_en} by {a.o}{end}",
-            "it is true that {a} {a.v} {c.o}{end}",
+            *expand("it is (true|right|correct|a fact|the case) that {a} {a.v} {c.o}{end}"),
             "{start}{a} {a.v} {c.o}",
         ),
         tenses=SIMPLE,
@@ -210,6 +210,24 @@ QUANTIFIERS = [
     Pattern(
         ("{a} came without {t}{end}", "{a} did not have {t}{end}", "{a} had no {t.noun}{end}", "{a} lacked {t}{end}"),
         other=("{a} came with {t}{end}", "{a} had {t}{end}", "{a} brought {t}{end}"),
+    ),
+    Pattern(
+        expand(
+            "{a} {v.past}{end} without {t}",
+            "{a} {v.past}{end} but did not have {t}",
+            "{a}, who had no {t.noun}, {v.past}{end}",
+            "{a} {v.past}{end} and (took no {t.noun}|lacked {t})",
+            "{a} did not take {t} and {v.past}{end}",
+        ),
+        other=expand(
+            "{a} {v.past}{end} with {t}",
+            "{a} {v.past}{end} and did have {t}",
+            "{a}, who had {t}, {v.past}{end}",
+            "{a} {v.past}{end} and took {t}",
+            "{a} took {t} and {v.past}{end}",
+        ),
+        pools={"a": "someone"},
+        words={"v": "go,come,leave,return,travel,walk,work,sleep,drive,stay,live,run,swim,arrive".split(",")},
     ),
     Pattern(
         (
@@ -325,6 +343,26 @@ BOTH_OR_NEITHER = [
         weight=0.5,
     ),
 ]
+THEN = "{d} {may} {w.base} {c.o}"
+CONDITIONS = [
+    Pattern(
+        (
+            f"unless {{a}} {{a.v}} {{b.o}}, {THEN}",
+            f"if {{a}} {{a.do}} not {{v.base}} {{b.o}}, {THEN}",
+            f"{THEN} unless {{a}} {{a.v}} {{b.o}}",
+            f"{THEN} if {{a}} {{a.do}} not {{v.base}} {{b.o}}",
+        ),
+        other=(
+            f"unless {{a}} {{a.do}} not {{v.base}} {{b.o}}, {THEN}",
+            f"if {{a}} {{a.v}} {{b.o}}, {THEN}",
+            f"{THEN} unless {{a}} {{a.do}} not {{v.base}} {{b.o}}",
+            f"{THEN} if {{a}} {{a.v}} {{b.o}}",
+        ),
+        pools={"a d": "someone", "b": "either"},
+        words={"may": MODALS},
+        tenses={"present": 1},
+    ),
+]
 KINDS = {
     "antonyms": ANTONYMS,
     "opposite_verbs": OPPOSITE_VERBS,
@@ -332,4 +370,5 @@ KINDS = {
     "quantifiers": QUANTIFIERS,
     "implicatives": IMPLICATIVES,
     "both": BOTH_OR_NEITHER,
+    "conditions": CONDITIONS,
 }

@@ -136,13 +136,24 @@ class Pattern:
         if other and len(other) > 1 and rng.random() < 0.5:
             same, other = other, same
         forms = rng.sample(same, 2)
-        foils = forms if self.swap else rng.sample(other, min(2, len(other)))
+        foils = forms if self.swap else list(dict.fromkeys(nearest(other, form) for form in forms))
         exchanged = values
         if self.swap:
             first, second = self.swap.split()
             exchanged = values | {first: values[second], second: values[first]}
         texts = [before + render(form, values) + after for form in forms]
         return texts[0], texts[1], [before + render(form, exchanged) + after for form in foils]
+
+
+def nearest(forms: tuple[str, ...], form: str) -> str:
+    """That of the forms which shares most words with one: what says the opposite in almost the same words."""
+    words = set(form.split())
+
+    def shared(other: str) -> float:
+        others = set(other.split())
+        return len(words & others) / len(words | others)
+
+    return max(forms, key=shared)
 
 
 def render(form: str, values: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from .patterns import PAST, SIMPLE, Pattern, expand
 
 ACTIVE = "{a} {a.v} {b.o}{end}"
@@ -265,6 +267,42 @@ PRONOUNS = [
     for pools in ({"a": "pronoun", "b": "someone"}, {"b": "pronoun", "a": "someone"})
 ]
 
+INTRANSITIVE = (
+    "come,leave,finish,die,sleep,win,speak,sing,wake,eat,return,stop,start,begin,jump,drive,play,work,pay,answer,enter"
+).split(",")
+EVENTS = [
+    Pattern(
+        (
+            "{a} {a.v}{end} before {b}",
+            "{b} {b.v}{end} after {a}",
+            "first {a} {a.v}{end}, then {b}",
+            "{a} {a.v} earlier than {b}{end}",
+            "{b} {b.v} later than {a}{end}",
+        ),
+        "a b",
+        pools={"a b": "someone"},
+        words={"v": INTRANSITIVE},
+        tenses=PAST,
+        wrapped=True,
+    ),
+    *(
+        Pattern(
+            (
+                "{a} {a.v} before {b} {b.w}{end}",
+                "{b} {b.w} after {a} {a.v}{end}",
+                "after {a} {a.v}, {b} {b.w}{end}",
+                "before {b} {b.w}, {a} {a.v}{end}",
+                "first {a} {a.v}, then {b} {b.w}{end}",
+            ),
+            swap,
+            words={"v w": list(permutations(INTRANSITIVE, 2))},
+            tenses=SIMPLE,
+            wrapped=True,
+        )
+        for swap in ("a b", "v w")
+    ),
+]
+
 KINDS = {
     "roles": ROLES,
     "converses": CONVERSE,
@@ -272,4 +310,5 @@ KINDS = {
     "relatives": RELATIVES,
     "questions": QUESTIONS,
     "pronouns": PRONOUNS,
+    "events": EVENTS,
 }
