@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from hf_blosan.training.reporting import command_line
 from .corpus import evaluation_texts, normalised, training_sentences
 from .filters import Filters
 from .parses import parse
-from .student import Encoder, Recipe, train
+from .student import Encoder, Recipe, by_length, train
 from .teachers import load_teacher, principal_directions, teacher_vectors, token_vectors
 from .triplets import make_triplets
 from .wordnet import FOLDER, WordNet
@@ -64,7 +64,7 @@ class Options:
     cache_dir: str = option("Folder for the teachers' vectors and parsed sentences.", "out/pretraining")
     sentences: int = option("Sentences to learn from.", 400_000, group="data")
     parsed_sentences: int = option("Of these, how many are parsed, for made triplets.", 100_000)
-    hidden_size: int = option("Features of the vectors.", 256, group="model")
+    hidden_size: int = option("Features of the vectors.", 320, group="model")
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
@@ -76,13 +76,19 @@ class Options:
     triplets: float = option("Weight of the made triplets.", 0.25)
     tau: float = option("Temperature.", 0.05)
     margin: float = option("By which a paraphrase should be nearer than a foil.", 0.1)
-    seed: int = option("Of all random numbers.", 42)
+    dtype: Literal["bfloat16", "float32"] = option(
+        "Of the matrix products of training; bfloat16 is faster where the processor has it.",
+        "bfloat16",
+    )
+    seed: int = option("Of the first weights and the order of the rows.", 42)
+    data_seed: int = option("Of what to learn from: sentences and made triplets.", 42)
     threads: int = option("Threads of torch.", 2)
 
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
-            if isinstance(value, int | float) and entry.name != "seed" and not (value > 0 or entry.name == "triplets"):
+            may_be_zero = entry.name in ("seed", "data_seed", "triplets")
+            if isinstance(value, int | float) and not (value > 0 or may_be_zero):
                 raise InputError(f"--{entry.name} is {value}; it must be more than 0")
 
     @property
@@ -118,13 +124,13 @@ def made_triplets(options: Options, sentences: list[str], held_out: set[str]) ->
         pairs = [
             row for table in tables for row in table.select_columns(["sentence1", "sentence2", "label"]).to_list()
         ]
-        found = make_triplets(parse(chosen), pairs, filters, WordNet(options.wordnet), options.seed)
+        found = make_triplets(parse(chosen), pairs, filters, WordNet(options.wordnet), options.data_seed)
         for (_, reason), count in filters.dropped.items():
             dropped[reason] += count
         logger.info("dropped: %s", dict(dropped))
         return found
 
-    key = hashlib.sha256("\n".join([str(options.seed), *chosen]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join([str(options.data_seed), *chosen]).encode()).hexdigest()[:16]
     return kept(Path(options.cache_dir, f"triplets-{key}.parquet"), make), dict(dropped)
 
 
@@ -161,7 +167,8 @@ def validation(encoder: Encoder, data_dir: Path) -> dict[str, float]:
     )
     encoder.model.eval()
     with torch.no_grad():
-        vectors = dict(zip(wanted, encoder.sorted_vectors(encoder.tokenize(wanted), 128), strict=True))
+        batches, places = by_length(encoder.tokenize(wanted), 128)
+        vectors = dict(zip(wanted, torch.cat([encoder.vectors(rows)[0] for rows in batches])[places], strict=True))
     cosines = [float(vectors[a] @ vectors[b]) for a, b in zip(rows["sentence1"], rows["sentence2"], strict=True)]
     found: dict[str, Any] = {"stsb": 100 * float(spearmanr(cosines, rows["score"])[0])}
     for name, group in itertools.groupby(sorted(suite, key=lambda item: (item.kind, item.setting)), key=kind_of_item):
@@ -183,7 +190,8 @@ def run(options: Options, argv: list[str]) -> None:
     head = {**surroundings(), "threads": options.threads, "seed": options.seed, "options": asdict(options)}
     head |= {"command": command_line(["-m", "pretraining", *argv])}
     held_out = evaluation_texts(data_dir) | set(map(normalised, texts()))
-    sentences = training_sentences(data_dir, WordNet(options.wordnet), held_out, options.seed)[: options.sentences]
+    sentences = training_sentences(data_dir, WordNet(options.wordnet), held_out, options.data_seed)
+    sentences = sentences[: options.sentences]
     triplets, dropped = made_triplets(options, sentences, held_out) if options.triplets else ([], {})
     kinds = Counter(triplet["kind"] for triplet in triplets)
     logger.info("%d sentences; triplets: %s", len(sentences), dict(kinds))

@@ -41,6 +41,7 @@ class Recipe:
         gram, triplets: weights of terms; the cosine to the first teacher has 1.
         tau: temperature.
         margin: of the hinge.
+        dtype: of the matrix products, "bfloat16" or "float32"; the weights are float32.
         seed: of the order of sentences and triplets.
     """
 
@@ -52,6 +53,7 @@ class Recipe:
     triplets: float
     tau: float
     margin: float
+    dtype: str
     seed: int
 
 
@@ -64,17 +66,25 @@ class Encoder:
     def tokenize(self, texts: list[str]) -> list[list[int]]:
         return self.tokenizer(texts, truncation=True, max_length=self.max_length)["input_ids"]
 
-    def vectors(self, rows: list[list[int]]) -> Tensor:
-        """(rows, features)."""
-        inputs = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
-        output = self.model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-        return F.normalize(output.pooler_output, dim=-1)
+    def vectors(self, *batches: list[list[int]]) -> list[Tensor]:
+        """For each batch of rows (rows, features)."""
+        inputs = [self.tokenizer.pad({"input_ids": rows}, return_tensors="pt") for rows in batches]
+        # One look-up for all of them: its gradient is as large as the word table.
+        words_TE = self.model.embeddings(torch.cat([batch["input_ids"].flatten() for batch in inputs])[None])[0]
+        words = words_TE.split([batch["input_ids"].numel() for batch in inputs])
+        outputs = [
+            self.model(
+                inputs_embeds=batch_TE.view(*batch["input_ids"].shape, -1), attention_mask=batch["attention_mask"]
+            )
+            for batch_TE, batch in zip(words, inputs, strict=True)
+        ]
+        return [F.normalize(output.pooler_output.float(), dim=-1) for output in outputs]
 
-    def sorted_vectors(self, rows: list[list[int]], batch_size: int) -> Tensor:
-        """As ``vectors``, in batches of rows of similar length."""
-        order = torch.tensor([len(row) for row in rows]).argsort(stable=True)
-        batches = [self.vectors([rows[i] for i in batch]) for batch in order.split(batch_size)]
-        return torch.cat(batches)[order.argsort()]
+
+def by_length(rows: list[list[int]], batch_size: int) -> tuple[list[list[list[int]]], Tensor]:
+    """Batches of rows of similar length, and the place of each row among all rows of the batches."""
+    order = torch.tensor([len(row) for row in rows]).argsort(stable=True)
+    return [[rows[i] for i in batch] for batch in order.split(batch_size)], order.argsort()
 
 
 def gram_divergence(vectors_BD: Tensor, similarities_BB: Tensor, tau: float) -> Tensor:
@@ -162,7 +172,8 @@ def train(
     """
     rows = encoder.tokenize(sentences)
     foils = [encoder.tokenize(texts) for texts in triplets]
-    batches, foil_batches = sentence_batches([len(row) for row in rows], recipe), triplet_batches(len(foils), recipe)
+    numbered = sentence_batches([len(row) for row in rows], recipe)
+    foil_batches = triplet_batches(len(foils), recipe)
     model = encoder.model.train()
     optimizer = torch.optim.AdamW(
         model.parameters(), recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
@@ -171,8 +182,12 @@ def train(
     sums: dict[str, float] = {}
     begun = time.perf_counter()
     for step in range(1, recipe.steps + 1):
-        numbers = torch.as_tensor(next(batches))
-        vectors = encoder.vectors([rows[i] for i in numbers])
+        numbers = torch.as_tensor(next(numbered))
+        chosen = [foils[i] for i in next(foil_batches)] if recipe.triplets else []
+        flat = [row for texts in chosen for row in texts]
+        batches, places = by_length(flat, -(-len(flat) // 2)) if flat else ([], None)
+        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
+            vectors, *others = encoder.vectors([rows[i] for i in numbers], *batches)
         terms = {"cosine": 1 - (vectors * targets[numbers].float()).sum(1).mean()}
         loss = terms["cosine"]
         if recipe.gram:
@@ -180,14 +195,8 @@ def train(
             terms["gram"] = gram_divergence(vectors, similarities / len(teachers), recipe.tau)
             loss = loss + recipe.gram * terms["gram"]
         if recipe.triplets:
-            chosen = [foils[i] for i in next(foil_batches)]
-            flat = [row for texts in chosen for row in texts]
-            entropy, hinge, right = triplet_losses(
-                encoder.sorted_vectors(flat, -(-len(flat) // 2)),
-                [len(texts) for texts in chosen],
-                recipe.tau,
-                recipe.margin,
-            )
+            sizes = [len(texts) for texts in chosen]
+            entropy, hinge, right = triplet_losses(torch.cat(others)[places], sizes, recipe.tau, recipe.margin)
             terms |= {"entropy": entropy, "hinge": hinge, "right": right}
             loss = loss + recipe.triplets * (entropy + 5 * hinge)
         optimizer.zero_grad()

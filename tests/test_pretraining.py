@@ -106,7 +106,7 @@ def test_a_student_learns_what_it_is_given():
     tokenizer = build_tokenizer([text for triplet in triplets for text in triplet])
     who = [["abcdefgh".index(word) for word in text.split(" sees ")] for text in sentences]
     targets = F.normalize(F.one_hot(torch.tensor(who) + torch.tensor([0, 8]), 16).sum(1).float(), dim=-1)
-    recipe = student.Recipe(200, 28, 14, 1e-2, gram=0.3, triplets=0.5, tau=0.05, margin=0.1, seed=1)
+    recipe = student.Recipe(200, 28, 14, 1e-2, gram=0.3, triplets=0.5, tau=0.05, margin=0.1, dtype="float32", seed=1)
 
     def learn():
         torch.manual_seed(0)
