@@ -36,7 +36,7 @@ from hf_blosan.training.reporting import command_line
 from .corpus import evaluation_texts, normalised, training_sentences
 from .filters import Filters
 from .parses import parse
-from .student import Encoder, Recipe, by_length, train
+from .student import Encoder, Recipe, train
 from .teachers import load_teacher, principal_directions, teacher_vectors, token_vectors
 from .triplets import make_triplets
 from .wordnet import FOLDER, WordNet
@@ -45,6 +45,8 @@ logger = logging.getLogger("pretraining")
 
 LONGEST = 128
 """Tokens of a text that the encoder reads."""
+HELD_OUT = 100
+"""One triplet of so many is not trained on; they show what is learned of each kind."""
 PARSED_WORDS = range(3, 26)
 """Words of the sentences that are parsed."""
 
@@ -68,12 +70,14 @@ class Options:
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
-    steps: int = option("Updates.", 8_000, group="training")
-    batch_size: int = option("Sentences of an update.", 256)
-    triplet_batch_size: int = option("Triplets of an update.", 80)
+    steps: int = option("Updates.", 9_000, group="training")
+    batch_size: int = option("Sentences of an update.", 192)
+    triplet_batch_size: int = option("Triplets of an update.", 128)
     learning_rate: float = option("After the warm-up.", 2e-3)
     gram: float = option("Weight of the teachers' similarities within a batch.", 0.3)
-    triplets: float = option("Weight of the made triplets.", 0.25)
+    triplets: float = option("Weight of the made triplets.", 0.5)
+    order_features: int = option("Features of a vector that the first teacher does not determine.", 64)
+    share: float = option("Their part of the squared length of a vector.", 0.15)
     tau: float = option("Temperature.", 0.05)
     margin: float = option("By which a paraphrase should be nearer than a foil.", 0.1)
     dtype: Literal["bfloat16", "float32"] = option(
@@ -159,22 +163,26 @@ def validation(encoder: Encoder, data_dir: Path) -> dict[str, float]:
     """Spearman's correlation on STS-B's validation rows, and the percentages of the suite's validation part, x 100."""
     rows = read_table(data_dir / "stsb" / "validation.jsonl.gz")
     suite = items("validation")
-    wanted = list(
-        dict.fromkeys(
-            [*rows["sentence1"], *rows["sentence2"]]
-            + [text for item in suite for text in (item.text, item.paraphrase, item.foil)]
-        )
-    )
-    encoder.model.eval()
-    with torch.no_grad():
-        batches, places = by_length(encoder.tokenize(wanted), 128)
-        vectors = dict(zip(wanted, torch.cat([encoder.vectors(rows)[0] for rows in batches])[places], strict=True))
+    wanted = [text for item in suite for text in (item.text, item.paraphrase, item.foil)]
+    vectors = encoder.encode([*rows["sentence1"], *rows["sentence2"], *wanted])
     cosines = [float(vectors[a] @ vectors[b]) for a, b in zip(rows["sentence1"], rows["sentence2"], strict=True)]
     found: dict[str, Any] = {"stsb": 100 * float(spearmanr(cosines, rows["score"])[0])}
     for name, group in itertools.groupby(sorted(suite, key=lambda item: (item.kind, item.setting)), key=kind_of_item):
         right = [vectors[x.text] @ vectors[x.paraphrase] > vectors[x.text] @ vectors[x.foil] for x in group]
         found[name] = 100 * float(np.mean(right))
     return {name: round(value, 2) for name, value in found.items()}
+
+
+def right_by_kind(encoder: Encoder, triplets: list[dict]) -> dict[str, float]:
+    """Of the foils of each kind of triplets the percentage that is farther from the text than its paraphrase."""
+    flat = [text for triplet in triplets for text in (triplet["text"], triplet["paraphrase"], *triplet["foils"])]
+    vectors, right = encoder.encode(flat) if flat else {}, {}
+    for triplet in triplets:
+        text, paraphrase = vectors[triplet["text"]], vectors[triplet["paraphrase"]]
+        right.setdefault(triplet["kind"], []).extend(
+            float(text @ paraphrase > text @ vectors[foil]) for foil in triplet["foils"]
+        )
+    return {kind: round(100 * float(np.mean(found)), 1) for kind, found in sorted(right.items()) if found}
 
 
 def kind_of_item(item: Any) -> str:
@@ -196,21 +204,29 @@ def run(options: Options, argv: list[str]) -> None:
     kinds = Counter(triplet["kind"] for triplet in triplets)
     logger.info("%d sentences; triplets: %s", len(sentences), dict(kinds))
     found = [teacher_vectors(name, options.teacher_dtype, sentences, cache) for name in options.teachers]
-    directions = principal_directions(found[0], options.hidden_size)
+    directions = principal_directions(found[0], options.hidden_size - options.order_features)
     targets = torch.nn.functional.normalize(torch.from_numpy(found[0]).float() @ torch.from_numpy(directions), dim=-1)
     set_seed(options.seed)
-    encoder, rows = new_student(options), []
+    encoder, rows, held_out_triplets = new_student(options), [], triplets[::HELD_OUT]
 
     def report(step: int, terms: dict[str, float]) -> None:
         rows.append({"step": step} | {name: round(value, 4) for name, value in terms.items()})
-        rows[-1]["validation"] = validation(encoder, data_dir)
+        rows[-1] |= {
+            "validation": validation(encoder, data_dir),
+            "held_out": right_by_kind(encoder, held_out_triplets),
+        }
+        encoder.model.save_pretrained(output, include_code=False)
         logger.info("%s", rows[-1])
 
-    chosen = [[triplet["text"], triplet["paraphrase"], *triplet["foils"]] for triplet in triplets]
+    chosen = [
+        [triplet["text"], triplet["paraphrase"], *triplet["foils"]]
+        for i, triplet in enumerate(triplets)
+        if i % HELD_OUT
+    ]
     teachers = [torch.from_numpy(vectors) for vectors in found]
     train(encoder, sentences, targets.half(), teachers, chosen, options.recipe, report)
     encoder.model.set_embedding_dtype("int8")
-    encoder.model.save_pretrained(output)
+    encoder.model.save_pretrained(output, include_code=False)  # it comes with the package
     encoder.tokenizer.save_pretrained(output)
     record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
     write_json(output.parent / f"{output.name}.json", record | {"int8": validation(encoder, data_dir)})

@@ -1,14 +1,17 @@
 """A DiSAN that learns from teachers' vectors of sentences, and to tell paraphrases from foils.
 
-With z the student's unit vectors of a batch of sentences, t_k those of teacher k and G the mean over teachers of
-t_k t_k^T, each step minimises
+Its unit vectors are z = [a; b]: a is as the first teacher's vectors, which hardly see the order of words, and b, the
+last features, is left to what tells texts of the same words apart. With t_k the unit vectors of teacher k of a batch of
+sentences, and G the mean over teachers of t_k t_k^T, each step minimises
 
-    mean(1 - z . P(t_1)) + gram * KL(softmax(G / tau) || softmax(z z^T / tau)) + triplets * (CE + 5 hinge)
+    mean(1 - cos(a, P(t_1))) + gram * KL(softmax(G / tau) || softmax(z z^T / tau))
+    + triplets * (CE + 5 hinge) + 10 * mean((|b|^2 - share)^2)
 
-where P projects the first teacher's vectors on their most important directions, softmax leaves out a sentence's
-similarity to itself, and the last term is of a batch of made triplets: CE is the cross entropy of a text's own
-paraphrase among all paraphrases and foils of the batch, at temperature tau, and hinge is
-max(0, margin - cos(text, paraphrase) + cos(text, foil)) over its own foils.
+where P projects the first teacher's vectors on their most important directions and softmax leaves out a sentence's
+similarity to itself. CE and hinge are of a batch of made triplets, whose a is taken as given: CE is the cross entropy
+of a text's own paraphrase among all paraphrases and foils of the batch, at temperature tau, and hinge is
+max(0, margin - cos(text, paraphrase) + cos(text, foil)) over its own foils. The last term keeps b as large in every
+sentence, so that it cannot be left out of those that are not in triplets.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from hf_blosan.data import LengthBucketBatchSampler
 
 logger = logging.getLogger(__name__)
 
+SHARE_WEIGHT, EVALUATION_BATCH = 10.0, 128
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -39,6 +44,8 @@ class Recipe:
         batch_size, triplet_batch_size: sentences and triplets of an update.
         learning_rate: of all parameters, after a warm-up over the first 20th of the steps and falling linearly to 0.
         gram, triplets: weights of terms; the cosine to the first teacher has 1.
+        order_features: of b.
+        share: of b in the squared length of a vector.
         tau: temperature.
         margin: of the hinge.
         dtype: of the matrix products, "bfloat16" or "float32"; the weights are float32.
@@ -51,6 +58,8 @@ class Recipe:
     learning_rate: float
     gram: float
     triplets: float
+    order_features: int
+    share: float
     tau: float
     margin: float
     dtype: str
@@ -80,11 +89,25 @@ class Encoder:
         ]
         return [F.normalize(output.pooler_output.float(), dim=-1) for output in outputs]
 
+    def encode(self, texts: list[str]) -> dict[str, Tensor]:
+        """The vector of each text."""
+        texts = list(dict.fromkeys(texts))
+        batches, places = by_length(self.tokenize(texts), EVALUATION_BATCH)
+        self.model.eval()
+        with torch.no_grad():
+            vectors = torch.cat([self.vectors(rows)[0] for rows in batches])[places]
+        return dict(zip(texts, vectors, strict=True))
+
 
 def by_length(rows: list[list[int]], batch_size: int) -> tuple[list[list[list[int]]], Tensor]:
     """Batches of rows of similar length, and the place of each row among all rows of the batches."""
     order = torch.tensor([len(row) for row in rows]).argsort(stable=True)
     return [[rows[i] for i in batch] for batch in order.split(batch_size)], order.argsort()
+
+
+def split(vectors_BD: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """a and b of vectors."""
+    return vectors_BD[:, : -recipe.order_features], vectors_BD[:, -recipe.order_features :]
 
 
 def gram_divergence(vectors_BD: Tensor, similarities_BB: Tensor, tau: float) -> Tensor:
@@ -164,7 +187,7 @@ def train(
     Args:
         encoder: the student.
         sentences: texts.
-        targets: (sentences, features) unit vectors that its own should equal.
+        targets: (sentences, features of a) what a should point to.
         teachers: of each teacher the unit vectors of the sentences; their similarities are averaged.
         triplets: text, paraphrase, foils of each.
         recipe: hyperparameters.
@@ -188,17 +211,24 @@ def train(
         batches, places = by_length(flat, -(-len(flat) // 2)) if flat else ([], None)
         with torch.autocast("cpu", torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
             vectors, *others = encoder.vectors([rows[i] for i in numbers], *batches)
-        terms = {"cosine": 1 - (vectors * targets[numbers].float()).sum(1).mean()}
+        like_teacher, order = split(vectors, recipe)
+        terms = {"cosine": 1 - F.cosine_similarity(like_teacher, targets[numbers].float()).mean()}
         loss = terms["cosine"]
         if recipe.gram:
             similarities = sum(found @ found.T for found in (teacher[numbers].float() for teacher in teachers))
             terms["gram"] = gram_divergence(vectors, similarities / len(teachers), recipe.tau)
             loss = loss + recipe.gram * terms["gram"]
         if recipe.triplets:
+            given, own = split(torch.cat(others)[places], recipe)
             sizes = [len(texts) for texts in chosen]
-            entropy, hinge, right = triplet_losses(torch.cat(others)[places], sizes, recipe.tau, recipe.margin)
+            entropy, hinge, right = triplet_losses(
+                torch.cat([given.detach(), own], 1), sizes, recipe.tau, recipe.margin
+            )
             terms |= {"entropy": entropy, "hinge": hinge, "right": right}
             loss = loss + recipe.triplets * (entropy + 5 * hinge)
+            order = torch.cat([order, own])
+        terms["share"] = (order.square().sum(1) - recipe.share).square().mean()
+        loss = loss + SHARE_WEIGHT * terms["share"]
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

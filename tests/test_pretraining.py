@@ -83,6 +83,9 @@ def test_gram_divergence():
     torch.testing.assert_close(student.gram_divergence(other, similarities, 0.05), expected)
 
 
+RECIPE = {"order_features": 4, "share": 0.2, "tau": 0.05, "margin": 0.1, "dtype": "float32", "seed": 1}
+
+
 def test_triplet_losses():
     """Two triplets, one with two foils and one with none; the first foil is nearer than the paraphrase."""
     vectors = F.normalize(
@@ -106,17 +109,17 @@ def test_a_student_learns_what_it_is_given():
     tokenizer = build_tokenizer([text for triplet in triplets for text in triplet])
     who = [["abcdefgh".index(word) for word in text.split(" sees ")] for text in sentences]
     targets = F.normalize(F.one_hot(torch.tensor(who) + torch.tensor([0, 8]), 16).sum(1).float(), dim=-1)
-    recipe = student.Recipe(200, 28, 14, 1e-2, gram=0.3, triplets=0.5, tau=0.05, margin=0.1, dtype="float32", seed=1)
+    recipe = student.Recipe(200, 28, 14, 1e-2, gram=0.3, triplets=0.5, **RECIPE)
 
     def learn():
         torch.manual_seed(0)
-        config = DiSANConfig(vocab_size=len(tokenizer), embedding_size=16, hidden_size=16)
+        config = DiSANConfig(vocab_size=len(tokenizer), embedding_size=16, hidden_size=20)
         encoder, rows = student.Encoder(DiSANModel(config), tokenizer, 16), []
         student.train(encoder, sentences, targets, [targets], triplets, recipe, lambda step, terms: rows.append(terms))
         return encoder.model, rows
 
     model, rows = learn()
-    assert [set(row) for row in rows] == [{"cosine", "gram", "entropy", "hinge", "right", "minutes"}] * 10
+    assert [set(row) for row in rows] == [{"cosine", "gram", "entropy", "hinge", "right", "share", "minutes"}] * 10
     assert rows[-1]["cosine"] < 0.6 * rows[0]["cosine"] and rows[-1]["gram"] < rows[0]["gram"]
     assert rows[-1]["right"] > 0.8 > rows[0]["right"]
     for name, weight in learn()[0].state_dict().items():

@@ -1,0 +1,134 @@
+"""The card of an encoder that comes with the package: `python -m pretraining.card NAME`.
+
+It is made of records: of the training, and of `benchmarks.order` and `benchmarks.similarity`, where the teacher is
+beside it. Written are README.md and .eval_results/ in the encoder's folder, and model_cards/NAME.md.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import (
+    EvalResult,
+    EvalResultEntry,
+    ModelCard,
+    ModelCardData,
+    eval_result_entries_to_yaml,
+)
+
+from benchmarks import order, similarity
+from hf_blosan.errors import InputError
+from hf_blosan.files import write_text
+from hf_blosan.registry import PRETRAINED
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS, REPORTS, CARDS = ROOT / "results" / "pretraining", ROOT / "benchmarks" / "reports", ROOT / "model_cards"
+TEMPLATE = Path(__file__).with_name("card.md.jinja")
+TEACHER = "all-MiniLM-L6-v2"
+HUB_SETS = {
+    "sts13": "sts13-sts",
+    "sts14": "sts14-sts",
+    "sts15": "sts15-sts",
+    "stsb": "stsbenchmark-sts",
+    "sick": "sickr-sts",
+}
+"""Sets of benchmarks.similarity -> their names on the Hub, where MTEB keeps them."""
+
+
+def rows_of(name: str, report: str) -> list[dict[str, Any]]:
+    """The rows of a model in a report of benchmarks/.
+
+    Raises:
+        InputError: there are none.
+    """
+    rows = json.loads((REPORTS / f"{report}.json").read_text(encoding="utf-8"))["rows"]
+    if found := [row for row in rows if row["model"] == name]:
+        return found
+    raise InputError(
+        f"benchmarks/reports/{report}.json has no model {name}; measure it with `python -m benchmarks.{report}`"
+    )
+
+
+def figures(name: str) -> dict[str, Any]:
+    """What the card shows of a model: its row of similarity, and of each column of order the row."""
+    return {
+        "similarity": rows_of(name, "similarity")[0],
+        "order": {(row["kind"], row["setting"]): row for row in rows_of(name, "order")},
+    }
+
+
+def metadata(name: str, row: dict[str, Any]) -> ModelCardData:
+    """The front matter, with the figures of similarity."""
+    results = [
+        EvalResult(
+            task_type="sentence-similarity",
+            dataset_type=f"mteb/{HUB_SETS[key]}",
+            dataset_name=title,
+            dataset_split="test",
+            metric_type="cosine_spearman",
+            metric_name="Spearman's correlation of cosines, x 100",
+            metric_value=row[key],
+        )
+        for key, title in similarity.SETS.items()
+    ]
+    return ModelCardData(
+        language="en",
+        license="apache-2.0",
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["hf_blosan", "disan", "sentence-transformers", "sentence-encoder", "feature-extraction"],
+        base_model=f"sentence-transformers/{TEACHER}",
+        model_name=name,
+        eval_results=results,
+    )
+
+
+def card(name: str) -> ModelCard:
+    """The card of an encoder."""
+    found = figures(name)
+    return ModelCard.from_template(
+        metadata(name, found["similarity"]),
+        template_path=str(TEMPLATE),
+        name=name,
+        teacher_name=TEACHER,
+        encoder=found,
+        teacher=figures(TEACHER),
+        training=json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")),
+        sets=similarity.SETS,
+        columns=order.COLUMNS,
+        probe=similarity.BANKING,
+    )
+
+
+def hub_results(name: str) -> dict[str, str]:
+    """The files of ``.eval_results``, one for each set."""
+    row = figures(name)["similarity"]
+    return {
+        f"{key}.yaml": yaml.safe_dump(
+            eval_result_entries_to_yaml(
+                [EvalResultEntry(dataset_id=f"mteb/{dataset}", task_id="default", value=row[key])]
+            ),
+            sort_keys=False,
+        )
+        for key, dataset in HUB_SETS.items()
+    }
+
+
+def write(name: str) -> None:
+    """Write the card and the results for the Hub."""
+    text = str(card(name))
+    for path in (PRETRAINED / name / "README.md", CARDS / f"{name}.md"):
+        write_text(path, text)
+    folder = PRETRAINED / name / ".eval_results"
+    folder.mkdir(exist_ok=True)
+    for file, content in hub_results(name).items():
+        write_text(folder / file, content)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        write(name)
