@@ -70,16 +70,16 @@ class Options:
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
-    steps: int = option("Updates.", 9_000, group="training")
+    steps: int = option("Updates.", 7_500, group="training")
     batch_size: int = option("Sentences of an update.", 192)
     triplet_batch_size: int = option("Triplets of an update.", 128)
     learning_rate: float = option("After the warm-up.", 2e-3)
     gram: float = option("Weight of the teachers' similarities within a batch.", 0.3)
     triplets: float = option("Weight of the made triplets.", 0.5)
     order_features: int = option("Features of a vector that the first teacher does not determine.", 64)
-    share: float = option("Their part of the squared length of a vector.", 0.15)
+    share: float = option("Their part of the squared length of a vector.", 0.2)
     tau: float = option("Temperature.", 0.05)
-    margin: float = option("By which a paraphrase should be nearer than a foil.", 0.1)
+    margin: float = option("By which a paraphrase should be nearer than a foil.", 0.2)
     dtype: Literal["bfloat16", "float32"] = option(
         "Of the matrix products of training; bfloat16 is faster where the processor has it.",
         "bfloat16",

@@ -1,8 +1,8 @@
 """A DiSAN that learns from teachers' vectors of sentences, and to tell paraphrases from foils.
 
 Its unit vectors are z = [a; b]: a is as the first teacher's vectors, which hardly see the order of words, and b, the
-last features, is left to what tells texts of the same words apart. With t_k the unit vectors of teacher k of a batch of
-sentences, and G the mean over teachers of t_k t_k^T, each step minimises
+last features, is left to what tells texts of the same words apart. With t_k the unit vectors of teacher k of a batch
+of sentences, and G the mean over teachers of t_k t_k^T, each step minimises
 
     mean(1 - cos(a, P(t_1))) + gram * KL(softmax(G / tau) || softmax(z z^T / tau))
     + triplets * (CE + 5 hinge) + 10 * mean((|b|^2 - share)^2)
@@ -10,7 +10,8 @@ sentences, and G the mean over teachers of t_k t_k^T, each step minimises
 where P projects the first teacher's vectors on their most important directions and softmax leaves out a sentence's
 similarity to itself. CE and hinge are of a batch of made triplets, whose a is taken as given: CE is the cross entropy
 of a text's own paraphrase among all paraphrases and foils of the batch, at temperature tau, and hinge is
-max(0, margin - cos(text, paraphrase) + cos(text, foil)) over its own foils. The last term keeps b as large in every
+max(0, margin - cos(text, paraphrase) + cos(text, foil)) over its own foils. Triplets do not train the word table, else
+they would be told apart by words that they have and other sentences do not. The last term keeps b as large in every
 sentence, so that it cannot be left out of those that are not in triplets.
 """
 
@@ -76,11 +77,12 @@ class Encoder:
         return self.tokenizer(texts, truncation=True, max_length=self.max_length)["input_ids"]
 
     def vectors(self, *batches: list[list[int]]) -> list[Tensor]:
-        """For each batch of rows (rows, features)."""
+        """For each batch of rows (rows, features); the first alone trains the word table."""
         inputs = [self.tokenizer.pad({"input_ids": rows}, return_tensors="pt") for rows in batches]
         # One look-up for all of them: its gradient is as large as the word table.
         words_TE = self.model.embeddings(torch.cat([batch["input_ids"].flatten() for batch in inputs])[None])[0]
-        words = words_TE.split([batch["input_ids"].numel() for batch in inputs])
+        first, *others = words_TE.split([batch["input_ids"].numel() for batch in inputs])
+        words = [first, *(other.detach() for other in others)]
         outputs = [
             self.model(
                 inputs_embeds=batch_TE.view(*batch["input_ids"].shape, -1), attention_mask=batch["attention_mask"]
