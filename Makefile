@@ -8,7 +8,7 @@ INSTALL = $(PIP) install --quiet --constraint constraints.txt --no-build-isolati
 # Other Pythons that `make wheel` tries the wheel with, for instance OTHER_PYTHONS="python3.10 python3.13".
 OTHER_PYTHONS ?=
 
-.PHONY: test test-all test-sanitize test-min test-max fuzz types coverage demo docs benchmark wheel lint format clean
+.PHONY: test test-all test-sanitize test-min test-max fuzz types coverage demo docs benchmark figures wheel lint format clean
 
 # torch comes first: the kernels are compiled against the torch that is installed, in the environment itself.
 $(VENV)/.package: pyproject.toml constraints.txt
@@ -85,6 +85,16 @@ docs: $(VENV)/.installed
 
 benchmark: $(VENV)/.installed $(VENV)/.compiled
 	$(BIN)/python -m benchmarks.run --shapes targets --output benchmarks/reports/cpu_targets.json
+
+# The figures of the card of an encoder that comes with the package, measured again on the data sets in DATA.
+DATA ?= data
+ENCODER ?= disan-mini-en
+figures: $(VENV)/.installed $(VENV)/.compiled
+	mkdir -p out/figures
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.similarity --models $(ENCODER) --data_dir $(DATA) \
+		--output out/figures/similarity.json
+	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.order --models $(ENCODER) --data_dir $(DATA) \
+		--output out/figures/order.json
 
 wheel: $(VENV)/.package
 	rm -rf build/lib* build/bdist* dist

@@ -33,6 +33,18 @@ TRAIN = (
 )
 PAIR = ("the man pushes the cat", "the cat is pushed by the man")
 
+ENCODER = """
+import hf_blosan, torch
+from transformers import AutoModel, AutoTokenizer
+folder = hf_blosan.pretrained("disan-mini-en")
+texts = ["The lawyer rescues the pilot.", "The pilot is rescued by the lawyer.", "The pilot rescues the lawyer."]
+with torch.no_grad():
+    batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    text, same, other = torch.nn.functional.normalize(AutoModel.from_pretrained(folder)(**batch).pooler_output)
+assert text @ same > text @ other, (text @ same, text @ other)
+print(f"disan-mini-en: cosine with the passive {text @ same:.3f}, with roles exchanged {text @ other:.3f}")
+"""
+
 ALONE = """
 import importlib.util, json, sys
 assert importlib.util.find_spec("hf_blosan") is None
@@ -80,6 +92,7 @@ def main(wheel: Path, others: list[str]) -> None:
             json.dumps(dict(zip(("sentence1", "sentence2"), PAIR, strict=True))) + "\n"
         )
         call(command, "predict", "model", "pairs.jsonl", "labels.jsonl", cwd=folder)
+        print(call(python, "-I", "-c", ENCODER, cwd=folder), end="")
         print(f"hf-blosan {call(command, '--version').strip()}: train and predict")
         call(python, "-m", "pip", "--disable-pip-version-check", "uninstall", "--quiet", "--yes", "hf_blosan")
         print(call(python, "-I", "-c", ALONE, *PAIR, cwd=folder), end="")

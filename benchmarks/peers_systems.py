@@ -283,7 +283,7 @@ def model2vec_model(problem: Problem) -> Any:
 def token_table(minilm: str, seed: int) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    from examples.distill_sentence_encoder import token_vectors
+    from pretraining.teachers import token_vectors
 
     teacher = SentenceTransformer(minilm, device="cpu")
     size = teacher.get_embedding_dimension()

@@ -28,9 +28,7 @@ def save_classifier(folder: Path) -> str:
 
 
 def save_encoder(folder: Path) -> str:
-    """An encoder as those that come with the package: word pieces, a table in int8, saved by sentence-transformers."""
-    from sentence_transformers import SentenceTransformer  # here, because it takes seconds to import
-
+    """An encoder as those that come with the package: word pieces, a table in int8, without its code."""
     words = BertWordPieceTokenizer()
     words.train_from_iterator([row["text"] for row in question_rows(60)], show_progress=False)
     tokenizer = BertTokenizerFast(tokenizer_object=words, model_max_length=64)
@@ -38,9 +36,8 @@ def save_encoder(folder: Path) -> str:
     config = {"vocab_size": len(tokenizer), "embedding_size": 6, "hidden_size": 8, "classifier_size": 8}
     model = hf_blosan.DiSANModel(hf_blosan.DiSANConfig(**config, pad_token_id=tokenizer.pad_token_id))
     model.set_embedding_dtype("int8")
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, include_code=False)
     tokenizer.save_pretrained(folder)
-    SentenceTransformer(str(folder), device="cpu").save(str(folder))
     return str(folder)
 
 

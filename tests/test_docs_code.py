@@ -77,8 +77,8 @@ COMMANDS_NOT_RUN = {
     "hf-blosan serve": "a server, which runs until it is stopped; tests/test_serving_process.py starts and asks it",
     "curl": "asks this server",
     "token.txt": "the token of this server",
-    "distill_sentence_encoder": "trains for half an hour; tests/test_distillation.py distils a small teacher",
-    "make_word_vectors": "needs all-MiniLM-L6-v2; tests/test_distillation.py makes vectors from a small model",
+    "make_word_vectors": "needs all-MiniLM-L6-v2; tests/test_make_word_vectors.py makes vectors from a small model",
+    "-m pretraining ": "trains for an hour; tests/test_pretraining.py trains a small student",
     "remake_checkpoints": "trains for minutes on real data; tests/test_remake_checkpoints.py repeats a small run",
     "transformer_with_mtsa": "a file of the checkout; tests/test_modules.py runs it",
     "benchmarks.": "measures for minutes; tests/test_benchmarks.py runs the commands on small shapes",
@@ -142,7 +142,6 @@ def enter(folder: Path, monkeypatch) -> Path:
     questions = [row["text"] for row in question_rows(40)]
     questions += ["Who wrote Hamlet ?", "What is the capital of France ?", "Who is the capital named after ?"]
     save("out/trec", questions, hf_blosan.DiSANForSequenceClassification, num_labels=6)
-    save("out/distilled/model", questions, hf_blosan.DiSANModel, hidden_size=384)
     write_backbone(folder / "minilm", questions)
     save("out/names", ["Ann Lee lives in Rome"], hf_blosan.BiRNNForTokenClassification, num_labels=5)
     save("out/sick", questions, hf_blosan.DiSANForPairRegression, num_sentences=2)

@@ -37,7 +37,13 @@ from hf_blosan.estimators import SentenceClassifier, SentenceRegressor
 from hf_blosan.training import RunArguments, train
 from hf_blosan.training.loop import TrainingLoop
 
-SMALL = {"config_overrides": parse_config_overrides(TINY), "num_train_epochs": 2, "batch_size": 8, "cpu": True}
+SMALL = {
+    "encoder": "disan",
+    "config_overrides": parse_config_overrides(TINY),
+    "num_train_epochs": 2,
+    "batch_size": 8,
+    "cpu": True,
+}
 LEARNING = {
     "encoder": "wordbag",
     "config_overrides": {"hidden_size": 16, "embedding_size": 16, "classifier_size": 16, "dropout": 0.0},
@@ -50,11 +56,11 @@ LEFT_OUT = ("README.md", "all_results.json", "log.jsonl")
 
 
 def classifier(**parameters) -> SentenceClassifier:
-    return SentenceClassifier(None, **(SMALL | parameters))
+    return SentenceClassifier(**(SMALL | parameters))
 
 
 def regressor(**parameters) -> SentenceRegressor:
-    return SentenceRegressor(None, **(SMALL | parameters))
+    return SentenceRegressor(**(SMALL | parameters))
 
 
 def questions(count=60, seed=0):
@@ -119,6 +125,16 @@ def test_the_weights_are_those_of_the_command(kind, held_out, tmp_path):
     best = next(entry for entry in estimator.history_[::-1] if entry["best"])
     figures = {name: value for name, value in best.items() if name.startswith("validation_")}
     assert figures == {name: value for name, value in run["figures"].items() if name.startswith("validation_")}
+
+
+def test_training_starts_from_the_encoder_of_the_package(tiny_en, monkeypatch):
+    monkeypatch.setattr("hf_blosan.estimators.sentences.START", tiny_en)
+    X, y = questions(20)
+    fitted = SentenceClassifier(num_train_epochs=1, cpu=True).fit(X, y)
+    wanted = AutoTokenizer.from_pretrained(hf_blosan.pretrained(tiny_en))
+    assert fitted.tokenizer_.get_vocab() == wanted.get_vocab() and fitted.model_.config.hidden_size == 8
+    with pytest.raises(InputError, match="model='a/model' starts from a trained encoder, encoder='mtsa' from scratch"):
+        SentenceClassifier("a/model", encoder="mtsa").fit(X, y)
 
 
 def test_a_saved_model_is_continued(fitted, tmp_path):

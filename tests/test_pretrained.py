@@ -158,14 +158,19 @@ class TestNames:
         monkeypatch.setattr(registry, "PRETRAINED", tmp_path)
         assert identity(tiny_en) != before
 
-    def test_push_uploads_the_folder_as_it_is(self, tiny_en, tmp_path, monkeypatch, capsys):
+    def test_push_adds_the_code(self, tiny_en, tmp_path, monkeypatch, capsys):
         folder = Path(hf_blosan.pretrained(tiny_en))
         files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert not any(name.endswith(".py") for name in files)
         with LoopbackHub() as hub:
             hub.use_here(monkeypatch, tmp_path / "cache")
             assert main(["push", tiny_en, "--hub_model_id", "me/my-copy"]) == 0
             assert capsys.readouterr().out.strip() == f"{hub.url}/me/my-copy"
-            assert hub.repos["me/my-copy"].files == files
+            pushed = hub.repos["me/my-copy"].files
+            code = {name for name in pushed if name.endswith(".py")}
+            assert "modeling_disan.py" in code and pushed.keys() == files.keys() | code
+            assert {name for name in files if files[name] != pushed[name]} == {"config.json"}
+            assert "auto_map" in json.loads(pushed["config.json"])
             assert main(["push", tiny_en]) == 0 and "me/tiny-en" in hub.repos
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
 

@@ -115,7 +115,13 @@ def test_a_student_learns_what_it_is_given():
         torch.manual_seed(0)
         config = DiSANConfig(vocab_size=len(tokenizer), embedding_size=16, hidden_size=20)
         encoder, rows = student.Encoder(DiSANModel(config), tokenizer, 16), []
+        before = encoder.model.embeddings.word_embeddings.weight.clone()
         student.train(encoder, sentences, targets, [targets], triplets, recipe, lambda step, terms: rows.append(terms))
+        after = encoder.model.embeddings.word_embeddings.weight
+        unchanged = {
+            token for token, number in tokenizer.get_vocab().items() if torch.equal(before[number], after[number])
+        }
+        assert {"is", "seen", "by"} <= unchanged and not unchanged & {"sees", *"abcdefgh"}  # only triplets have them
         return encoder.model, rows
 
     model, rows = learn()

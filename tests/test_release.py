@@ -119,7 +119,7 @@ def test_source_distribution(tmp_path):
 
 
 def test_distributions_hold_the_pretrained_encoders(tmp_path):
-    """All of their folders, the code that a model may carry included, which is no code of the package."""
+    """All of their folders, hidden ones too."""
     tree, unused = tmp_path / "tree", shutil.ignore_patterns("__pycache__", "*.so", "pretrained")
     shutil.copytree(ROOT / "hf_blosan", tree / "hf_blosan", ignore=unused)
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"):
@@ -130,8 +130,8 @@ def test_distributions_hold_the_pretrained_encoders(tmp_path):
         "model.safetensors",
         "tokenizer.json",
         "README.md",
-        "modeling_disan.py",
         "1_Normalize/a.json",
+        ".eval_results/a.yaml",
     )
     for name in files:
         (model / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""benchmarks.similarity on small data, with models whose figures are known."""
+"""benchmarks.similarity and benchmarks.retrieval on small data, with models whose figures are known."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from benchmarks import similarity
+from benchmarks import retrieval, similarity
 from hf_blosan.text.tokenization import build_tokenizer
 
 WORDS = [f"{a}{b}" for a in "bdfg" for b in ("at", "et", "it", "ot")]
@@ -92,3 +92,33 @@ def test_missing_data_and_wrong_sizes_are_named(tmp_path, model, capsys):
     assert similarity.main([*options, "--sizes", "0"]) == 2
     assert "--sizes [0]: give numbers of features, 1 or more" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_retrieval(tmp_path, model):
+    """The answer's sentence is the one with the question's words; of one question they are in another."""
+    passages = ["bat bet bit. dat det dit. fat fet fit.", "gat get git. bat bet bit."]
+    rows = [
+        {"question": "det dit", "context": passages[0], "answers": {"text": ["dat"], "answer_start": [13]}},
+        {"question": "gat git", "context": passages[1], "answers": {"text": ["git", "bet"], "answer_start": [8, 17]}},
+        {"question": "fat fet", "context": passages[0], "answers": {"text": ["bat"], "answer_start": [0]}},
+    ]
+    write(tmp_path / "squad" / "validation.jsonl.gz", rows)
+    search = retrieval.read_search(str(tmp_path))
+    assert search.sentences == ["bat bet bit.", "dat det dit.", "fat fet fit.", "gat get git."]
+    assert search.right == [{1}, {3, 0}, {0}]
+    path = tmp_path / "retrieval.json"
+    options = ["--models", f"sums={model}", "--data_dir", str(tmp_path), "--output", str(path)]
+    assert retrieval.main(options) == 0
+    report = json.loads(path.read_text())
+    assert (report["header"]["questions"], report["header"]["sentences"]) == (3, 4)
+    bm25, sums = report["rows"]
+    for row in (bm25, sums):
+        assert row["first"] == pytest.approx(200 / 3, abs=0.01) and row["low"] < row["first"] < row["high"]
+        assert row["first_10"] == 100 and 200 / 3 < row["mean_reciprocal_rank"] < 100
+    assert "| BM25 | 66.7 (" in path.with_suffix(".md").read_text()
+
+
+def test_a_rank_beyond_the_tenth_counts_nothing():
+    search = retrieval.Search(["a", "b"], [str(i) for i in range(20)], [{15}, {4}])
+    found = retrieval.scores(iter([np.arange(10), np.arange(10)]), search, 0)
+    assert (found["first"], found["first_10"], found["mean_reciprocal_rank"]) == (0, 50, 10)

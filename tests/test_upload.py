@@ -132,7 +132,7 @@ def test_failure_at_the_end_is_one_error_after_everything_is_saved(hub, tmp_path
     (error,) = [line for line in shown.err.splitlines() if line.startswith("error: ")]
     assert error == shown.err.splitlines()[-1] and "Traceback" not in shown.err
     assert error.startswith("error: the upload to me/tiny failed (the server has a bad day); everything is saved in ")
-    assert f"`hf upload me/tiny {output} .`" in error
+    assert f"`hf-blosan push {output} --hub_model_id me/tiny`" in error
     assert {path.name for path in output.iterdir() if path.suffix != ".py"} == AT_THE_END
     assert "best model after" in shown.out and json.loads((output / "all_results.json").read_text())
     noise = [line for line in shown.err.splitlines() if "httpx" in line or "HTTP" in line or "huggingface_hub" in line]

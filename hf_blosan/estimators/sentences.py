@@ -45,6 +45,9 @@ OPTIONS = {
 STARTS = ("encoder", "model_name_or_path")
 """Options of which a run has one."""
 
+START = "disan-mini-en"
+"""The encoder that training starts from unless a parameter says otherwise."""
+
 ROWS_AT_ONCE = 128
 """Rows of a batch of predictions."""
 
@@ -58,7 +61,7 @@ class SentenceEstimator(BaseEstimator):
         self,
         model: str | os.PathLike[str] | None = None,
         *,
-        encoder: str = "disan",
+        encoder: str | None = None,
         num_train_epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -106,7 +109,11 @@ class SentenceEstimator(BaseEstimator):
         task = make_task(self.kind, rows, classes)
         if "validation" not in rows and self.validation_fraction is None:
             task = replace(task, evaluation_splits=())
-        start = {"encoder": self.encoder} if self.model is None else {"model_name_or_path": os.fspath(self.model)}
+        if self.model is not None and self.encoder is not None:
+            raise InputError(
+                f"model={self.model!r} starts from a trained encoder, encoder={self.encoder!r} from scratch; give one"
+            )
+        start = {"encoder": self.encoder} if self.encoder else {"model_name_or_path": os.fspath(self.model or START)}
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
@@ -160,9 +167,10 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
     without a parameter here, and those that are None, have the values that the command gives them.
 
     Args:
-        model: an encoder to start from: the name of a bundled one, a folder, or a name on the Hub. None: `encoder`,
-            trained from scratch, with a vocabulary of the words of the training texts.
-        encoder: if `model` is None, ``"disan"``, ``"biblosan"``, ``"mtsa"``, ...
+        model: an encoder to start from: the name of a bundled one, a folder, or a name on the Hub. None:
+            ``"disan-mini-en"``, unless `encoder` is given.
+        encoder: ``"disan"``, ``"biblosan"``, ``"mtsa"``, ..., trained from scratch, with a vocabulary of the words of
+            the training texts.
         num_train_epochs: maximum number of epochs.
         batch_size: rows per training batch.
         learning_rate: that of the layers, and of the word vectors of a new model.

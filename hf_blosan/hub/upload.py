@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HFValidationError
+from transformers import AutoModel
 
+from .. import registry
 from ..cli.arguments import PushArguments
 from ..errors import InputError, first_line
-from ..registry import locate
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +36,7 @@ class Uploads:
         repo_id: repository; the name of the folder by default.
         token: token for the Hub; the stored login by default.
         private: make a new repository private.
+        source: what ``hf-blosan push`` is to be given after a failure; the folder by default.
 
     Attributes:
         repo_id: the full name of the repository, with its owner.
@@ -42,9 +46,15 @@ class Uploads:
     """
 
     def __init__(
-        self, folder: str | Path, repo_id: str | None = None, token: str | None = None, *, private: bool = False
+        self,
+        folder: str | Path,
+        repo_id: str | None = None,
+        token: str | None = None,
+        *,
+        private: bool = False,
+        source: str | None = None,
     ) -> None:
-        self.folder = Path(folder)
+        self.folder, self.source = Path(folder), source or str(folder)
         self.api = HfApi(token=token)
         name = repo_id or self.folder.resolve().name
         try:
@@ -94,7 +104,7 @@ class Uploads:
                 if attempt == ATTEMPTS:
                     raise InputError(
                         f"the upload to {self.repo_id} failed ({reason(error)}); everything is saved in "
-                        f"{self.folder}; upload it with `hf upload {self.repo_id} {self.folder} .`"
+                        f"{self.source}; upload it with `hf-blosan push {self.source} --hub_model_id {self.repo_id}`"
                     ) from error
                 logger.warning("upload to %s failed (%s); trying again", self.repo_id, reason(error))
                 time.sleep(SECONDS_BETWEEN * attempt)
@@ -103,14 +113,26 @@ class Uploads:
 def push(options: PushArguments) -> int:
     """``hf-blosan push``: upload a folder as it is, creating the repository if needed; returns the exit status.
 
+    An encoder that comes with the package is uploaded with its code, which its folder does without.
+
     Raises:
         InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.
     """
-    folder = Path(locate(options.folder))
+    folder = Path(registry.locate(options.folder))
     if not (folder / "config.json").is_file():
         raise InputError(f"no saved model in {options.folder}; give the folder of one, with its config.json")
-    uploads = Uploads(folder, options.hub_model_id, options.hub_token, private=options.hub_private_repo)
-    uploads.finish(options.commit_message)
+    with TemporaryDirectory() as temporary:
+        if folder.parent == registry.PRETRAINED:
+            folder = shutil.copytree(folder, Path(temporary, folder.name))
+            AutoModel.from_pretrained(folder).save_pretrained(folder)
+        uploads = Uploads(
+            folder,
+            options.hub_model_id,
+            options.hub_token,
+            private=options.hub_private_repo,
+            source=options.folder,
+        )
+        uploads.finish(options.commit_message)
     print(f"{uploads.api.endpoint}/{uploads.repo_id}")
     return 0
 

@@ -1,12 +1,8 @@
-"""examples/distill_sentence_encoder.py and make_word_vectors.py on small generated data, with a small BERT."""
+"""examples/make_word_vectors.py on small generated data, with a small BERT."""
 
 import gzip
 import hashlib
 import json
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +11,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sklearn.decomposition import PCA
 from tokenizers import BertWordPieceTokenizer
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from examples import make_word_vectors
 from hf_blosan.data import make_demo_corpus
 from hf_blosan.text.word_vectors import read_word_vectors
 
-SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "distill_sentence_encoder.py"
-MODELS = ["teacher", "DiSAN", "mean of the first token vectors", *(["model2vec"] if find_spec("model2vec") else [])]
 pytestmark = pytest.mark.slow
 
 
@@ -56,38 +50,6 @@ def teacher(data, tmp_path_factory):
     model = SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(48)], device="cpu")
     model.save(str(folder / "teacher"))
     return folder / "teacher"
-
-
-def run(*arguments):
-    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
-
-
-def test_a_student_learns_its_teachers_vectors(data, teacher, tmp_path):
-    out = tmp_path / "out"
-    options = ["--embedding_size", 16, "--num_train_epochs", 60, "--per_device_train_batch_size", 16]
-    done = run("--teacher", teacher, "--data_dir", data, "--output_dir", out, *options)
-    assert done.returncode == 0, done.stderr
-    results = json.loads((out / "results.json").read_text())
-    assert list(results["models"]) == MODELS
-    assert all(row["sentences_per_second"] > 0 and row["megabytes"] > 0 for row in results["models"].values())
-    assert f"{results['models']['DiSAN']['stsb_spearman']:.4f}" in done.stdout
-
-    sentences = ["the man pushes the cat", "the cat does not push the man"]
-    expected = SentenceTransformer(str(teacher), device="cpu").encode(sentences, convert_to_tensor=True)
-    student = SentenceTransformer(str(out / "model"), device="cpu")
-    found = student.encode(sentences, convert_to_tensor=True)
-    assert torch.cosine_similarity(found, expected).min() > 0.9
-    tokenizer, encoder = AutoTokenizer.from_pretrained(out / "model"), AutoModel.from_pretrained(out / "model")
-    assert encoder.config.embedding_dtype == "int8"
-    with torch.no_grad():
-        batch = tokenizer(sentences, padding=True, return_tensors="pt")
-        torch.testing.assert_close(encoder(**batch).pooler_output, found, rtol=0, atol=1e-5)
-
-
-def test_a_folder_without_tables_is_named(teacher, tmp_path):
-    done = run("--teacher", teacher, "--data_dir", tmp_path, "--output_dir", tmp_path / "out")
-    assert done.returncode == 1 and done.stderr.strip().splitlines()[-1].startswith("error: ")
-    assert str(tmp_path) in done.stderr and not (tmp_path / "out").exists()
 
 
 def test_static_word_vectors_of_the_teacher(data, teacher, tmp_path, capsys):
