@@ -70,7 +70,7 @@ class Options:
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
-    steps: int = option("Updates.", 7_500, group="training")
+    steps: int = option("Updates.", 2_500, group="training")
     batch_size: int = option("Sentences of an update.", 192)
     triplet_batch_size: int = option("Triplets of an update.", 128)
     learning_rate: float = option("After the warm-up.", 2e-3)

@@ -1,0 +1,90 @@
+"""The encoders in hf_blosan/pretrained: what they promise, and the figures on their cards and pages."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+import hf_blosan
+from benchmarks import order, similarity
+from hf_blosan.registry import pretrained_names
+from pretraining import card
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = pretrained_names()
+
+
+def test_there_is_one():
+    assert NAMES == ["disan-mini-en"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestEncoder:
+    def test_it_is_small_and_complete(self, name):
+        files = [path for path in Path(hf_blosan.pretrained(name)).rglob("*") if path.is_file()]
+        assert sum(path.stat().st_size for path in files) <= 16e6
+        assert {"config.json", "model.safetensors", "tokenizer.json", "modules.json", "README.md"} <= {
+            path.name for path in files
+        }
+        assert not [path.name for path in files if path.suffix == ".py"]  # `hf-blosan push` adds the package's code
+
+    def test_transformers_and_sentence_transformers_agree(self, name):
+        folder, texts = hf_blosan.pretrained(name), ["The lawyer rescues the pilot.", "It rains", ""]
+        batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            expected = AutoModel.from_pretrained(folder)(**batch).pooler_output
+        found = SentenceTransformer(folder, device="cpu").encode(texts, convert_to_tensor=True)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+    def test_the_example_of_the_card(self, name):
+        """The passive is nearer than the exchange."""
+        model = SentenceTransformer(hf_blosan.pretrained(name), device="cpu")
+        (block,) = re.findall(r"encode\(\[(.*)\]\)", card.TEMPLATE.read_text(encoding="utf-8"))
+        texts = re.findall('"(.*?)"', block)
+        similarities = model.similarity(*[model.encode(texts, convert_to_tensor=True)] * 2)
+        assert similarities[0, 1] > similarities[0, 2]
+
+    def test_the_card_has_the_figures_of_the_records(self, name):
+        made, folder = str(card.card(name)), Path(hf_blosan.pretrained(name))
+        for path in (folder / "README.md", ROOT / "model_cards" / f"{name}.md"):
+            assert path.read_text(encoding="utf-8") == made
+        data = ModelCard(made).data
+        found = {result.dataset_name: result.metric_value for result in data.eval_results}
+        row = card.figures(name)["similarity"]
+        assert found == {title: row[key] for key, title in similarity.SETS.items()}
+        assert {path.name for path in (folder / ".eval_results").iterdir()} == {
+            f"{key}.yaml" for key in similarity.SETS
+        }
+        for file, content in card.hub_results(name).items():
+            written = (folder / ".eval_results" / file).read_text(encoding="utf-8")
+            assert written == content
+            (entry,) = parse_eval_result_entries(yaml.safe_load(written))
+            assert entry.value == row[Path(file).stem] and entry.dataset_id.startswith("mteb/")
+
+    def test_the_suite_is_that_of_the_report(self, name):
+        """A report of other sentences says nothing about these."""
+        header = json.loads((card.REPORTS / "order.json").read_text())["header"]
+        assert header["part"] == "test" and header["suite"] == order.suite(None)["suite"]
+
+
+def test_figures_on_the_page():
+    text = (ROOT / "docs" / "pretrained_encoders.md").read_text(encoding="utf-8")
+    rows = {
+        cells[0].strip(" *"): [cell.strip(" *") for cell in cells[1:]]
+        for cells in (line.strip("|").split("|") for line in text.splitlines() if line.startswith("| "))
+        if cells[0].strip(" *") not in ("model", "---")
+    }
+    assert {"disan-mini-en", card.TEACHER} <= rows.keys()
+    for name, cells in rows.items():
+        found = card.figures(name)
+        wanted = [f"{found['similarity'][key]:.1f}" for key in ("stsb", "sick", "mean")]
+        wanted += [f"{found['order'][key]['percent']:.1f}" for key in order.COLUMNS]
+        wanted += [f"{found['similarity'][similarity.BANKING]:.1f}", f"{found['similarity']['megabytes']:.1f}"]
+        wanted += [f"{found['similarity']['sentences_per_second']:,}"]
+        assert cells == wanted, name
