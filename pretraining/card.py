@@ -26,7 +26,7 @@ from hf_blosan.files import write_text
 from hf_blosan.registry import PRETRAINED
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORDS, REPORTS, CARDS = ROOT / "results" / "pretraining", ROOT / "benchmarks" / "reports", ROOT / "model_cards"
+REPORTS, CARDS = ROOT / "benchmarks" / "reports", ROOT / "model_cards"
 TEMPLATE = Path(__file__).with_name("card.md.jinja")
 TEACHER = "all-MiniLM-L6-v2"
 HUB_SETS = {
@@ -97,7 +97,7 @@ def card(name: str) -> ModelCard:
         teacher_name=TEACHER,
         encoder=found,
         teacher=figures(TEACHER),
-        training=json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8")),
+        training=json.loads((REPORTS / "pretraining.json").read_text(encoding="utf-8")),
         sets=similarity.SETS,
         columns=order.COLUMNS,
         probe=similarity.BANKING,
