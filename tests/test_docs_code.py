@@ -39,6 +39,7 @@ from hf_blosan.data import make_demo_corpus
 from hf_blosan.registry import FAMILIES
 from hf_blosan.text.tokenization import build_tokenizer
 from hf_blosan.training import RunArguments, parse_arguments
+from pretraining.__main__ import Options as PretrainingOptions
 from reproduce.command import TableArguments
 from reproduce.page import PageArguments
 from reproduce.plots.command import PlotArguments
@@ -344,7 +345,7 @@ def test_commands_and_options_in_the_text_exist(monkeypatch):
     sources += [*(ROOT / "examples").glob("*.py"), *(ROOT / "reproduce").rglob("*.py")]
     options = {word for path in sources for word in re.findall(r'"(--[\w-]+)"', path.read_text())}
     dataclasses = [RunArguments, TableArguments, PageArguments, PlotArguments, RunOptions, VectorOptions, PeersOptions]
-    dataclasses += [PeersReportOptions, *(command.options for command in COMMANDS.values())]
+    dataclasses += [PeersReportOptions, PretrainingOptions, *(command.options for command in COMMANDS.values())]
     options |= {f"--{entry.name}" for kind in dataclasses for entry in fields(kind)}
     options |= {"--help", "--hub-token", "--strict", "--no_memory", "--no_times", "--model", "--inplace", "--fix"}
     for page in PAGES:
