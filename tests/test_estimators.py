@@ -387,7 +387,7 @@ else:
         ({"options": {"learning_rate": 1}}, "^options has no 'learning_rate'"),
         ({"options": {"optimizer": "sgd"}}, r"^argument options\['optimizer'\]: invalid choice: 'sgd'"),
         ({"options": {"l2": -1}}, r"^options\['l2'\] is -1.0"),
-        ({"model": "nowhere"}, "^no saved model at 'nowhere'"),
+        ({"model": "nowhere", "encoder": None}, "^no saved model at 'nowhere'"),
         ({"learning_rate": 1e30, "options": {"max_grad_norm": 0}}, r"lower learning_rate or give options\['max_grad"),
     ],
 )
