@@ -12,13 +12,13 @@ each system is measured on all test rows:
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from sklearn.linear_model import LogisticRegression
 
 from hf_blosan.cli.options import option
 from hf_blosan.estimators import SentenceClassifier
+from hf_blosan.files import write_json
 
 from .command import Options, choose, command
 from .order import load
@@ -34,6 +35,7 @@ from .similarity import REGRESSION, read_rows, unit
 
 TASKS = {"sst2": "SST-2", "banking77": "Banking77"}
 SHOTS = (8, 16)
+KEYS = "system task shots seed".split()
 PAIRS = 20
 """Pairs of each kind, for each example, as in SetFit's paper."""
 SETFIT = {"learning_rate": 2e-5, "per_device_train_batch_size": 16, "num_train_epochs": 1, "warmup_steps": 0.1}
@@ -115,20 +117,22 @@ def systems(options: FewShotOptions) -> dict[str, Callable[..., np.ndarray]]:
 
 
 def measure(options: FewShotOptions, report: dict[str, Any]) -> None:
-    """A row for each system, task, number of examples and seed."""
+    """A row for each system, task, number of examples and seed; an interrupted run goes on after its last row."""
+    done = {tuple(row[name] for name in KEYS) for row in report["rows"]}
     for task in choose("--tasks", options.tasks, TASKS):
         train, test = (read_rows(options.data_dir, task, split) for split in ("train", "test"))
         texts, labels = list(test["text"]), np.array(test["label"])
-        for shots in SHOTS:
-            for seed in range(options.seed, options.seed + options.repeats):
-                drawn = sample(train, shots, seed)
-                for name, predict in systems(options).items():
-                    begun = time.perf_counter()
-                    found = predict(drawn, texts, limit=options.pairs, seed=seed)
-                    row = {"system": name, "task": task, "shots": shots, "seed": seed}
-                    row |= {"accuracy": round(100 * float(np.mean(found == labels)), 2)}
-                    report["rows"].append(row | {"seconds": round(time.perf_counter() - begun, 1)})
-                    logging.info("%s", report["rows"][-1])
+        for shots, seed in product(SHOTS, range(options.seed, options.seed + options.repeats)):
+            drawn = sample(train, shots, seed)
+            for name, predict in systems(options).items():
+                if (name, task, shots, seed) in done:
+                    continue
+                begun = time.perf_counter()
+                found = predict(drawn, texts, limit=options.pairs, seed=seed)
+                row = {"system": name, "task": task, "shots": shots, "seed": seed}
+                row |= {"accuracy": round(100 * float(np.mean(found == labels)), 2)}
+                report["rows"].append(row | {"seconds": round(time.perf_counter() - begun, 1)})
+                write_json(options.output, report)
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -180,6 +184,7 @@ main = command(
     measure,
     recorded=("encoder", "repeats", "pairs"),
     packages=("sentence-transformers", "scikit-learn"),
+    resume=lambda options: (),
 )
 
 if __name__ == "__main__":

@@ -89,6 +89,10 @@ def test_figures_on_the_page():
         wanted += [f"{found['similarity']['sentences_per_second']:,}"]
         assert cells == wanted, name
 
+    first = {row["model"]: row["first"] for row in json.loads((card.REPORTS / "retrieval.json").read_text())["rows"]}
+    shown = re.findall(r"([\d.]+) %", text[text.index("As a search engine") :].split("report")[0])
+    assert shown == [f"{first[name]:.1f}" for name in ("disan-mini-en", card.TEACHER, "BM25")]
+
 
 def test_figures_of_the_readme():
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0].split())

@@ -36,8 +36,15 @@ def test_report(tmp_path):
     write_rows(tmp_path / "sst2" / "test.jsonl.gz", rows[:30])
     path = tmp_path / "few_shot.json"
     options = ["--data_dir", str(tmp_path), "--tasks", "sst2", "--repeats", "2", "--pairs", "64"]
-    assert few_shot.main([*options, "--encoder", encoder, "--minilm", encoder, "--output", str(path)]) == 0
+    options += ["--encoder", encoder, "--minilm", encoder, "--output", str(path)]
+    assert few_shot.main(options) == 0
     report = json.loads(path.read_text())
+    unfinished = {**report, "rows": report["rows"][:3]}
+    path.write_text(json.dumps(unfinished))
+    assert few_shot.main(options) == 0
+    again = json.loads(path.read_text())["rows"]
+    assert again[:3] == unfinished["rows"]
+    assert [row["accuracy"] for row in again] == [row["accuracy"] for row in report["rows"]]
     counts = Counter(row["system"] for row in report["rows"])
     assert len(counts) == 5 and set(counts.values()) == {4}
     accuracies = {(row["system"], row["shots"], row["seed"]): row["accuracy"] for row in report["rows"]}
