@@ -187,29 +187,38 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 @dataclass(kw_only=True)
-class OrderOptions(Options):
-    """Options of ``python -m benchmarks.order``."""
+class ModelsOptions(Options):
+    """Options of the commands that measure models for sentence-transformers."""
 
     models: str = option(
-        "Folders or names on the Hub of models for sentence-transformers, separated by commas; LABEL=FOLDER gives a "
-        f"name for the report, {' and '.join(f'{maker}:FOLDER' for maker in MAKERS)} make static models.",
+        "Folders or names of models for sentence-transformers, separated by commas; LABEL=FOLDER gives a name for the "
+        f"report, {' and '.join(f'{maker}:FOLDER' for maker in MAKERS)} make static models.",
         MISSING,
     )
-    part: str = option("Part of the suite: validation or test.", "test")
-    data_dir: str | None = option("Folder with DIR/semantoneg/test.jsonl.gz. Default: without SemAntoNeg.")
     batch_size: int = option("Texts of a batch.", 64)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choose("--part", self.part, PARTS)
-        if "," in self.part:
-            raise InputError(f"--part {self.part}: give one of {', '.join(PARTS)}")
         named_models(self.models)
 
     @property
     def named(self) -> dict[str, str]:
         """The models by their labels."""
         return named_models(self.models)
+
+
+@dataclass(kw_only=True)
+class OrderOptions(ModelsOptions):
+    """Options of ``python -m benchmarks.order``."""
+
+    part: str = option("Part of the suite: validation or test.", "test")
+    data_dir: str | None = option("Folder with DIR/semantoneg/test.jsonl.gz. Default: without SemAntoNeg.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("--part", self.part, PARTS)
+        if "," in self.part:
+            raise InputError(f"--part {self.part}: give one of {', '.join(PARTS)}")
 
 
 def suite(options: OrderOptions) -> dict[str, str]:

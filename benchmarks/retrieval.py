@@ -17,8 +17,8 @@ import numpy as np
 from hf_blosan.cli.options import option
 from hf_blosan.tasks.passages import sentence_spans
 
-from .command import Options, command
-from .order import encode, interval, load, named_models
+from .command import command
+from .order import ModelsOptions, encode, interval, load
 from .report import page, table
 from .similarity import read_rows
 
@@ -126,23 +126,10 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 @dataclass(kw_only=True)
-class RetrievalOptions(Options):
+class RetrievalOptions(ModelsOptions):
     """Options of ``python -m benchmarks.retrieval``."""
 
-    models: str = option(
-        "Folders or names of models for sentence-transformers, separated by commas, as in benchmarks.order.", MISSING
-    )
     data_dir: str = option("Folder with DIR/squad/validation.jsonl.gz.", MISSING)
-    batch_size: int = option("Texts of a batch.", 64)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        named_models(self.models)
-
-    @property
-    def named(self) -> dict[str, str]:
-        """The models by their labels."""
-        return named_models(self.models)
 
 
 main = command(

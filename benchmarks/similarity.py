@@ -22,9 +22,9 @@ from hf_blosan.cli.options import option
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 
-from .command import Options, command
+from .command import command
 from .measure import times
-from .order import encode, load, named_models
+from .order import ModelsOptions, encode, load
 from .report import page, table
 
 SETS = {"sts13": "STS13", "sts14": "STS14", "sts15": "STS15", "stsb": "STS-B", "sick": "SICK-R"}
@@ -133,26 +133,17 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 @dataclass(kw_only=True)
-class SimilarityOptions(Options):
+class SimilarityOptions(ModelsOptions):
     """Options of ``python -m benchmarks.similarity``."""
 
-    models: str = option(
-        "Folders or names of models for sentence-transformers, separated by commas, as in benchmarks.order.", MISSING
-    )
     data_dir: str = option("Folder with DIR/NAME/SPLIT.jsonl.gz.", MISSING)
     sizes: list[int] = option("Numbers of first features of which the mean is measured, too.", [96])
-    batch_size: int = option("Texts of a batch.", 64)
     repeats: int = option("Samples of the speed.", 7)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not all(size > 0 for size in self.sizes):
             raise InputError(f"--sizes {self.sizes}: give numbers of features, 1 or more")
-
-    @property
-    def named(self) -> dict[str, str]:
-        """The models by their labels."""
-        return named_models(self.models)
 
 
 main = command(

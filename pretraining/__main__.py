@@ -95,6 +95,13 @@ class Options:
             if isinstance(value, int | float) and not (value > 0 or may_be_zero):
                 raise InputError(f"--{entry.name} is {value}; it must be more than 0")
 
+        if self.order_features >= self.hidden_size:
+            raise InputError(
+                f"--order_features is {self.order_features}; it must be less than --hidden_size, {self.hidden_size}"
+            )
+        if self.share >= 1:
+            raise InputError(f"--share is {self.share}; it must be below 1")
+
     @property
     def recipe(self) -> Recipe:
         """How the student is trained."""

@@ -21,6 +21,7 @@ from huggingface_hub import (
 )
 
 from benchmarks import order, similarity
+from benchmarks.command import exit_code
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_text
 from hf_blosan.registry import PRETRAINED
@@ -129,6 +130,14 @@ def write(name: str) -> None:
         write_text(folder / file, content)
 
 
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
+def command(argv: list[str] | None) -> None:
+    """Write those of the encoders that are named."""
+    names = sys.argv[1:] if argv is None else argv
+    if not names:
+        raise InputError("name an encoder, as in `python -m pretraining.card disan-mini-en`")
+    for name in names:
         write(name)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(command, None))

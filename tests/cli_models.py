@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from small_data import pair_rows, question_rows
 from tokenizers import BertWordPieceTokenizer
-from transformers import BertTokenizerFast
+from transformers import BertConfig, BertModel, BertTokenizerFast
 
 import hf_blosan
 from hf_blosan.cli.commands import main
@@ -39,6 +39,23 @@ def save_encoder(folder: Path) -> str:
     model.save_pretrained(folder, include_code=False)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def save_sentence_bert(folder: Path, texts: list[str]) -> Path:
+    """A random model of sentence-transformers with 48 features and the word pieces of some texts."""
+    from sentence_transformers import SentenceTransformer  # here, because it takes seconds to import
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    words = BertWordPieceTokenizer()
+    words.train_from_iterator(texts, show_progress=False)
+    words.save_model(str(folder))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=words.get_vocab_size(), **sizes)).save_pretrained(folder / "bert")
+    model = SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(48)], device="cpu")
+    model.save(str(folder / "model"))
+    return folder / "model"
 
 
 def save_scorer(folder: Path) -> str:

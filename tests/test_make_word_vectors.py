@@ -6,12 +6,9 @@ import json
 
 import numpy as np
 import pytest
-import torch
+from cli_models import save_sentence_bert
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sklearn.decomposition import PCA
-from tokenizers import BertWordPieceTokenizer
-from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from examples import make_word_vectors
 from hf_blosan.data import make_demo_corpus
@@ -38,18 +35,8 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def teacher(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("teacher")
-    words = BertWordPieceTokenizer()
     with gzip.open(data / "stsb" / "train.jsonl.gz", "rt") as file:
-        words.train_from_iterator([json.loads(line)["sentence1"] for line in file], show_progress=False)
-    words.save_model(str(folder))
-    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    BertModel(BertConfig(vocab_size=words.get_vocab_size(), **sizes)).save_pretrained(folder / "bert")
-    model = SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(48)], device="cpu")
-    model.save(str(folder / "teacher"))
-    return folder / "teacher"
+        return save_sentence_bert(tmp_path_factory.mktemp("teacher"), [json.loads(line)["sentence1"] for line in file])
 
 
 def test_static_word_vectors_of_the_teacher(data, teacher, tmp_path, capsys):

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from cli_models import save_sentence_bert
 from scipy.sparse import csr_matrix
 from scipy.stats import pearsonr
 from small_data import pair_rows, write_rows, write_trec, write_vectors
@@ -33,23 +34,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory):
     """A small random sentence encoder with its own words."""
-    import torch
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from tokenizers import BertWordPieceTokenizer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    folder = tmp_path_factory.mktemp("minilm")
-    words = BertWordPieceTokenizer()
-    words.train_from_iterator([" ".join(QUESTIONS)] * 3, show_progress=False)
-    words.save_model(str(folder))
-    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    BertModel(BertConfig(vocab_size=words.get_vocab_size(), **sizes)).save_pretrained(folder / "bert")
-    model = SentenceTransformer(modules=[Transformer(str(folder / "bert")), Pooling(48)], device="cpu")
-    model.save(str(folder / "model"))
-    return folder / "model"
+    return save_sentence_bert(tmp_path_factory.mktemp("minilm"), [" ".join(QUESTIONS)] * 3)
 
 
 @pytest.fixture
