@@ -131,7 +131,8 @@ def _arguments(table: Table, row: Row, task: str, output_dir: Path, given: dict[
     check_overrides(overrides, row.encoder)
     text = format_config_overrides({**row.overrides, **overrides}) or None
     place = {"output_dir": str(output_dir), "config_overrides": text}
-    return RunArguments(task_name=task, encoder=row.encoder, **place, **options)
+    start = {"model_name_or_path": row.pretrained} if row.pretrained else {"encoder": row.encoder}
+    return RunArguments(task_name=task, **start, **place, **options)
 
 
 def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bool = False) -> Iterator[Run]:

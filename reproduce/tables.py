@@ -17,7 +17,7 @@ from hf_blosan.errors import InputError
 SET_BY_TABLE = {
     "task_name": "select columns with --columns",
     "encoder": "select rows with --rows",
-    "model_name_or_path": "every run starts from random weights",
+    "model_name_or_path": "use --rows; the table finetuning has a pretrained encoder",
     "resume_from_checkpoint": "finished runs are kept, others start again",
     **dict.fromkeys(("train_file", "validation_file", "test_file"), "put the data into --data_dir"),
     "seed": "use --seeds",
@@ -73,6 +73,7 @@ class Row:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, str] = field(default_factory=dict)  # column name -> published figure, as printed
     options: Mapping[str, Any] = field(default_factory=dict)  # of RunArguments, overriding the table's
+    pretrained: str | None = None  # where weights come from; None: random numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +139,7 @@ _SICK = tuple(
     Column(name=name, task="sick_relatedness", figure=f"test_{figure}", scale=1.0, digits=4)
     for name, figure in (("Pearson's r", "pearson"), ("Spearman's ρ", "spearmanr"), ("MSE", "mse"))
 )
+_SICK_E = Column(name="SICK-E", task="sick_entailment")
 _SNLI = (_parameters("snli", train_rows=549_367), Column(name="SNLI", task="snli", train_rows=549_367))
 _SRL = (
     *(
@@ -293,7 +295,7 @@ TABLES = {
     ),
     "summary": _paper(
         "The encoders of the three papers and their baselines",
-        (*_SENTENCES, _SST5, _SST2, *_SICK, Column(name="SICK-E", task="sick_entailment"), _SNLI[1]),
+        (*_SENTENCES, _SST5, _SST2, *_SICK, _SICK_E, _SNLI[1]),
         *(_BI_LSTM, _MULTI_HEAD, _MULTI_CNN, _DISAN, _BIBLOSAN, _MTSA),
     ),
     "released_protocol": _paper(
@@ -312,6 +314,11 @@ TABLES = {
         # As wide as the backbone, so that all rows have the same head.
         *(_variant(row, hidden_size=384) for row in (_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA)),
         options={"backbone": "sentence-transformers/all-MiniLM-L6-v2", "cache_backbone": "float16"},
+    ),
+    "finetuning": _own(
+        "A pretrained encoder with a head, and the same training of a new one",
+        (_SENTENCES[3], _SENTENCES[0], Column(name="SST-2", task="sst2"), _SICK_E),
+        *(_DISAN, Row(name="disan-mini-en", encoder="disan", pretrained="disan-mini-en")),
     ),
     "all_systems": _own(
         "Every system and ablation of the three papers",

@@ -343,6 +343,10 @@ class TestCommand:
         assert (overrides["hidden_size"], overrides["dropout"], overrides["classifier_size"]) == (8, 0.2, 300)
         assert trained[0].per_device_train_batch_size == 8
 
+    def test_a_row_can_start_from_a_pretrained_encoder(self, trained, tmp_path, capsys):
+        run(capsys, "finetuning", "--columns", "TREC", "--output_dir", tmp_path, "--data_dir", tmp_path)
+        assert {(a.encoder, a.model_name_or_path) for a in trained} == {("disan", None), (None, "disan-mini-en")}
+
     def test_missing_data_is_not_an_error(self, tmp_path, capsys):
         folder = write_trec(tmp_path / "data", train=12)
         options = ["--rows", "DiSAN", "--output_dir", tmp_path / "out", "--data_dir", folder]
