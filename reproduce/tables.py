@@ -320,6 +320,11 @@ TABLES = {
         (_SENTENCES[3], _SENTENCES[0], Column(name="SST-2", task="sst2"), _SICK_E),
         *(_DISAN, Row(name="disan-mini-en", encoder="disan", pretrained="disan-mini-en")),
     ),
+    "pair_features": _own(
+        "How a classifier compares the vectors of a pair",
+        (_SICK_E, *(Column(name=task.upper(), task=task) for task in ("mrpc", "rte")), _SNLI[1]),
+        *(_variant(_DISAN, f"DiSAN, {name}", pair_features=name) for name in ("released", "absolute", "both")),
+    ),
     "all_systems": _own(
         "Every system and ablation of the three papers",
         (*_SENTENCES, _SST1, _SST2, *_SICK, *_SNLI),

@@ -381,6 +381,22 @@ def test_autocast(model_type, formulation):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("features, vectors", [("released", 4), ("absolute", 4), ("both", 5)])
+def test_features_of_pairs(features, vectors):
+    """Which of u - v and |u - v| are between [u; v] and u * v; saved with the model."""
+    fields = {"num_sentences": 2, "pair_features": features}
+    model = make(AutoModelForSequenceClassification, "disan", **fields)
+    u, v = torch.randn(2, 3, model.config.hidden_size)
+    differences = {"released": [u - v], "absolute": [(u - v).abs()], "both": [u - v, (u - v).abs()]}[features]
+    expected = torch.cat([u, v, *differences, u * v], dim=1)
+    given = []
+    model.classifier.hidden.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+    model.classifier([u, v])
+    torch.testing.assert_close(given[0], expected)
+    assert model.classifier.hidden.in_features == vectors * model.config.hidden_size
+    assert model.config.to_diff_dict().get("pair_features", "released") == features
+
+
 def test_released_bi_blosan_depends_on_padding():
     """The authors' behaviour is there to be had, and ours differs from it where they differ from themselves."""
     batch = sentences(11, 4)
@@ -397,6 +413,7 @@ def test_released_bi_blosan_depends_on_padding():
         ("disan", {"dropout": 1.0}, "dropout=1.0: it is a probability"),
         ("disan", {"map_dropout": -0.1}, "map_dropout=-0.1: it is a probability"),
         ("disan", {"num_sentences": 3}, "num_sentences=3"),
+        ("disan", {"pair_features": "signed"}, "pair_features"),
         ("disan", {"num_hidden_layers": 0}, "num_hidden_layers=0: it must be at least 1"),
         ("wordbag", {"num_hidden_layers": 2}, "num_hidden_layers=2: wordbag has one layer; set it to 1"),
         ("disan", {"feed_forward_size": 8}, "feed_forward_size=8: only the layers of a stack"),

@@ -227,6 +227,7 @@ class TestHeads:
         assert (config.num_sentences, config.num_labels) == (num_sentences, num_labels)
         recipe = preparation.task.recipe("disan")
         assert (arguments.learning_rate, arguments.optimizer) == (recipe.learning_rate, recipe.optimizer)
+        assert config.pair_features == recipe.pair_features
         encoder = AutoModel.from_pretrained(hf_blosan.pretrained(tiny_en), embedding_dtype="float32")
         assert (config.dropout, config.hidden_size) == (encoder.config.dropout, encoder.config.hidden_size)
         found = model.base_model.state_dict()

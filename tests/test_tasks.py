@@ -57,6 +57,8 @@ def test_tasks_are_consistent(task):
         changed = ["elu", 300] if task.kind == "selection" else [paper.activation, paper.classifier_size]
         released = [getattr(paper, name) for name in layers[:3]]
         assert [getattr(modern, name) for name in layers] == released + changed
+        compared = task.recipe_family in ("snli", "sick")  # also of scores, whose head has |u - v| alone
+        assert (paper.pair_features, modern.pair_features) == ("released", "absolute" if compared else "released")
 
 
 def test_label_orders():

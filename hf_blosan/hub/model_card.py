@@ -73,7 +73,7 @@ def make_model_card(
     kind, pair = kind_class(task["problem"]), task["num_sentences"] == 2
     threads = machine["processes"] * machine["threads"]
     cpu = f"{threads} CPU thread{'s' if threads > 1 else ''} ({machine['name']})"
-    unused = {*kind.unused_fields, "backbone_config"}
+    unused = {*kind.unused_fields, "backbone_config", *(() if pair else ("pair_features",))}
     settings = {name: value for name, value in (run["settings"] | run["config"]).items() if name not in unused}
     entries = {
         "encoder": encoder_name(run["encoder"]),

@@ -47,6 +47,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
         embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
             ``"bfloat16"`` or ``"int8"`` (a scale per row; such a table cannot be trained).
         num_sentences: 1, or 2 for pairs, whose sentences are distinguished by ``token_type_ids``.
+        pair_features: how a classifier compares the vectors u and v of a pair: ``"released"``, [u; v; u - v; u * v] as
+            in the authors' code, ``"absolute"``, [u; v; |u - v|; u * v], or ``"both"``, with both differences.
         classifier_size: width of the classifier's hidden layer.
         classifier_highway: put a highway layer before the last layer (SNLI models of Bi-BloSAN and MTSA).
         classifier_bias: give the last layer a bias (the authors' single-sentence classifiers have none).
@@ -86,6 +88,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     embedding_dropout: float | int = 0.0
     embedding_dtype: EmbeddingDtype = "float32"
     num_sentences: int = 1
+    pair_features: Literal["released", "absolute", "both"] = "released"
     classifier_size: int = 300
     classifier_highway: bool = False
     classifier_bias: bool = True

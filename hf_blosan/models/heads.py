@@ -26,14 +26,27 @@ class SentenceClassifierOutput(ModelOutput):
     pooler_attentions: Tensor | None = None
 
 
+DIFFERENCES = {
+    "released": lambda u, v: [u - v],
+    "absolute": lambda u, v: [(u - v).abs()],
+    "both": lambda u, v: [u - v, (u - v).abs()],
+}
+"""Of the vectors of a pair, by ``config.pair_features``."""
+
+
 class SentenceClassifier(Layer):
-    """(B, in) -> (B, num_labels): dense layer with activation, optional highway layer, linear layer."""
+    """(B, in) -> (B, num_labels): dense layer with activation, optional highway layer, linear layer.
+
+    A pair is compared by [u; v; u - v; u * v] (DiSAN section 4.1), or by |u - v| in the place of the third or beside
+    it, as in InferSent (Conneau et al. 2017, arXiv 1705.02364).
+    """
 
     def __init__(self, config: SentenceEncoderConfig):
         options = {"activation": config.activation, "dropout": config.dropout}
         super().__init__(**options)
-        # A pair is compared by [u; v; u - v; u * v].
-        in_features, size = config.hidden_size * (4 if config.num_sentences == 2 else 1), config.classifier_size
+        self.pair_features = config.pair_features
+        vectors = (5 if config.pair_features == "both" else 4) if config.num_sentences == 2 else 1
+        in_features, size = config.hidden_size * vectors, config.classifier_size
         self.hidden = nn.Linear(in_features, size)
         self.highway = Highway(size, **options) if config.classifier_highway else None
         self.output = nn.Linear(size, config.num_labels, bias=config.classifier_bias)
@@ -41,7 +54,7 @@ class SentenceClassifier(Layer):
     def forward(self, sentences: list[Tensor]) -> Tensor:
         if len(sentences) == 2:
             u_BH, v_BH = sentences
-            features = torch.cat([u_BH, v_BH, u_BH - v_BH, u_BH * v_BH], dim=-1)
+            features = torch.cat([u_BH, v_BH, *DIFFERENCES[self.pair_features](u_BH, v_BH), u_BH * v_BH], dim=-1)
         else:
             (features,) = sentences
         hidden = self.dense(self.hidden, features)
@@ -145,7 +158,7 @@ def states_of(encoded: ModelOutput) -> dict[str, tuple[Tensor, ...] | Tensor | N
 
 
 class SequenceClassificationMixin(SentenceHeadMixin):
-    """Classify one sentence or a pair: [u; v; u - v; u * v] (DiSAN section 4.1)."""
+    """Classify one sentence or a pair."""
 
     classifier_class = SentenceClassifier
 

@@ -38,6 +38,7 @@ class Recipe:
         l2: factor ``wd`` of ``wd * sum(w^2) / 2``.
         activation: activation function of encoder and head.
         hidden_size: width of a token and of the sentence vector, both directions together.
+        pair_features: how a classifier compares the vectors of a pair.
         classifier_size: width of the head's hidden layer.
         classifier_highway: whether a highway layer precedes the last layer.
         classifier_bias: whether the last layer has a bias.
@@ -68,6 +69,7 @@ class Recipe:
     l2: float
     activation: str = "relu"
     hidden_size: int = 600
+    pair_features: str = "released"
     classifier_size: int = 300
     classifier_highway: bool = False
     classifier_bias: bool = True
@@ -110,6 +112,7 @@ def find_recipe(family: str, encoder: str, name: RecipeName = "modern") -> Recip
     chosen = {
         "dropout": dropout,
         "many_rows_dropout": _MANY_ROWS_DROPOUT.get(encoder),
+        "pair_features": "absolute" if family in _PAIRS else "released",
         **_MODERN_FOR.get(family, {}),
         **_MODERN_FOR.get((family, encoder), {}),
     }

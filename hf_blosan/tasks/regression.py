@@ -15,6 +15,8 @@ from ..errors import InputError
 from .classification import Classification, labels_of
 
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
+CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
+"""Of the configuration, what heads of scores alone use, and heads of classes alone."""
 LARGEST_SCORE = 1e15  # its square fits in float32
 
 
@@ -23,7 +25,7 @@ class Regression(Classification):
 
     column = "score"
     use = "scoring {}"
-    unused_fields = ("classifier_highway", "classifier_bias", "passage_block_length")
+    unused_fields = (*CLASSIFIER_FIELDS, "passage_block_length")
 
     @classmethod
     def recognises(cls, table, where, names):

@@ -20,7 +20,7 @@ from ..data.tables import row_numbers
 from ..errors import InputError, listed
 from .base import TaskKind
 from .passages import COLUMNS, SQUAD_COLUMNS, as_passage, listed_rows, squad_rows, tokens_of_passages
-from .regression import SCORE_FIELDS
+from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Selection(TaskKind):
     column = "sentence"
     has_graph = False
     use = "choosing the sentence that answers a question"
-    unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias")
+    unused_fields = (*SCORE_FIELDS, *CLASSIFIER_FIELDS)
     other_uses = (
         "chooses sentences from passages, which this command does not support; use it with hf-blosan predict, "
         "evaluate and encode"

@@ -16,7 +16,7 @@ from ..errors import InputError, listed
 from ..text.tokenization import put_spaces_before_words
 from .base import TaskKind
 from .classification import Classification, listed_labels, shortened
-from .regression import SCORE_FIELDS
+from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tags import decode_tags, may_follow
 from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
 
@@ -38,7 +38,7 @@ class Tagging(TaskKind):
     column = "tags"
     flat = False
     use = "tagging sentences"
-    unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias", "classifier_size", "passage_block_length")
+    unused_fields = (*SCORE_FIELDS, *CLASSIFIER_FIELDS, "classifier_size", "passage_block_length")
     other_uses = "tags words; use it with hf-blosan predict and evaluate, or with pipeline('token-classification')"
     gives_vectors = False
 

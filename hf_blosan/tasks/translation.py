@@ -28,7 +28,7 @@ from ..models.configuration_base import SentenceEncoderConfig
 from ..text.tokenization import build_subword_tokenizer, check_vocabulary, decoder_positions
 from .base import Source, TaskKind, config_class
 from .classification import Classification, choose_texts
-from .regression import SCORE_FIELDS
+from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .table import TASKS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Translation(TaskKind):
     column = "translation"
     use = "translating sentences"
     own_code = False
-    unused_fields = (*SCORE_FIELDS, "classifier_highway", "classifier_bias", "classifier_size", "passage_block_length")
+    unused_fields = (*SCORE_FIELDS, *CLASSIFIER_FIELDS, "classifier_size", "passage_block_length")
     other_uses = "translates, which only hf-blosan predict supports; give another model"
     gives_vectors = False
 

@@ -361,6 +361,7 @@ def pretrained_model(
     wanted_class, stored_dtype = kind.model_class(encoder.model_type), encoder.embedding_dtype
     overrides = kind.new_head_fields(config) | overrides
     if is_encoder(config):
+        overrides = {"pair_features": task.recipe(encoder.model_type, arguments.recipe).pair_features} | overrides
         overrides["num_sentences"] = task.num_sentences
     if config.architectures and wanted_class.__name__ not in config.architectures:
         overrides["architectures"] = [wanted_class.__name__]
