@@ -42,8 +42,9 @@ COLUMNS = {
 MAKERS: dict[str, Callable[[str, int], Any]] = {
     "token_vectors": token_table,
     "model2vec": lambda folder, seed: model2vec_table(folder),
+    "last_64": lambda folder, seed: LastFeatures(load(folder, seed), 64),
 }
-"""Static models that are made of another model, which follows after a colon."""
+"""What is made of another model, which follows after a colon: static models, and the last features of its vectors."""
 
 Vectors = dict[str, np.ndarray]
 
@@ -64,6 +65,18 @@ def load(name: str, seed: int) -> Any:
         raise InputError(
             f"--models {name}: it cannot be loaded ({reason}); give a folder or a name on the Hub"
         ) from error
+
+
+@dataclass
+class LastFeatures:
+    """A model of which only the last features of a vector are used."""
+
+    model: Any
+    size: int
+
+    def encode(self, *args: Any, **options: Any) -> np.ndarray:
+        """(texts, size)."""
+        return self.model.encode(*args, **options)[:, -self.size :]
 
 
 def named_models(models: str) -> dict[str, str]:
@@ -192,7 +205,7 @@ class ModelsOptions(Options):
 
     models: str = option(
         "Folders or names of models for sentence-transformers, separated by commas; LABEL=FOLDER gives a name for the "
-        f"report, {' and '.join(f'{maker}:FOLDER' for maker in MAKERS)} make static models.",
+        f"report, {' and '.join(f'{maker}:FOLDER' for maker in MAKERS)} are made of another model.",
         MISSING,
     )
     batch_size: int = option("Texts of a batch.", 64)

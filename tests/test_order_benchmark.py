@@ -162,6 +162,13 @@ def test_semantoneg(tmp_path):
     assert order.read_semantoneg(str(tmp_path)) == entries
 
 
+def test_the_last_features_of_vectors(bag_of_words):
+    texts = ["some words", "others"]
+    model, same = (order.load(name, 0) for name in (str(bag_of_words), f"last_64:{bag_of_words}"))
+    assert np.array_equal(same.encode(texts), model.encode(texts)) and same.size == model.encode(texts).shape[1]
+    assert np.array_equal(order.LastFeatures(model, 3).encode(texts), model.encode(texts)[:, 61:])
+
+
 def test_ties_count_half():
     assert order.share(0.5, 0.4) == 1 and order.share(0.4, 0.5) == 0
     assert order.share(0.5, 0.5 + 1e-8) == order.share(0.5 + 1e-8, 0.5) == 0.5
