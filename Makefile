@@ -86,19 +86,30 @@ docs: $(VENV)/.installed
 benchmark: $(VENV)/.installed $(VENV)/.compiled
 	$(BIN)/python -m benchmarks.run --shapes targets --output benchmarks/reports/cpu_targets.json
 
-# The figures of the card of an encoder that comes with the package, measured again on the data sets in DATA.
+WHEEL = rm -rf build/lib* build/bdist* dist && $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+# The figures of the card of an encoder that comes with the package, measured again on the data sets in DATA: with the
+# wheel, in an environment of its own, in a folder that has the benchmarks but not the package.
 DATA ?= data
 ENCODER ?= disan-mini-en
-figures: $(VENV)/.installed $(VENV)/.compiled
-	mkdir -p out/figures
-	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.similarity --models $(ENCODER) --data_dir $(DATA) \
-		--output out/figures/similarity.json
-	HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.order --models $(ENCODER) --data_dir $(DATA) \
-		--output out/figures/order.json
+FIGURES := build/figures
+$(FIGURES)/.environment: $(VENV)/.package
+	rm -rf $(FIGURES)
+	$(PYTHON) -m venv $(FIGURES)/env
+	$(FIGURES)/env/bin/python -m pip install --quiet --constraint constraints.txt torch
+	ln -s ../../benchmarks ../../pretraining $(FIGURES)
+	touch $@
+
+figures: $(FIGURES)/.environment
+	$(WHEEL)
+	$(FIGURES)/env/bin/python -m pip uninstall --quiet --yes hf_blosan
+	$(FIGURES)/env/bin/python -m pip install --quiet --constraint constraints.txt \
+		"$$(echo dist/*.whl)[train,sentence-transformers]"
+	cd $(FIGURES) && for report in similarity order; do HF_HUB_OFFLINE=1 env/bin/python -m benchmarks.$$report \
+		--models $(ENCODER) --data_dir $(abspath $(DATA)) --output $$report.json || exit 1; done
 
 wheel: $(VENV)/.package
-	rm -rf build/lib* build/bdist* dist
-	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(WHEEL)
 	$(BIN)/python .ci/check_wheel.py dist/*.whl $(OTHER_PYTHONS)
 
 format: $(VENV)/.installed

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -80,14 +81,26 @@ def test_figures_on_the_page():
         for cells in (line.strip("|").split("|") for line in text.splitlines() if line.startswith("| "))
         if cells[0].strip(" *") not in ("model", "---")
     }
-    assert {"disan-mini-en", card.TEACHER} <= rows.keys()
-    for name, cells in rows.items():
+    for name in ("disan-mini-en", card.TEACHER, "token vectors", "model2vec"):
+        cells = rows[name]
         found = card.figures(name)
         wanted = [f"{found['similarity'][key]:.1f}" for key in ("stsb", "sick", "mean")]
         wanted += [f"{found['order'][key]['percent']:.1f}" for key in order.COLUMNS]
         wanted += [f"{found['similarity'][similarity.BANKING]:.1f}", f"{found['similarity']['megabytes']:.1f}"]
         wanted += [f"{found['similarity']['sentences_per_second']:,}"]
         assert cells == wanted, name
+
+    report = json.loads((card.REPORTS / "few_shot.json").read_text())["rows"]
+    names = {"encoder": "disan-mini-en", "minilm": card.TEACHER}
+    methods = {"probe": "logistic regression", "classifier": "`SentenceClassifier()`", "setfit": "SetFit"}
+    for system in {row["system"]: None for row in report}:
+        model, method = system.split(", ")
+        accuracies: dict[tuple, list[float]] = {}
+        for row in report:
+            if row["system"] == system:
+                accuracies.setdefault((row["task"], row["shots"]), []).append(row["accuracy"])
+        cells = " | ".join(f"{np.mean(values):.1f}" for values in accuracies.values())
+        assert f"| {names[model]}, {methods[method]} | {cells} |" in text
 
     first = {row["model"]: row["first"] for row in json.loads((card.REPORTS / "retrieval.json").read_text())["rows"]}
     shown = re.findall(r"([\d.]+) %", text[text.index("As a search engine") :].split("report")[0])
