@@ -102,6 +102,16 @@ def test_figures_on_the_page():
         cells = " | ".join(f"{np.mean(values):.1f}" for values in accuracies.values())
         assert f"| {names[model]}, {methods[method]} | {cells} |" in text
 
+    report = json.loads((card.REPORTS / "order_papers.json").read_text())
+    assert report["header"]["suite"] == order.suite(None)["suite"]
+    percents = {}
+    for row in report["rows"]:
+        percents.setdefault(row["model"], {})[row["kind"], row["setting"]] = row["percent"]
+    last = text[text.index("The last 64 features") : text.index("With the first 96")]
+    shown = re.findall(r"\d+\.\d", last)
+    assert shown[:-1] == [f"{percents['last 64 of disan-mini-en'][key]:.1f}" for key in order.COLUMNS]
+    assert {shown[-1]} == {f"{percents[name]['roles', 'same_form']:.1f}" for name in ("DiSAN", "Bi-BloSAN", "MTSA")}
+
     first = {row["model"]: row["first"] for row in json.loads((card.REPORTS / "retrieval.json").read_text())["rows"]}
     shown = re.findall(r"([\d.]+) %", text[text.index("As a search engine") :].split("report")[0])
     assert shown == [f"{first[name]:.1f}" for name in ("disan-mini-en", card.TEACHER, "BM25")]

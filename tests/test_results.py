@@ -132,6 +132,8 @@ def test_the_sentences_on_what_people_use():
         if row["settings"]["signed_difference"]
     ]
     assert f"[{signed:.4f}](benchmarks/reports/pair_features.md)" in text
+    finetuned = float(page["disan-mini-en", "SICK-E"].strip("*")) / 100
+    assert f"[{finetuned:.4f}](docs/results.md#fine-tuning)" in text
 
 
 @pytest.mark.parametrize("path", [*RECORDS, *IN_TABLES], ids=lambda path: path.stem)
