@@ -26,35 +26,26 @@ class SentenceClassifierOutput(ModelOutput):
     pooler_attentions: Tensor | None = None
 
 
-DIFFERENCES = {
-    "released": lambda u, v: [u - v],
-    "absolute": lambda u, v: [(u - v).abs()],
-    "both": lambda u, v: [u - v, (u - v).abs()],
-}
-"""Of the vectors of a pair, by ``config.pair_features``."""
-
-
 class SentenceClassifier(Layer):
-    """(B, in) -> (B, num_labels): dense layer with activation, optional highway layer, linear layer.
-
-    A pair is compared by [u; v; u - v; u * v] (DiSAN section 4.1), or by |u - v| in the place of the third or beside
-    it, as in InferSent (Conneau et al. 2017, arXiv 1705.02364).
-    """
+    """(B, in) -> (B, num_labels): dense layer with activation, optional highway layer, linear layer."""
 
     def __init__(self, config: SentenceEncoderConfig):
         options = {"activation": config.activation, "dropout": config.dropout}
         super().__init__(**options)
         self.pair_features = config.pair_features
-        vectors = (5 if config.pair_features == "both" else 4) if config.num_sentences == 2 else 1
-        in_features, size = config.hidden_size * vectors, config.classifier_size
-        self.hidden = nn.Linear(in_features, size)
+        vectors = 1 if config.num_sentences == 1 else 5 if config.pair_features == "both" else 4
+        size = config.classifier_size
+        self.hidden = nn.Linear(config.hidden_size * vectors, size)
         self.highway = Highway(size, **options) if config.classifier_highway else None
         self.output = nn.Linear(size, config.num_labels, bias=config.classifier_bias)
 
     def forward(self, sentences: list[Tensor]) -> Tensor:
         if len(sentences) == 2:
             u_BH, v_BH = sentences
-            features = torch.cat([u_BH, v_BH, *DIFFERENCES[self.pair_features](u_BH, v_BH), u_BH * v_BH], dim=-1)
+            # [u; v; u - v; u * v] (DiSAN section 4.1), or with |u - v| (Conneau et al. 2017, arXiv 1705.02364).
+            signed, absolute = [u_BH - v_BH], [(u_BH - v_BH).abs()]
+            differences = {"released": signed, "absolute": absolute, "both": signed + absolute}[self.pair_features]
+            features = torch.cat([u_BH, v_BH, *differences, u_BH * v_BH], dim=-1)
         else:
             (features,) = sentences
         hidden = self.dense(self.hidden, features)
