@@ -106,7 +106,10 @@ def test_gradients_of_several_losses_at_once(implementation):
 HERE = Path(__file__).parent
 # Where not the processor but HF_BLOSAN_INSTRUCTION_SET and HF_BLOSAN_ONEDNN choose the loops and the products.
 NARROWER = [{"HF_BLOSAN_INSTRUCTION_SET": "avx2", "HF_BLOSAN_ONEDNN": "0"}]
-NARROWER += [{"HF_BLOSAN_INSTRUCTION_SET": "baseline", "HF_BLOSAN_ONEDNN": "1"}]
+# Products are oneDNN's on processors with AVX-512 alone. Its code for AVX2, which no user gets, sums the gradient of a
+# weight 2.2 times as inexactly as MKL.
+ONEDNN = "1" if library.instruction_set() == "avx512" else "0"
+NARROWER += [{"HF_BLOSAN_INSTRUCTION_SET": "baseline", "HF_BLOSAN_ONEDNN": ONEDNN}]
 # An input of every kind for each operator; the last shape of test_pointwise.py has products that oneDNN takes.
 FEW = "test_forms and kernel or exact_as_the_equation and shape3 or exact_as_torch and shape5 or exact_as_equation"
 ALL = {
