@@ -3,10 +3,11 @@
     hf-blosan export out/disan disan.onnx
 
 One graph serves every batch size and length. Its inputs have the tokenizer's names, so
-``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it; its outputs are
-``last_hidden_state`` and, with a pooler, ``pooler_output`` of an encoder, ``logits`` of a head. An output that does
-not end in ``.onnx`` is a folder: the graph is its ``model.onnx``, next to the configuration and the tokenizer, as in
-repositories of ``optimum``.
+``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it. The output of a head is
+``logits``, those of an encoder have the names by which other programs know them: ``sentence_embedding`` first, then
+``token_embeddings``, the same again as ``last_hidden_state``. An output that does not end in ``.onnx`` is a folder of
+the layout that transformers.js and optimum expect: ``onnx/model.onnx`` and, with weights in int8,
+``onnx/model_quantized.onnx``, next to the configuration and the tokenizer. It may be the folder of the model.
 """
 
 import copy
@@ -37,6 +38,15 @@ TOLERANCE = 1e-4
 """Allowed difference between graph and model on random sentences, relative to the largest output."""
 
 
+# What the outputs of a graph are called in the model's output.
+NAMES = {
+    "sentence_embedding": "pooler_output",
+    "token_embeddings": "last_hidden_state",
+    "last_hidden_state": "last_hidden_state",
+    "logits": "logits",
+}
+
+
 class Outputs(nn.Module):
     """A model that returns a plain tuple."""
 
@@ -48,14 +58,19 @@ class Outputs(nn.Module):
         # Tells the graph that all inputs have the same shape.
         others = (x if x is None else x.view(input_ids.shape) for x in (attention_mask, token_type_ids))
         output = self.model(input_ids, *others, return_dict=True)
-        return tuple(output[name] for name in self.names)
+        return tuple(output[NAMES[name]] for name in self.names)
 
 
 def output_names(model: nn.Module) -> tuple[str, ...]:
-    """The outputs of a model's graph."""
+    """The outputs of a model's graph, keys of NAMES.
+
+    Programs that take the first output of a graph, such as fastembed, so get sentence vectors. optimum knows tokens
+    only by the name ``last_hidden_state``.
+    """
     if hasattr(model, "classifier"):
         return ("logits",)
-    return ("last_hidden_state",) if model.pooler is None else ("last_hidden_state", "pooler_output")
+    tokens = ("token_embeddings", "last_hidden_state")
+    return tokens if model.pooler is None else ("sentence_embedding", *tokens)
 
 
 def input_names(model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> tuple[str, ...]:
@@ -154,12 +169,39 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
         found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
         output = model(**inputs, return_dict=True)
         for name, value in zip(output_names(model), found, strict=True):
-            difference = float((torch.from_numpy(value) - output[name]).abs().max())
-            difference /= max(1.0, float(output[name].abs().max()))
+            expected = output[NAMES[name]]
+            difference = float((torch.from_numpy(value) - expected).abs().max()) / max(
+                1.0, float(expected.abs().max())
+            )
             if not difference <= TOLERANCE:
                 raise RuntimeError(f"{name} of the graph differs by {difference} from the model's; please report it")
             largest = max(largest, difference)
     return largest
+
+
+def quantize(path: Path) -> Path:
+    """Write a graph again with its weights in int8, as NAME_quantized.onnx beside it, and return the new path.
+
+    Activations are quantised when the graph runs, each tensor by its range (onnxruntime's dynamic quantisation).
+    """
+    import onnx
+    from onnxruntime.quantization import quantize_dynamic
+
+    graph = onnx.load(path)
+    del graph.graph.value_info[:]  # shapes that the exporter notes are not always those that onnx infers
+    quantized = path.with_stem(f"{path.stem}_quantized")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{quantized.name}.") as folder:
+        temporary = Path(folder, quantized.name)
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # it names each tensor that it leaves as it is
+        try:
+            large = path.with_name(f"{path.name}.data").exists()
+            quantize_dynamic(graph, temporary, use_external_data_format=large)
+        finally:
+            logging.disable(before)
+        for file in sorted(Path(folder).iterdir(), reverse=True):  # the graph after its data
+            os.replace(file, quantized.with_name(file.name))
+    return quantized
 
 
 def load_exportable(name: str) -> nn.Module:
@@ -190,7 +232,8 @@ def export(name: str, output: str | Path) -> str:
 
     Args:
         name: a folder, an encoder that comes with the package, or a name on the Hub.
-        output: a file that ends in .onnx; or a folder, which gets model.onnx, the configuration and the tokenizer.
+        output: a file that ends in .onnx; or a folder, which gets onnx/model.onnx, onnx/model_quantized.onnx, the
+            configuration and the tokenizer. The folder of the model itself keeps its configuration and tokenizer.
 
     Raises:
         InputError: there is no such model, its weights or outputs are not finite, or the packages of the extra
@@ -199,7 +242,7 @@ def export(name: str, output: str | Path) -> str:
     """
     output = Path(output)
     to_folder = output.is_dir() or output.suffix != ".onnx"
-    path = output / "model.onnx" if to_folder else output
+    path = output / "onnx" / "model.onnx" if to_folder else output
     require("export needs", "export", *PACKAGES)
     disable_progress_bar()  # for loading, which is fast
     check_writable("output", output if to_folder else path, folder=to_folder)
@@ -209,11 +252,14 @@ def export(name: str, output: str | Path) -> str:
         check_type_ids(tokenizer, model.config, name)
     check_weights(model)
     difference = export_onnx(model, path, tokenizer)
-    if to_folder:
+    done = f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
+    if not to_folder:
+        return done
+    if output.resolve() != Path(locate(name)).resolve():
         model.config.save_pretrained(output)
         if tokenizer is not None:
             tokenizer.save_pretrained(output)
-    return f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
+    return f"{done}\nthe same with weights in int8, in {quantize(path)}"
 
 
 def run_command(options: ExportArguments) -> int:

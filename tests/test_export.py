@@ -18,6 +18,8 @@ from benchmarks import onnx as benchmark
 from hf_blosan import export
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import install
+from hf_blosan.kernels import directional_attention_graph
+from hf_blosan.models.equations import directional_attention
 from hf_blosan.text.tokenization import build_tokenizer
 
 TEN_SHAPES = ((1, 1), (1, 2), (2, 1), (2, 5), (3, 23), (5, 9), (7, 4), (1, 64), (4, 40), (9, 16))
@@ -37,7 +39,7 @@ def check(session, model, batch):
     found = session.run(None, {name: value.numpy() for name, value in batch.items()})
     output = model(**batch)
     for name, value in zip(export.output_names(model), found, strict=True):
-        torch.testing.assert_close(torch.from_numpy(value), output[name], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(torch.from_numpy(value), output[export.NAMES[name]], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow  # the command, below, compares a graph with its model too
@@ -65,13 +67,48 @@ def test_the_graph_computes_what_the_model_computes(encoder, task, tmp_path):
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_long_sentences_take_memory_in_proportion(tmp_path):
-    """The loop over queries is there, and the graph holds no tensor of all pairs of tokens by features."""
+def test_long_sentences_take_time_in_proportion(tmp_path):
+    """Each attention has a loop for long sentences and one for short ones; none has a tensor of all pairs."""
     model = make(AutoModel, "disan")
     export.export_onnx(model, tmp_path / "model.onnx")
     operators = [node.op_type for node in nodes(onnx.load(tmp_path / "model.onnx").graph)]
-    assert operators.count("Scan") == 2
-    check(InferenceSession(tmp_path / "model.onnx"), model, inputs("encoder", 2, 500))
+    assert operators.count("If") == 2 and operators.count("Scan") == 4
+    session = InferenceSession(tmp_path / "model.onnx")
+    for length in (8, 30, 500):
+        check(session, model, inputs("encoder", 2, length))
+
+
+HALF_RANGES = (0.1, 2.0, 6.0, 12.0, 30.0)
+
+
+@pytest.mark.parametrize("direction", ("forward", "backward", "diagonal", "full"))
+@pytest.mark.parametrize("window", (None, 0, 3, 70))
+@torch.no_grad()
+def test_attention_of_graphs_computes_the_equation(direction, window):
+    """Within the errors that it states, for every range of keys and queries, and for rows without tokens."""
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.arange(150) < torch.tensor([150, 83, 0])[:, None]
+    for half_range in HALF_RANGES:
+        keys, queries, values, bias = torch.rand(4, 3, 150, 5, generator=generator).mul(2).sub(1)
+        keys, queries, options = keys * half_range + 3, queries * half_range - 3, {"direction": direction}
+        options |= {"bias": bias[0, 0], "window": window, "key_mask": mask}
+        found = directional_attention_graph(keys, queries, values, **options)
+        options["bias"] = options["bias"].double()
+        expected = directional_attention(keys.double(), queries.double(), values.double(), **options)
+        error = (found - expected)[mask].abs().max()
+        assert error < (1e-4 if window is None and half_range == 12.0 else 5e-6), half_range
+
+
+@torch.no_grad()
+def test_attention_of_graphs_takes_masks_of_pairs_and_other_scales():
+    keys, queries, values = torch.rand(3, 2, 90, 5, generator=torch.Generator().manual_seed(0))
+    for options in ({"token_mask": torch.rand(2, 90, 90) < 0.5}, {"scale": 0.5}, {"scale": 20.0}):
+        torch.compiler.reset()  # else the second scale would be a symbol, which loops do not take
+        found = directional_attention_graph(keys, queries, values, direction="forward", **options)
+        expected = directional_attention(
+            keys.double(), queries.double(), values.double(), direction="forward", **options
+        )
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=5e-6)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +135,44 @@ def test_the_command_writes_a_file(saved, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_folder(saved, tmp_path):
-    folder, _ = saved
-    assert main(["export", str(folder), str(tmp_path)]) == 0
-    assert {"model.onnx", "config.json", "tokenizer.json"} <= {file.name for file in tmp_path.iterdir()}
-    assert not list(tmp_path.glob(".*"))
+def test_the_command_writes_a_folder(saved, tmp_path, capsys):
+    """Of the layout that other programs read, with weights in int8 too; into the model's own folder as well."""
+    folder, tokenizer = saved
+    assert main(["export", str(folder), str(tmp_path / "new")]) == 0
+    own = shutil.copytree(folder, tmp_path / "own")
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+    assert main(["export", str(own), str(own)]) == 0
+    assert {path.name: path.read_bytes() for path in own.iterdir() if path.is_file()} == before
+    assert "in int8, in" in capsys.readouterr().out
+    encoded = dict(tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="np"))
+    for written in (tmp_path / "new", own):
+        assert {"config.json", "tokenizer.json", "onnx"} <= {path.name for path in written.iterdir()}
+        assert sorted(path.name for path in (written / "onnx").iterdir()) == ["model.onnx", "model_quantized.onnx"]
+        graphs = [written / "onnx" / name for name in ("model.onnx", "model_quantized.onnx")]
+        (exact,), (rounded,) = (InferenceSession(path).run(None, encoded) for path in graphs)
+        np.testing.assert_allclose(rounded, exact, atol=0.05)
+        weights = onnx.load(graphs[1]).graph.initializer
+        assert any(weight.data_type == onnx.TensorProto.INT8 for weight in weights)
+
+
+@pytest.mark.slow
+def test_outputs_have_the_names_that_other_programs_know(tmp_path):
+    """Sentence vectors first, for those that take the first output."""
+    model = make(AutoModel, "wordbag")
+    export.export_onnx(model, tmp_path / "model.onnx")
+    session = InferenceSession(tmp_path / "model.onnx")
+    assert [output.name for output in session.get_outputs()] == [
+        "sentence_embedding",
+        "token_embeddings",
+        "last_hidden_state",
+    ]
+    assert {x.type for x in session.get_inputs()} == {"tensor(int64)"}
+    batch = inputs("encoder", 3, 7)
+    vectors, *tokens = session.run(None, {name: value.numpy() for name, value in batch.items()})
+    output = model(**batch)
+    np.testing.assert_allclose(vectors, output.pooler_output.detach(), atol=1e-5)
+    for found in tokens:
+        np.testing.assert_allclose(found, output.last_hidden_state.detach(), atol=1e-5)
 
 
 @pytest.mark.slow

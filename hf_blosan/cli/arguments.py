@@ -14,7 +14,9 @@ class ExportArguments:
     """Options of ``hf-blosan export``."""
 
     model: str = positional(MODEL)
-    output: str = positional("File to write, model.onnx; or a folder for it, the configuration and the tokenizer.")
+    output: str = positional(
+        "File to write, model.onnx; or a folder for onnx/model.onnx, its int8 form and the tokenizer."
+    )
 
 
 @dataclass

@@ -29,7 +29,6 @@ from .equations import (
     full_precision,
     on_blocks,
     out_of_blocks,
-    scan,
 )
 from .equations import directional_attention as directional_equation
 from .equations import source2token_attention as source2token_equation
@@ -46,8 +45,6 @@ except ImportError:
 
 # Elements of an equation's N x N tensors that are held at a time where there are no kernels.
 CHUNK_ELEMENTS = 1 << 21
-# Queries at a time in a graph for ONNX, the best of 1 to 64 from 1 x 12 to 2 x 256: more leave the cache.
-EXPORTED_QUERIES = 4
 
 
 def to_onnx() -> bool:
@@ -253,7 +250,9 @@ def directional_attention(
     dtype = precision(values)
     tensors = [x.to(dtype) for x in (keys, queries, values)]
     options["bias"] = None if bias is None else bias.to(dtype)
-    if not has_kernel:
+    if to_onnx() and kernels is not None:
+        attend = partial(kernels.directional_attention_graph, **options)
+    elif not has_kernel:
         attend = partial(some_queries_at_a_time, directional_equation, **options)
     else:
         attend = partial(kernels.directional_attention, implementation=implementation, **options)
@@ -320,16 +319,6 @@ def source2token_attention(
 def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> Tensor:
     """An equation in O(N D) memory: its queries in slices, each of which is recomputed for its gradient."""
     N = tensors[0].shape[-2]
-    if to_onnx() and not (isinstance(N, int) and N <= EXPORTED_QUERIES):
-        # The last slice is filled up with the first query.
-        R = EXPORTED_QUERIES
-        rows_N = torch.arange(N, device=tensors[0].device)
-        rows_MR = F.pad(rows_N, (0, (N + R - 1) // R * R - N)).unflatten(0, (-1, R))
-
-        def step(state, rows_R):
-            return state, equation(*tensors, rows=rows_R, **options)
-
-        return scan(step, rows_MR.new_zeros(1), rows_MR).movedim(0, -3).flatten(-3, -2)[..., :N, :]
     size = max(1, CHUNK_ELEMENTS // max(1, tensors[0].numel()))
     if torch.compiler.is_compiling() or size >= N:
         return equation(*tensors, **options)

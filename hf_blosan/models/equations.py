@@ -38,6 +38,8 @@ def full_precision(operator: Operator) -> Operator:
 
     @functools.wraps(operator)
     def in_full_precision(first: Tensor, *args, **kwargs):
+        if not torch.is_autocast_enabled(first.device.type):  # graphs have no loop in a branch inside of autocast
+            return operator(first, *args, **kwargs)
         with torch.autocast(first.device.type, enabled=False):
             return operator(first, *args, **kwargs)
 

@@ -86,9 +86,14 @@ def _chunks(values: Tensor, options: Options) -> Iterator[tuple[slice, slice]]:
 
 def _weights(keys, queries, key_mask, token_mask, options, rows, columns) -> tuple[Tensor, Tensor]:
     """w and t for ranges of queries and keys, (B, Q, K, D)."""
-    direction, scale, window, _ = options
-    tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / scale)
-    positions = torch.arange(keys.shape[1], device=keys.device)
+    tanh = torch.tanh((queries[:, rows, None] + keys[:, None, columns]) / options.scale)
+    visible = visible_keys(keys.shape[1], key_mask, token_mask, options, rows, columns, keys.device)
+    return torch.where(visible[..., None], (options.scale * tanh).exp(), 0.0), tanh
+
+
+def visible_keys(length, key_mask, token_mask, options: Options, rows, columns, device) -> Tensor:
+    """Which keys each query sees, for ranges of queries and keys, (B or 1, Q, K)."""
+    positions = torch.arange(length, device=device)
     distance = positions[columns] - positions[rows, None]
     visible = {
         "forward": distance < 0,
@@ -96,11 +101,11 @@ def _weights(keys, queries, key_mask, token_mask, options, rows, columns) -> tup
         "diagonal": distance != 0,
         "full": distance == distance,
     }
-    visible = visible[direction][None]
-    if window is not None:
-        visible = visible & (distance.abs() <= window)
+    visible = visible[options.direction][None]
+    if options.window is not None:
+        visible = visible & (distance.abs() <= options.window)
     if key_mask is not None:
         visible = visible & key_mask[:, None, columns].bool()
     if token_mask is not None:
         visible = visible & token_mask[:, rows, columns]
-    return torch.where(visible[..., None], (scale * tanh).exp(), 0.0), tanh
+    return visible
