@@ -73,8 +73,8 @@ def markdown(report: dict[str, Any]) -> str:
         report["header"],
         [],
         f"Time of a forward pass in onnxruntime, opset {OPSET}, divided by that in torch with the package's kernels; "
-        "below 1 onnxruntime is faster. Columns: batch x length of the longest row; the others have random lengths, and "
-        "the kernels leave padding out, which a graph does not.",
+        "below 1 onnxruntime is faster. Columns: batch x length of the longest row, the others being random. The "
+        "kernels leave padding out, graphs do not.",
         table(["model", *shapes], lines),
     )
 
