@@ -13,6 +13,7 @@ from small_data import pair_rows, write_rows, write_trec, write_vectors
 from benchmarks import peers, peers_report, peers_systems, word_vectors
 from benchmarks.peers_data import Problem, Split, read_problem
 from benchmarks.peers_systems import SYSTEMS
+from hf_blosan.errors import InputError
 from hf_blosan.tasks import get_task
 
 QUESTIONS = "stand acronym why mean define animal who whom where country many year the a of in".split()
@@ -208,3 +209,20 @@ def test_word_vectors_of_pairs_are_compared_by_either_difference(data, tmp_path)
     text = path.with_suffix(".md").read_text()
     for row, name in ((first, "abs(u - v)"), (second, "u - v")):
         assert f"| sick_relatedness, {name} | 1 | pearson | {row['figures']['pearson']:.4f} |" in text
+
+
+def test_recorded_systems_are_compared_row_by_row(tmp_path):
+    """Two seeds of a system that is right where the other is wrong on a fifth of the rows; records of other rows are
+    refused."""
+    labels = np.tile([0, 1, 2, 1, 0], 40)
+    worse = np.where(np.arange(200) % 5 == 0, 1, labels)
+    for seed in (1, 2):
+        record = {"figures": {"test_accuracy": 1.0}, "experiment": {"row": "DiSAN"}}
+        record["test_predictions"] = " ".join(map(str, labels))
+        (tmp_path / f"{seed}.json").write_text(json.dumps(record))
+    difference, low, high = word_vectors.compared(worse, labels, tmp_path)["DiSAN"]
+    assert difference == pytest.approx(0.2)
+    error = (0.2 * 0.8 / 200) ** 0.5  # of the mean of rows of which a fifth differs
+    assert low == pytest.approx(0.2 - 1.96 * error, abs=0.015) and high == pytest.approx(0.2 + 1.96 * error, abs=0.015)
+    with pytest.raises(InputError, match="predictions of other test rows"):
+        word_vectors.compared(worse, labels[::-1].copy() + 1, tmp_path)
