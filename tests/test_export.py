@@ -91,6 +91,7 @@ def test_attention_of_graphs_computes_the_equation(direction, window):
     for half_range in HALF_RANGES:
         keys, queries, values, bias = torch.rand(4, 3, 150, 5, generator=generator).mul(2).sub(1)
         keys, queries, options = keys * half_range + 3, queries * half_range - 3, {"direction": direction}
+        keys[~mask], queries[~mask] = 1e4, -1e4
         options |= {"bias": bias[0, 0], "window": window, "key_mask": mask}
         found = directional_attention_graph(keys, queries, values, **options)
         options["bias"] = options["bias"].double()

@@ -174,8 +174,9 @@ def _expanded(keys, queries, values, real, half_range, tilt, coefficients, degre
     precision = keys.dtype
     coefficients = coefficients.index_select(0, degrees).index_select(1, degrees).to(precision)
     tilt, degrees = tilt.to(precision), degrees.to(precision)
-    weights = (tilt * keys).exp() * real[..., None]
-    key_angles, query_angles = (torch.arccos((x / half_range).clamp(-1, 1)) for x in (keys, queries))
+    positions = [(x / half_range).clamp(-1, 1) for x in (keys, queries)]  # padding may lie anywhere
+    weights = (tilt * half_range * positions[0]).exp() * real[..., None]
+    key_angles, query_angles = (torch.arccos(x) for x in positions)
     tensors = [_in_chunks(x) for x in (key_angles, query_angles, weights * values, weights)]  # each (M, B, R, D)
     ones = torch.ones(CHUNK, CHUNK, dtype=precision, device=keys.device)
 
