@@ -48,7 +48,7 @@ assert torch.equal(trained(ids).logits, again(ids).logits)
 ADDITIONS = ("docs/add_an_encoder.md", "docs/add_a_task.md", "docs/add_a_kind.md")
 """Pages that say how something is added."""
 
-LANGUAGES = ("bash", "python", "diff", "csv", "json", "text", "math", "bibtex")
+LANGUAGES = ("bash", "python", "javascript", "diff", "csv", "json", "text", "math", "bibtex")
 REPOSITORY = "https://github.com/hf-blosan/hf_blosan"
 API_PAGES = [page for page in PAGES if page.startswith("docs/api/")]
 

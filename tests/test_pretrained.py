@@ -133,7 +133,8 @@ class TestNames:
         assert main(["bench", tiny_en, "--batch_sizes", "1", "--lengths", "4", "--seconds", "0.01", "--cpu"]) == 0
         assert capsys.readouterr().out.startswith("tiny-en: ")
         assert main(["export", tiny_en, str(tmp_path / "graph")]) == 0
-        assert {"model.onnx", "config.json", "tokenizer.json"} <= {x.name for x in (tmp_path / "graph").iterdir()}
+        assert {"onnx", "config.json", "tokenizer.json"} <= {x.name for x in (tmp_path / "graph").iterdir()}
+        assert {"model.onnx", "model_quantized.onnx"} == {x.name for x in (tmp_path / "graph" / "onnx").iterdir()}
         message = refused(capsys, "evaluate", tiny_en, "--cpu")
         assert "the model at 'tiny-en' does not name a task of this package" in message
 

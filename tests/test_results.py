@@ -126,12 +126,13 @@ def test_the_sentences_on_what_people_use():
     trec = float(page["DiSAN", "TREC"].split()[0]) / 100
     assert f"three seeds DiSAN averages {trec:.4f} on TREC" in text
     assert f"has {page['Source2token', 'SICK r']}." in text
-    (signed,) = [
-        row["figures"]["accuracy"]
+    (absolute,) = [
+        row["compared"]["DiSAN"]
         for row in json.loads((REPORTS / "pair_features.json").read_text())["rows"]
-        if row["settings"]["signed_difference"]
+        if not row["settings"]["signed_difference"]
     ]
-    assert f"[{signed:.4f}](benchmarks/reports/pair_features.md)" in text
+    disan, (difference, low, high) = float(page["DiSAN", "SICK-E"].split()[0]) / 100, absolute
+    assert f"DiSAN has {disan:.4f}, {difference:.3f} ± {(high - low) / 2:.3f} above them" in text
     finetuned = float(page["disan-mini-en", "SICK-E"].strip("*")) / 100
     assert f"[{finetuned:.4f}](docs/results.md#fine-tuning)" in text
 
@@ -201,7 +202,8 @@ def test_the_page_is_what_the_command_makes_of_the_records():
 def test_the_command_writes_the_page(tmp_path, capsys):
     """Figures of other records, and in its own column what is bold."""
     file, (start, end) = tmp_path / "page.md", (PAGE.index("## SICK entailment"), PAGE.index("## SST-2"))
-    text = PAGE[start:end].replace("81.96", "0.00").replace("| **0.00** |", "| 0.00 |")
+    text = PAGE[start:end].replace("85.64", "0.00").replace("| **0.00 ± 0.30** |", "| 0.00 ± 0.30 |")
+    assert text.count("0.00 ± 0.30") == 1
     file.write_text(f"# Results\n\n{text}")
     assert page.main(["--page", str(file), "--results", str(ROOT / "results")]) == 0
     assert capsys.readouterr().out == f"{file}: updated\n"
