@@ -41,6 +41,8 @@ INSTRUCTION_SETS = {  # sources for some processors of the architecture only; in
     "loops_avx2.cpp": ["-mavx2", "-mfma"],
     "loops_avx512.cpp": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"],
 }
+INSTRUCTION_SETS["int8_avx2.cpp"] = INSTRUCTION_SETS["loops_avx2.cpp"]
+INSTRUCTION_SETS["int8_vnni.cpp"] = [*INSTRUCTION_SETS["loops_avx512.cpp"], "-mavx512vnni"]
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # such a Python has no limited API
 

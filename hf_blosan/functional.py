@@ -20,8 +20,9 @@ from torch import Tensor
 
 from .models import attention, attention_mtsa, attention_recurrent, equations, equations_mtsa
 from .models.configuration_biblosan import optimal_block_length
-from .models.equations import IMPLEMENTATIONS, Operator, spread_scores, zero_padding
+from .models.equations import IMPLEMENTATIONS, Operator, zero_padding
 from .models.equations_mtsa import SCORE_FUNCTIONS
+from .models.heads_regression import spread_scores
 from .models.masks import DIRECTIONS, order_mask
 
 __all__ = [

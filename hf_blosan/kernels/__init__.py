@@ -9,6 +9,7 @@ from .directional.graph import directional_attention_graph as directional_attent
 from .directional.operator import directional_attention as directional_attention
 from .directional.operator import takes_parts as takes_parts
 from .dropout import dropout as dropout
+from .int8 import int8_linear as int8_linear
 from .library import instruction_set as instruction_set
 from .pointwise import available as can_use_kernel  # noqa: F401
 from .pointwise import block_fusion as block_fusion

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from .attention import check_implementation, kernels, precision, to_onnx
-from .equations import full_precision, scan, upcast
+from .equations import full_precision, upcast
 
 
 @full_precision
@@ -46,6 +47,17 @@ def for_each_slice(step: Callable, state, *tensors: Tensor) -> Tensor:
         state, output = step(state, *slices)
         outputs.append(output)
     return torch.stack(outputs, dim=1)
+
+
+def scan(step: Callable, state, slices) -> Tensor:
+    """The outputs of torch's scan over dimension 0, whose ``step`` may return one tensor as state and as output."""
+    from torch._higher_order_ops.scan import scan  # takes long to import
+
+    def apart(state, slices):
+        state, output = step(state, slices)
+        return pytree.tree_map(torch.clone, (state, output))
+
+    return scan(apart, state, slices)[1]
 
 
 def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "auto") -> Tensor:

@@ -9,7 +9,8 @@ from transformers import PreTrainedConfig
 
 Direction = Literal["forward", "backward", "diagonal", "full"]
 EmbeddingDtype = Literal["float32", "float16", "bfloat16", "int8"]
-EMBEDDING_DTYPES = get_args(EmbeddingDtype)
+LayersDtype = Literal["float32", "int8"]
+EMBEDDING_DTYPES, LAYERS_DTYPES = get_args(EmbeddingDtype), get_args(LayersDtype)
 
 
 @strict
@@ -46,6 +47,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
         embedding_dropout: probability of dropping a word vector as a whole, in training.
         embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
             ``"bfloat16"`` or ``"int8"`` (a scale per row; such a table cannot be trained).
+        layers_dtype: of the weights of linear maps: ``"float32"`` (the dtype of the model, whichever it is), or, for
+            inference, ``"int8"`` (a scale per row; inputs are rounded to int8, too).
         num_sentences: 1, or 2 for pairs, whose sentences are distinguished by ``token_type_ids``.
         pair_features: how a classifier compares the vectors u and v of a pair: ``"released"``, [u; v; u - v; u * v] as
             in the authors' code, ``"absolute"``, [u; v; |u - v|; u * v], or ``"both"``, with both differences.
@@ -87,6 +90,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     num_fixed_embeddings: int = 0
     embedding_dropout: float | int = 0.0
     embedding_dtype: EmbeddingDtype = "float32"
+    layers_dtype: LayersDtype = "float32"
     num_sentences: int = 1
     pair_features: Literal["released", "absolute", "both"] = "released"
     classifier_size: int = 300

@@ -22,7 +22,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils import _pytree as pytree
 
 from .masks import full_token_mask, order_mask
 
@@ -121,34 +120,6 @@ def source2token_attention(
         return rows.unflatten(0, (B, (N + block_length - 1) // block_length))
     weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
     return weighted_sum(weights_BND, values)
-
-
-def scan(step: Callable, state, slices) -> Tensor:
-    """The outputs of torch's scan over dimension 0, whose ``step`` may return one tensor as state and as output."""
-    from torch._higher_order_ops.scan import scan  # takes long to import
-
-    def apart(state, slices):
-        state, output = step(state, slices)
-        return pytree.tree_map(torch.clone, (state, output))
-
-    return scan(apart, state, slices)[1]
-
-
-def spread_scores(scores: Tensor, *, score_min: float, score_max: float, num_classes: int) -> Tensor:
-    """A score as a distribution over evenly spaced classes, with weight on the two nearest (Tai et al. 2015, Eq. 15).
-
-    Args:
-        scores: (B,), each within [score_min, score_max]; values outside are clamped to the range.
-        score_min, score_max: the scores of the first and the last class.
-        num_classes: K.
-
-    Returns:
-        (B, K); each row sums to 1 and has the score as its expectation.
-    """
-    positions_B = (scores - score_min) / (score_max - score_min) * (num_classes - 1)
-    positions_B1 = positions_B.clamp(0, num_classes - 1)[:, None]
-    classes_K = torch.arange(num_classes, device=scores.device, dtype=positions_B1.dtype)
-    return (1 - (positions_B1 - classes_K).abs()).clamp(min=0)
 
 
 def upcast(*tensors: Tensor) -> tuple[Tensor, ...]:

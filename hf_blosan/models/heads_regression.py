@@ -7,10 +7,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .configuration_base import SentenceEncoderConfig
-from .equations import spread_scores
 from .heads import SentenceHeadMixin
 from .heads_families import FamilyHead
 from .layers import Layer
+
+
+def spread_scores(scores: Tensor, *, score_min: float, score_max: float, num_classes: int) -> Tensor:
+    """A score as a distribution over evenly spaced classes, with weight on the two nearest (Tai et al. 2015, Eq. 15).
+
+    Args:
+        scores: (B,), each within [score_min, score_max]; values outside are clamped to the range.
+        score_min, score_max: the scores of the first and the last class.
+        num_classes: K.
+
+    Returns:
+        (B, K); each row sums to 1 and has the score as its expectation.
+    """
+    positions_B = (scores - score_min) / (score_max - score_min) * (num_classes - 1)
+    positions_B1 = positions_B.clamp(0, num_classes - 1)[:, None]
+    classes_K = torch.arange(num_classes, device=scores.device, dtype=positions_B1.dtype)
+    return (1 - (positions_B1 - classes_K).abs()).clamp(min=0)
 
 
 class PairScorer(Layer):

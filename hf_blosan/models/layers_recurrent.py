@@ -19,6 +19,8 @@ class GateMap(nn.Module):
     ``bias_start``.
     """
 
+    takes_int8 = False  # whoever has this map reads its weights
+
     def __init__(self, in_features, size, out_features, *, bias_start=0.0):
         super().__init__()
         self.from_input = nn.Linear(in_features, out_features, bias=False)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from transformers import initialization as init
 from transformers.dynamic_module_utils import get_relative_import_files
 
 from .attention import check_implementation
-from .configuration_base import EMBEDDING_DTYPES, SentenceEncoderConfig
+from .configuration_base import EMBEDDING_DTYPES, LAYERS_DTYPES, SentenceEncoderConfig
 from .embeddings import PredicateEmbeddings, WordEmbeddings
 from .layers import FeatureAttention, FusionGate
 
@@ -47,9 +48,9 @@ SENTENCE_TRANSFORMER = {
 PIPELINES = {"sentence-embedding": {"impl": "pipeline.SentenceEmbeddingPipeline", "pt": ["AutoModel"]}}
 
 
-def code_of(model_class: type) -> tuple[dict[str, str], dict[str, str]]:
-    """``auto_map``, and the texts of the files by name, of a model class or of that which it derives from, if any."""
-    model_type = model_class.config_class.model_type
+def code_of(model: PreTrainedModel) -> tuple[dict[str, str], dict[str, str]]:
+    """``auto_map``, and the texts of the files by name, of a model's class or of one that it derives from, if any."""
+    model_class, model_type = type(model), type(model).config_class.model_type
     for cls in model_class.__mro__:
         name = cls.__module__.rpartition(".")[2]
         if name == f"modeling_{model_type}":
@@ -63,8 +64,14 @@ def code_of(model_class: type) -> tuple[dict[str, str], dict[str, str]]:
                     classes["AutoModelForSequenceClassification"] = class_name  # as pipelines load it
                 auto_map |= {auto: f"{entry}.{class_name}" for auto in classes if classes[auto] == class_name}
                 files, texts = files | {head}, {f"{entry}.py": text}
+            if is_int8 := model.config.layers_dtype == "int8":
+                files.add(int8_layers().__file__)
             files = files.union(*map(get_relative_import_files, files))
-            return auto_map, texts | {Path(file).name: Path(file).read_text(encoding="utf-8") for file in files}
+            texts |= {Path(file).name: Path(file).read_text(encoding="utf-8") for file in files}
+            carry = "\n\nfrom .layers_int8 import Int8Linear  # noqa: E402, F401\n"  # what transformers takes along
+            if is_int8 and carry not in texts[f"{name}.py"]:
+                texts[f"{name}.py"] += carry
+            return auto_map, texts
     return {}, {}
 
 
@@ -95,7 +102,9 @@ class CarriesCode:
         if not self.should_save_on_this_rank(is_main_process) or folder.is_file():
             return super().save_pretrained(*args, **kwargs)
         folder.mkdir(parents=True, exist_ok=True)
-        auto_map, files = code_of(type(self)) if include_code else ({}, {})
+        auto_map, files = code_of(self) if include_code else ({}, {})
+        for path in code_in(folder).difference(folder / name for name in files):
+            path.unlink()
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
         for name, content in SENTENCE_TRANSFORMER.items():
@@ -103,8 +112,6 @@ class CarriesCode:
                 (folder / name).unlink(missing_ok=True)
             else:
                 (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        for path in code_in(folder).difference(folder / name for name in files):
-            path.unlink()
         if auto_map:
             self.config.auto_map = auto_map
             vars(self.config).pop("custom_pipelines", None)  # of an encoder to which this model added a head
@@ -127,8 +134,16 @@ class CarriesCode:
 
     def _get_files_timestamps(self, working_dir):
         """Without the code, so that it is uploaded although it is written before transformers looks for new files."""
-        times, written = super()._get_files_timestamps(working_dir), code_of(type(self))[1]
+        times, written = super()._get_files_timestamps(working_dir), code_of(self)[1]
         return {name: time for name, time in times.items() if name not in written}
+
+
+def int8_layers():
+    """The module of int8 layers, which only checkpoints that have them carry."""
+    try:
+        return import_module(".layers_int8", __package__)
+    except ModuleNotFoundError as error:
+        raise ImportError("the code of this checkpoint has no int8 layers; install hf_blosan for them") from error
 
 
 def check_inside(folder: str | Path, files: Iterable[str]) -> None:
@@ -138,14 +153,14 @@ def check_inside(folder: str | Path, files: Iterable[str]) -> None:
             raise ValueError(f"the weights {file!r} are not in the folder of the model")
 
 
-def has_int8_table(state_dict: dict | None, checkpoint_files: list[str] | None) -> bool:
-    """Whether a checkpoint stores the word table as int8: it then has scales."""
+def int8_parts(state_dict: dict | None, checkpoint_files: list[str] | None) -> set[str]:
+    """What a checkpoint stores as int8, the word table or layers: these have scales."""
     names = set(state_dict or ())
     for path in () if state_dict else checkpoint_files or ():
         if str(path).endswith(".safetensors"):
             with safe_open(path, framework="pt") as tensors:
                 names.update(tensors.keys())
-    return any(name.endswith("word_embeddings.scale") for name in names)
+    return {name.removesuffix(".scale").removeprefix("model.") for name in names if name.endswith(".scale")}
 
 
 class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
@@ -183,11 +198,12 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers, with one more argument.
+        """As in transformers, with two more arguments.
 
         Args:
             embedding_dtype: what the word table is kept in, whatever the checkpoint has: ``"float32"`` (the dtype of
                 the layers), ``"float16"``, ``"bfloat16"`` or ``"int8"``; by default as in the checkpoint.
+            layers_dtype: ``"float32"`` or ``"int8"``, likewise; see ``set_layers_dtype``.
 
         Weights are copied to aligned memory: as mapped from the file they may be unaligned, and matrix products would
         differ in the last bit.
@@ -196,6 +212,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         if getattr(model.get_input_embeddings(), "is_int8", False) != (model.config.embedding_dtype == "int8"):
             model.set_embedding_dtype(model.config.embedding_dtype)
+        model.set_layers_dtype(model.config.layers_dtype)
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
@@ -205,12 +222,16 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
-        """As in transformers; also a word table in another dtype than the model's."""
+        """As in transformers; also a word table and layers in another dtype than the model's."""
         if os.path.isdir(folder := load_config.pretrained_model_name_or_path or ""):
             check_inside(folder, map(os.path.abspath, checkpoint_files or ()))
         if model.base_model is model:  # an encoder does without the head that its checkpoint may have
             model._keys_to_ignore_on_load_unexpected = {r"^classifier\."}
-        stored_as_int8 = has_int8_table(state_dict, checkpoint_files)
+        stored = int8_parts(state_dict, checkpoint_files)
+        layers = {name for name in stored if not name.endswith("word_embeddings")}
+        stored_as_int8 = len(layers) < len(stored)
+        if layers or model.config.layers_dtype == "int8":  # read as they are stored, too
+            int8_layers().convert_layers(model, lambda name: name.removeprefix("model.") in layers)
         if getattr(model.get_input_embeddings(), "is_int8", False) != stored_as_int8:
             # Read as it is stored; from_pretrained converts it.
             config = copy.deepcopy(model.config)
@@ -249,6 +270,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         self.pass_on_attn_implementation()
         self.add_model_tags([self.config.model_type, "custom_code"])
         super().post_init()
+        self.set_layers_dtype(self.config.layers_dtype)
 
     def load_word_vectors(self, matrix) -> None:
         """Set the word table from an array of shape (vocab_size, embedding_size); see ``WordEmbeddings``."""
@@ -282,27 +304,37 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         converted.load_vectors(table.vectors())
         self.set_input_embeddings(converted)
 
-    def save_pretrained(self, save_directory, *args, embedding_dtype: str | None = None, **kwargs):
-        """As in transformers, with one more argument.
-
-        Args:
-            embedding_dtype: what the word table is stored in, see ``set_embedding_dtype``; the model itself stays as
-                it is. By default as in the model.
+    def set_layers_dtype(self, layers_dtype: str) -> None:
+        """Convert the weights of linear maps: ``"float32"`` (the model's dtype), or ``"int8"``, for inference.
 
         Raises:
-            ValueError: the dtype is unknown, or it is given together with a state_dict.
+            ValueError: the name is unknown.
         """
-        if embedding_dtype is None:
+        if layers_dtype not in LAYERS_DTYPES:
+            raise ValueError(f"layers_dtype is {layers_dtype!r}; choose one of {', '.join(LAYERS_DTYPES)}")
+        self.config.layers_dtype = layers_dtype
+        if layers_dtype == "int8" or any(hasattr(module, "to_float") for module in self.modules()):
+            int8_layers().convert_layers(self, lambda _: layers_dtype == "int8")
+            self.pass_on_attn_implementation()
+
+    def save_pretrained(self, save_directory, *args, embedding_dtype=None, layers_dtype=None, **kwargs):
+        """As in transformers, with two more arguments; the model itself stays as it is.
+
+        Args:
+            embedding_dtype, layers_dtype: what the word table and the weights of linear maps are stored in, see
+                ``set_embedding_dtype`` and ``set_layers_dtype``. By default as in the model.
+
+        Raises:
+            ValueError: a dtype is unknown, or is given together with a state_dict.
+        """
+        if embedding_dtype is layers_dtype is None:
             return super().save_pretrained(save_directory, *args, **kwargs)
         if kwargs.get("state_dict") is not None:
-            raise ValueError("embedding_dtype converts the model's own word table; leave out state_dict")
-        table, own_dtype = self.own_word_table(), self.config.embedding_dtype
-        try:
-            self.set_embedding_dtype(embedding_dtype)
-            return super().save_pretrained(save_directory, *args, **kwargs)
-        finally:
-            self.config.embedding_dtype = own_dtype
-            self.set_input_embeddings(table)
+            raise ValueError("embedding_dtype and layers_dtype convert the model's own weights; leave out state_dict")
+        converted = copy.deepcopy(self)
+        converted.set_embedding_dtype(embedding_dtype) if embedding_dtype else None
+        converted.set_layers_dtype(layers_dtype or converted.config.layers_dtype)
+        return converted.save_pretrained(save_directory, *args, **kwargs)
 
     def resize_token_embeddings(self, *args, **kwargs):
         if self.config.embedding_dtype == "int8":

@@ -169,7 +169,7 @@ def prepare(
         model = pretrained_model(arguments, kind, saved_config, trainable | overrides)
     kind.check_config(model.config)
     model.config.training_rows = training_rows(arguments, task)
-    make_words_trainable(model, chosen="embedding_dtype" in overrides)
+    make_trainable(model, overrides)
     report = None
     if vectors is not None:
         counts = count_words(tokenizer, kind.texts(dataset["train"]))
@@ -184,24 +184,29 @@ def prepare(
     return Preparation(kind, encoder, tokenizer, model, data, collate, report, numbers_of(dataset))
 
 
-def make_words_trainable(model: PreTrainedModel, *, chosen: bool) -> None:
-    """Convert an int8 word table that is to be trained to float32.
+def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
+    """Convert layers in int8, and an int8 word table that is to be trained, to float32.
 
     Args:
-        chosen: the options name the dtype.
+        overrides: fields of the configuration that the options name.
 
     Raises:
-        InputError: it is int8 by choice.
+        InputError: these say int8.
     """
-    config = encoder_config(model.config)
+    config, encoder = encoder_config(model.config), encoder_of(model)
+    if config.layers_dtype == "int8":
+        if "layers_dtype" in overrides:
+            raise InputError("layers_dtype is int8, in which layers cannot be trained; leave it out")
+        (model if hasattr(model, "set_layers_dtype") else encoder).set_layers_dtype("float32")
+        logger.info("the int8 layers become float32, to be trained; save_pretrained can store them as int8 again")
     if config.embedding_dtype != "int8" or config.embedding_trainable == "none":
         return
-    if chosen:
+    if "embedding_dtype" in overrides:
         raise InputError(
             "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
             "embedding_dtype=float32, or embedding_trainable=none to train the layers alone"
         )
-    encoder_of(model).set_embedding_dtype("float32")
+    encoder.set_embedding_dtype("float32")
     logger.info("the int8 word table becomes float32, to be trained; save_pretrained can store it as int8 again")
 
 

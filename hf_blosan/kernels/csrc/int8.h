@@ -1,0 +1,30 @@
+// What the operator of int8.cpp hands to its loops (int8.inc), the same for every instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace hf_blosan {
+
+// Packed weights lie in panels of that many columns of W', of each of which so many features follow one another:
+// (out / 16, in / 4, 16, 4), filled up with zeros.
+constexpr int64_t int8_columns = 16, int8_depth = 4;
+// Rows that are rounded together.
+constexpr int64_t int8_rows = 32;
+
+// y = x W' + bias. A row of x is rounded to integers of up to 127, which are shifted by 128 into uint8. Weights reach
+// from -63 to 63, so that no sum of two products leaves int16, as AVX2 requires.
+struct Int8Linear {
+  int64_t rows, in, out, step;  // step: between rows of x
+  int64_t depth;                // of a panel, in units of int8_depth features
+  const float* x;
+  const int8_t* packed;
+  const int32_t* shifts;  // what the shift adds to the sum of a column
+  const float* scale;
+  const float* bias;  // or null
+  float* y;
+};
+
+// Works on groups of int8_rows rows, start ... stop - 1; `scratch` holds the integers of one.
+using Int8Loop = void (*)(const Int8Linear&, int64_t start, int64_t stop, void* scratch);
+
+}  // namespace hf_blosan

@@ -1,0 +1,36 @@
+// Products in int8 with AVX-512 VNNI, which adds four products to each of 16 sums in one instruction.
+// Compiled with the flags of loops_avx512.cpp and -mavx512vnni.
+
+#include <immintrin.h>
+
+#include "int8.h"
+
+#define INSTRUCTION_SET avx512
+namespace hf_blosan {
+namespace INSTRUCTION_SET {
+namespace {
+
+struct Lanes {
+  static constexpr int64_t rows = 16;
+
+  struct Weights {
+    __m512i all;
+    explicit Weights(const int8_t* from) : all(_mm512_loadu_si512(from)) {}
+  };
+
+  __m512i all = _mm512_setzero_si512();
+
+  void add_products(const uint8_t* x, const Weights& w) {
+    int32_t four;
+    __builtin_memcpy(&four, x, sizeof four);
+    all = _mm512_dpbusd_epi32(all, _mm512_set1_epi32(four), w.all);
+  }
+
+  void store(int32_t* to) const { _mm512_storeu_si512(to, all); }
+};
+
+}  // namespace
+}  // namespace INSTRUCTION_SET
+}  // namespace hf_blosan
+
+#include "int8.inc"

@@ -1,0 +1,57 @@
+"""Linear maps with weights in int8 on the CPU, of features that are rounded to int8 token by token.
+
+They are C++ (``csrc/int8.cpp``) for AVX2 and AVX-512 VNNI, without gradients. Weights are packed as the instructions
+read them, once each.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from .library import LIBRARY, OPERATORS, instruction_set
+from .pointwise import available
+
+LIBRARY.define("int8_linear(Tensor x, Tensor packed, Tensor shifts, Tensor scale, Tensor? bias) -> Tensor")
+
+COLUMNS, DEPTH = 16, 4
+"""As in ``csrc/int8.h``."""
+
+
+def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    """x W' + b with the rows of W in steps of ``scale``.
+
+    Args:
+        x: (..., in), float32.
+        weight: (out, in), int8 numbers from -63 to 63.
+        scale: (out), what 1 stands for in each row of the weight.
+        bias: (out).
+
+    Returns:
+        (..., out); ``None`` where the operator does not support the tensors, or a gradient of x is wanted.
+
+    Raises:
+        RuntimeError: shapes or dtypes do not match.
+    """
+    wanted = torch.is_grad_enabled() and x.requires_grad
+    if wanted or not available(x, scale) or x.dtype != torch.float32 or instruction_set() not in ("avx2", "avx512"):
+        return None
+    return OPERATORS.int8_linear.default(x, *packed(weight), scale, bias)
+
+
+def packed(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A weight as the operator reads it, (out / 16, in / 4, 16, 4), and what features shifted by 128 add, (out)."""
+    version = None if weight.is_inference() else weight._version  # of what is made in inference mode nobody knows
+    known = _PACKED.get(weight)
+    if known is None or known[0] is None or known[0] != version:
+        rows, size = weight.shape
+        padded = F.pad(weight, (0, -size % DEPTH, 0, -rows % COLUMNS))
+        panels = padded.unflatten(1, (-1, DEPTH)).unflatten(0, (-1, COLUMNS)).transpose(1, 2).contiguous()
+        known = version, panels, weight.sum(1, dtype=torch.int32) * 128
+        _PACKED[weight] = known
+    return known[1:]
+
+
+_PACKED = WeakTensorKeyDictionary()

@@ -1,0 +1,30 @@
+"""Products of weights in int8, as equation and as operator with an ``implementation``; see attention.py."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from .attention import kernels
+from .equations import upcast
+
+
+def rounded_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """W x + b for a weight of int8 numbers, (out, in), whose rows are in steps of ``scale``, (out).
+
+    Each token of x, (..., in), is rounded to integers, of which 127 stands for its largest number; rounding has the
+    gradient 1. Sums of their products with up to 2,000 features are whole numbers below 2^24, so they are as exact in
+    float32 as in integers.
+    """
+    (exact,) = upcast(x)
+    step = exact.detach().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    exact = exact / step
+    y = F.linear(exact + (exact.round() - exact).detach(), weight.to(exact.dtype)) * (step * scale)
+    return (y if bias is None else y + bias).to(x.dtype)
+
+
+def int8_linear(
+    x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None, *, implementation: str = "auto"
+) -> Tensor:
+    """:func:`rounded_linear`, for weights from -63 to 63; ``"eager"`` is the equation, all others its fastest form."""
+    fast = None if implementation == "eager" else getattr(kernels, "int8_linear", None)  # an older package has none
+    y = None if fast is None else fast(x, weight, scale, bias)
+    return rounded_linear(x, weight, scale, bias) if y is None else y

@@ -1,0 +1,52 @@
+"""Linear maps with weights in int8. Only checkpoints with such layers carry this file."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .attention_int8 import int8_linear
+
+
+class Int8Linear(nn.Module):
+    """A linear map for inference, with a weight of integers from -63 to 63 and a scale for each of its rows.
+
+    AVX2 adds products of seven and of eight bits in pairs of 16; with eight bits for both it would cut large sums off.
+    """
+
+    implementation = "auto"
+
+    def __init__(self, map_: nn.Linear):
+        super().__init__()
+        weight = map_.weight.detach().float()
+        scale = weight.abs().amax(1).clamp(min=1e-30) / 63
+        self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8))
+        self.register_buffer("scale", scale.to(map_.weight.dtype))
+        self.register_buffer("bias", None if map_.bias is None else map_.bias.detach().clone())
+        self.train(map_.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            raise ValueError('int8 layers cannot be trained; load the model with layers_dtype="float32"')
+        return int8_linear(x, self.weight, self.scale, self.bias, implementation=self.implementation)
+
+    def to_float(self) -> nn.Linear:
+        """The map with a weight in the dtype of the scale."""
+        map_ = nn.Linear(*self.weight.shape[::-1], self.bias is not None).to(self.scale).train(self.training)
+        map_.weight.data.copy_(self.weight * self.scale[:, None])
+        if self.bias is not None:
+            map_.bias.data.copy_(self.bias)
+        return map_
+
+
+def convert_layers(model: nn.Module, is_int8: Callable[[str], bool]) -> None:
+    """Make linear maps int8, or not, by their names; a backbone, and maps of a recurrent state, stay as they are."""
+    for parent_name, parent in list(model.named_modules()):
+        if "backbone" in parent_name.split(".") or not getattr(parent, "takes_int8", True):
+            continue
+        for name, map_ in list(parent.named_children()):
+            wanted = is_int8(f"{parent_name}.{name}".removeprefix("."))
+            if type(map_) is nn.Linear and wanted:
+                setattr(parent, name, Int8Linear(map_))
+            elif isinstance(map_, Int8Linear) and not wanted:
+                setattr(parent, name, map_.to_float())
