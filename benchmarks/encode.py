@@ -34,7 +34,8 @@ from .report import page, table
 
 FORM_NAMES = {
     "float32": "float32",
-    "int8": "torch.ao, int8 weights and activations",
+    "int8": "layers int8",
+    "all-int8": "layers and word table int8",
     "torchao-int8": "torchao, int8 weights and activations",
 }
 """What the forms of int8.py are called here."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
 from transformers import PreTrainedModel, TorchAoConfig
 
 from hf_blosan.cli.options import option
@@ -46,31 +45,21 @@ def by_torchao(kind: str) -> Callable[[Path, type], PreTrainedModel]:
     return quantised
 
 
-def by_torch(folder: Path, model_class: type, **options: Any) -> nn.Module:
-    model = load(folder, model_class, **options)
-    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-
-
 FORMS: dict[str, tuple[Callable, dict[str, str]]] = {
     "float32": (load, {}),
     "word table float16": (load, {"embedding_dtype": "float16"}),
     "word table int8": (load, {"embedding_dtype": "int8"}),
-    "torchao, int8 weights": (by_torchao("Int8WeightOnlyConfig"), {}),
+    "layers int8": (load, {"layers_dtype": "int8"}),
+    "layers and word table int8": (load, {"layers_dtype": "int8", "embedding_dtype": "int8"}),
     "torchao, int8 weights and activations": (by_torchao("Int8DynamicActivationInt8WeightConfig"), {}),
-    "torch.ao, int8 weights and activations": (by_torch, {}),
-    "torch.ao, int8 weights and activations; word table int8": (by_torch, {"embedding_dtype": "int8"}),
 }
 
 
-def megabytes(model: nn.Module) -> float:
-    """On disk; models of torch.ao have no ``save_pretrained`` of their own, their state dict is pickled."""
+def megabytes(model: PreTrainedModel) -> float:
+    """On disk."""
     with tempfile.TemporaryDirectory() as folder:
-        if any(isinstance(module, torch.ao.nn.quantized.dynamic.Linear) for module in model.modules()):
-            torch.save(model.state_dict(), Path(folder, "model.pt"))
-        else:
-            model.save_pretrained(folder)
-        files = [path for path in Path(folder).iterdir() if path.suffix in (".pt", ".safetensors")]
-        return round(sum(path.stat().st_size for path in files) / 1e6, 2)
+        model.save_pretrained(folder)
+        return round(sum(path.stat().st_size for path in Path(folder).glob("*.safetensors")) / 1e6, 2)
 
 
 def prepared(task_name: str, folder: Path, options: Int8Options) -> tuple[Preparation, Evaluator]:
@@ -102,7 +91,7 @@ def measured(task_name: str, folder: Path, options: Int8Options) -> list[dict[st
     batches = batches[:: max(1, len(batches) // TIMED_BATCHES)]
 
     @torch.no_grad()
-    def predict(model: nn.Module) -> None:
+    def predict(model: PreTrainedModel) -> None:
         for batch in batches:
             model(**batch)
 

@@ -127,6 +127,8 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
     require("export needs", "export", *PACKAGES)
     path = Path(path)
     model = copy.deepcopy(model).eval().cpu()
+    if getattr(model.config, "layers_dtype", "float32") != "float32":  # onnxruntime has its own form of int8
+        model.set_layers_dtype("float32")
     names = input_names(model, tokenizer)
     # The exporter logs about itself and about torchvision, whose operators no model here uses.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from small_data import options, pair_rows, prepared, question_rows, write_rows, write_splits, write_vectors
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_blosan.errors import InputError
 from hf_blosan.files import plain, write_json
@@ -242,10 +242,20 @@ class TestPreparation:
         with pytest.raises(InputError, match="in another order"):
             prepared(options(tmp_path, questions, **changes))
 
-    def test_refuses_to_train_words_in_int8(self, tmp_path, questions):
-        changes = {"config_overrides": "hidden_size=8,embedding_size=6,embedding_dtype=int8"}
-        with pytest.raises(InputError, match="embedding_dtype is int8, a word table that cannot be trained"):
+    @pytest.mark.parametrize("name", ["embedding_dtype", "layers_dtype"])
+    def test_refuses_to_train_int8(self, name, tmp_path, questions):
+        changes = {"config_overrides": f"hidden_size=8,embedding_size=6,{name}=int8"}
+        with pytest.raises(InputError, match=f"{name} is int8, .* cannot be trained"):
             prepared(options(tmp_path, questions, **changes))
+
+    def test_layers_in_int8_become_float32(self, tmp_path, questions):
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "first")
+        model.save_pretrained(tmp_path / "first", layers_dtype="int8", embedding_dtype="int8")
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        train(options(tmp_path / "second", questions, max_train_steps=1, **changes))
+        config = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second").config
+        assert config.layers_dtype == config.embedding_dtype == "float32"
 
     def test_refuses_a_tokenizer_with_more_words_than_the_model(self, tmp_path, questions):
         """Before it starts: ids beyond the table would be found at the first of them."""

@@ -1,0 +1,256 @@
+"""From texts to vectors by every road: `python -m benchmarks.roads --peer FOLDER --data_dir DIR --output NAME.json`.
+
+A trained encoder in torch, with layers in int8 and as ONNX graphs, by this package's batches, by
+`SentenceTransformer.encode` and by plain `AutoModel`; and a model of sentence-transformers in torch, onnxruntime and
+OpenVINO, in float32 and int8. All take turns on the same sentences and threads, and each is scored on STS-B.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_blosan.cli.options import option
+from hf_blosan.errors import InputError, require
+from hf_blosan.export import export
+from hf_blosan.inference.batches import Batches, SentenceVectors
+from hf_blosan.registry import locate
+
+from .browser import export_peer
+from .command import Options, command
+from .encode import mean_pooled
+from .measure import times
+from .order import encode as unit_vectors
+from .report import page, table
+from .similarity import correlation, read_rows
+
+GRAPHS = {"float32": "model.onnx", "int8": "model_quantized.onnx"}
+CALIBRATION = 300
+"""Sentences of STS-B's training rows by which OpenVINO's int8 chooses its ranges."""
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclass
+class Road:
+    """A way from texts to vectors.
+
+    Args:
+        system: ``"encoder"`` or ``"peer"``.
+        form: what the model is run by, and in which numbers.
+        entry: which code stands between the texts and the model.
+        compute: texts of one batch -> vectors.
+    """
+
+    system: str
+    form: str
+    entry: str
+    compute: Encode
+
+    @property
+    def name(self) -> str:
+        return f"{self.system}, {self.form}, {self.entry}"
+
+    def encode(self, texts: Sequence[str], batch_size: int = 64, **_: Any) -> np.ndarray:
+        """The vectors of any number of texts, by batches of similar length."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        parts = [order[start : start + batch_size] for start in range(0, len(texts), batch_size)]
+        vectors = np.concatenate([self.compute([texts[i] for i in part]) for part in parts])
+        return vectors[np.argsort(order)]
+
+
+def by_batches(tokenizer: PreTrainedTokenizerBase, config: Any, run: Callable[[dict[str, Tensor]], Tensor]) -> Encode:
+    """Texts to token ids as in `hf-blosan encode`, and these to vectors by ``run``."""
+    batches = Batches(None, tokenizer, SentenceVectors(config), batch_size=64)  # of which only the rows are used
+
+    def compute(texts: Sequence[str]) -> np.ndarray:
+        return run(batches.collate(batches.tokenize([(text,) for text in texts]))).numpy()
+
+    return compute
+
+
+def by_model(tokenizer: PreTrainedTokenizerBase, run: Callable[[dict[str, Tensor]], Tensor]) -> Encode:
+    """As on a model's page: ``model(**tokenizer(texts, padding=True, return_tensors="pt"))``."""
+
+    def compute(texts: Sequence[str]) -> np.ndarray:
+        return run(tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")).numpy()
+
+    return compute
+
+
+def in_torch(model: PreTrainedModel, pool: Callable[[Any, Tensor], Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
+    @torch.inference_mode()
+    def run(inputs: dict[str, Tensor]) -> Tensor:
+        return pool(model(**inputs), inputs["attention_mask"])
+
+    return run
+
+
+def in_onnxruntime(path: Path, threads: int) -> Callable[[dict[str, Tensor]], Tensor]:
+    from onnxruntime import InferenceSession, SessionOptions
+
+    how = SessionOptions()
+    how.intra_op_num_threads = threads
+    session = InferenceSession(path, how, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+
+    def run(inputs: dict[str, Tensor]) -> Tensor:
+        return torch.from_numpy(session.run(["sentence_embedding"], {name: inputs[name].numpy() for name in names})[0])
+
+    return run
+
+
+def in_openvino(path: Path, threads: int, sample: list[dict[str, Tensor]] | None) -> Callable:
+    """A graph in OpenVINO, quantised to int8 by the ranges that ``sample``, batches of inputs, has in it."""
+    import nncf
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(path)
+    names = [entry.get_any_name() for entry in model.inputs]
+    if sample is not None:
+        arrays = nncf.Dataset(sample, lambda inputs: {name: inputs[name].numpy() for name in names})
+        model = nncf.quantize(model, arrays, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(sample))
+    compiled = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads})
+
+    def run(inputs: dict[str, Tensor]) -> Tensor:
+        found = compiled({name: inputs[name].numpy() for name in names})["sentence_embedding"]
+        return torch.from_numpy(np.array(found))
+
+    return run
+
+
+def encoder_roads(options: RoadsOptions, folder: Path) -> list[Road]:
+    """This package's encoder: both forms in torch by every entry, and its graphs."""
+    source, roads = locate(options.encoder), []
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    for form in ("float32", "int8"):
+        model = AutoModel.from_pretrained(source, layers_dtype=form).eval()
+        run = in_torch(model, lambda output, _: output.pooler_output)
+        roads.append(Road("encoder", form, "batches", by_batches(tokenizer, model.config, run)))
+        roads.append(Road("encoder", form, "AutoModel", by_model(tokenizer, run)))
+        whole = SentenceTransformer(source, device="cpu", model_kwargs={"layers_dtype": form})
+        encode = partial(whole.encode, batch_size=options.batch_size, show_progress_bar=False)
+        roads.append(Road("encoder", form, "SentenceTransformer.encode", encode))
+    export(options.encoder, folder)
+    for form, graph in GRAPHS.items():
+        run = in_onnxruntime(folder / "onnx" / graph, options.threads)
+        roads.append(Road("encoder", f"onnxruntime {form}", "batches", by_batches(tokenizer, model.config, run)))
+    return roads
+
+
+def peer_roads(options: RoadsOptions, folder: Path) -> list[Road]:
+    """The peer in torch by every entry, and its graphs in two runtimes."""
+    tokenizer, model = AutoTokenizer.from_pretrained(options.peer), AutoModel.from_pretrained(options.peer).eval()
+    run = in_torch(model, mean_pooled)
+    whole = SentenceTransformer(options.peer, device="cpu")
+    encode = partial(whole.encode, batch_size=options.batch_size, show_progress_bar=False)
+    roads = [
+        Road("peer", "float32", "batches", by_batches(tokenizer, model.config, run)),
+        Road("peer", "float32", "AutoModel", by_model(tokenizer, run)),
+        Road("peer", "float32", "SentenceTransformer.encode", encode),
+    ]
+    export_peer(options.peer, folder)
+    runs = {
+        f"onnxruntime {form}": in_onnxruntime(folder / "onnx" / graph, options.threads)
+        for form, graph in GRAPHS.items()
+    }
+    texts = read_rows(options.data_dir, "stsb", "train")["sentence1"][:CALIBRATION]
+    sample = [dict(tokenizer([text], return_tensors="pt")) for text in texts]
+    for form, batches in {"float32": None, "int8": sample}.items():
+        runs[f"OpenVINO {form}"] = in_openvino(folder / "onnx" / GRAPHS["float32"], options.threads, batches)
+    return roads + [
+        Road("peer", form, "batches", by_batches(tokenizer, model.config, run)) for form, run in runs.items()
+    ]
+
+
+def sts(road: Road, options: RoadsOptions) -> float:
+    """100 x Spearman's correlation of cosines with the scores of STS-B's test rows."""
+    rows = read_rows(options.data_dir, "stsb", "test")
+    vectors = unit_vectors(road, [*rows["sentence1"], *rows["sentence2"]], options.batch_size)
+    pair = [np.stack([vectors[text] for text in rows[column]]) for column in ("sentence1", "sentence2")]
+    return round(correlation(*pair, np.array(rows["score"])), 2)
+
+
+def measure(options: RoadsOptions, report: dict[str, Any]) -> None:
+    """A row for each road, with its speed in units of the peer in torch and of the peer's fastest."""
+    rows = read_rows(options.data_dir, "sick", "test")
+    texts = list(dict.fromkeys([*rows["sentence1"], *rows["sentence2"]]))[: options.sentences]
+    with tempfile.TemporaryDirectory() as encoder, tempfile.TemporaryDirectory() as peer:
+        roads = encoder_roads(options, Path(encoder)) + peer_roads(options, Path(peer))
+        calls = {road.name: partial(road.encode, texts, options.batch_size) for road in roads}
+        summaries = times(calls, options.repeats, "cpu")
+        rows = [{"system": road.system, "form": road.form, "entry": road.entry} for road in roads]
+        for row, road in zip(rows, roads, strict=True):
+            row |= summaries[road.name]
+            row["sentences_per_second"] = round(1e3 * len(texts) / row["median_ms"])
+            row["stsb"] = sts(road, options)
+    peers = {(row["form"], row["entry"]): row["median_ms"] for row in rows if row["system"] == "peer"}
+    for row in rows:
+        if row["system"] == "encoder":
+            row["to_torch"] = round(peers["float32", "batches"] / row["median_ms"], 2)
+            row["to_fastest"] = round(min(peers.values()) / row["median_ms"], 2)
+    report["rows"] += rows
+
+
+def markdown(report: dict[str, Any]) -> str:
+    header = report["header"]
+    names = {"encoder": header["encoder"], "peer": header["peer"]}
+    lines = [
+        [
+            names[row["system"]],
+            row["form"],
+            row["entry"],
+            f"{row['sentences_per_second']:,}",
+            row.get("to_torch", ""),
+            row.get("to_fastest", ""),
+            f"{row['stsb']:.2f}",
+        ]
+        for row in report["rows"]
+    ]
+    return page(
+        "From texts to vectors by every road",
+        header,
+        [f"Sentences: {header['sentences']} of SICK's test rows, in batches of {header['batch_size']}"],
+        f"By torch and by fastest: times as many sentences a second as {header['peer']} in torch by the same batches, "
+        "and as its fastest row here. STS-B: 100 x Spearman's correlation on the test rows. Batches: as in `hf-blosan "
+        "encode`.",
+        table(["model", "runs in", "entry", "sentences / s", "by torch", "by fastest", "STS-B"], lines, left=3),
+    )
+
+
+@dataclass(kw_only=True)
+class RoadsOptions(Options):
+    """Options of ``python -m benchmarks.roads``."""
+
+    peer: str = option("Folder of a sentence-transformers model with mean pooling, to compare with.", MISSING)
+    encoder: str = option("Encoder of this package: a folder, a bundled name or a name on the Hub.", "disan-mini-en")
+    data_dir: str = option("Folder with DIR/stsb/ and DIR/sick/<split>.jsonl.gz.", MISSING)
+    sentences: int = option("How many, of SICK's test rows.", 2000)
+    batch_size: int = option("Sentences of a batch.", 64)
+    repeats: int = option("Samples of each figure.", 7)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("this benchmark needs", "benchmark", "openvino", "nncf")
+        if not Path(self.peer, "config.json").is_file():
+            raise InputError(f"--peer {self.peer}: there is no saved model; give the folder of one")
+
+
+RECORDED = ("encoder", "peer", "sentences", "batch_size", "repeats")
+PACKAGES = ("sentence-transformers", "openvino", "nncf")
+main = command("benchmarks.roads", RoadsOptions, measure, recorded=RECORDED, packages=PACKAGES)
+
+if __name__ == "__main__":
+    sys.exit(main())
