@@ -108,7 +108,7 @@ def test_transformers_js_computes_what_torch_computes(models, sentences):
 
 @pytest.mark.slow
 def test_fastembed_computes_what_torch_computes(models, sentences):
-    pytest.importorskip("fastembed", reason="needs fastembed; pip install fastembed")
+    pytest.importorskip("fastembed", reason="needs fastembed; make .venv/.fastembed")
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 

@@ -50,7 +50,7 @@ async function compare() {
   }
   const whole = await encode(texts);
   const order = whole.map((vector) => normalize(vector.slice(-ORDER_FEATURES)));
-  const parts = {'whole vector': whole, 'features that read order': order};
+  const parts = {'Whole vector': whole, 'Features that read order': order};
   const rows = Object.entries(parts).map(([name, vectors]) => {
     const cosines = vectors.slice(1).map((vector) => dot(vectors[0], vector));
     return {name, cosines, nearer: cosines[0] > cosines[1] ? 0 : 1};
