@@ -12,7 +12,8 @@ import pytest
 import torch
 import yaml
 from filelock import FileLock
-from transformers import AutoModel, AutoTokenizer
+from reader import Reader
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import hf_blosan
 from benchmarks import browser as benchmark
@@ -84,15 +85,6 @@ def built(tmp_path):
     return tmp_path / "site"
 
 
-@pytest.fixture
-def driver():
-    try:
-        with benchmark.chromium() as driver:
-            yield driver
-    except InputError as error:
-        pytest.skip(str(error))
-
-
 @pytest.mark.slow
 def test_transformers_js_computes_what_torch_computes(models, sentences):
     try:
@@ -124,23 +116,8 @@ def test_fastembed_computes_what_torch_computes(models, sentences):
     assert cosines(list(model.embed(sentences)), sentences).min() >= 0.9999
 
 
-class Reader:
-    """What a reader sees of the page and does with it."""
-
-    def __init__(self, driver, address):
-        self.driver = driver
-        driver.get(address)
-
-    def wait(self, condition):
-        from selenium.webdriver.support.wait import WebDriverWait
-
-        return WebDriverWait(self.driver, 120).until(lambda _: condition())
-
-    def find(self, selector):
-        return self.driver.find_elements("css selector", selector)
-
-    def text(self, selector):
-        return " ".join(element.text for element in self.find(selector))
+class PageReader(Reader):
+    """What a reader sees of this page and does with it."""
 
     def type(self, name, text):
         (box,) = self.find(f"#{name}")
@@ -156,12 +133,6 @@ class Reader:
 
     def values(self, *names):
         return [self.find(f"#{name}")[0].get_property("value") for name in names]
-
-    def requests(self):
-        """The addresses that the page asked for."""
-        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        sent = [x["params"]["request"]["url"] for x in events if x["method"] == "Network.requestWillBeSent"]
-        return [url for url in sent if not url.startswith(("data:", "blob:"))]
 
 
 def by_torch(query, sentences):
@@ -185,7 +156,8 @@ def same_ranking(found, expected):
 def test_the_page_shows_what_torch_computes(models, built, driver):
     shutil.copytree(models, built / "models")
     with benchmark.served(built) as address:
-        page = Reader(driver, address)
+        driver.get(address)
+        page = PageReader(driver)
         page.wait(lambda: page.text("#status").startswith("Ready"))
         encoder, runtime = map(float, re.findall(r"([\d.]+) MB", page.text("#status")))
         assert 12 < encoder <= 16 and 10 < runtime < 15
@@ -219,10 +191,8 @@ def test_the_page_shows_what_torch_computes(models, built, driver):
         asked = page.requests()
         assert len(asked) > 8 and all(url.startswith(address) for url in asked)
 
-        metrics = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        page.wait(lambda: driver.execute_script("return window.innerWidth") == 400)
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= 400
+        page.resize(400)
+        assert page.width() <= 400
 
 
 def check_order(page):
@@ -248,7 +218,8 @@ def check_order(page):
 @pytest.mark.slow
 def test_a_page_without_an_encoder_says_so(built, driver):
     with benchmark.served(built) as address:
-        page = Reader(driver, address)
+        driver.get(address)
+        page = PageReader(driver)
         page.wait(lambda: page.text("#status").startswith("The encoder could not be loaded; export it"))
 
 
@@ -277,6 +248,26 @@ def test_the_page_needs_nothing_from_other_hosts():
     header = yaml.safe_load((EXAMPLE / "README.md").read_text(encoding="utf-8").split("---")[1])
     assert header["sdk"] == "static" and (EXAMPLE / header["app_file"]).is_file()
     assert len(header["short_description"]) <= 60
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("built", "driver")  # where they are not skipped, the benchmark can do the same
+def test_the_benchmark_from_command_to_table(tiny_en, folder_of_encoders, tmp_path):
+    peer, path = tmp_path / "peer", tmp_path / "browser.json"
+    tokenizer = AutoTokenizer.from_pretrained(folder_of_encoders / tiny_en)
+    tokenizer.save_pretrained(peer)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(peer)
+    options = ["--task", "demo", "--sentences", "10", "--batch_size", "4", "--repeats", "1", "--model", tiny_en]
+    assert benchmark.main([*options, "--peer", str(peer), "--output", str(path)]) == 0
+    report = json.loads(path.read_text())
+    assert report["header"]["browser"]["threads"] == 1 and report["header"]["browser"]["chromium"]
+    systems = [(tiny_en, "float32"), (tiny_en, "int8"), ("peer", "int8")]
+    rows = report["rows"]
+    assert [(row["batch"], row["system"], row["graph"]) for row in rows] == [(n, *x) for n in (1, 4) for x in systems]
+    assert all(row["sentences_per_second"] > 0 and row["megabytes"] > 0 for row in rows)
+    assert [row["speed"] for row in rows if row["system"] == "peer"] == [1, 1]
+    assert "| tiny-en | int8 | 4 | " in path.with_suffix(".md").read_text()
 
 
 def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys):
