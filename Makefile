@@ -30,6 +30,15 @@ $(VENV)/.quantization: $(VENV)/.installed
 	$(INSTALL) ".[quantization]"
 	touch $@
 
+# For one test, which reads a folder: fastembed asks for a huggingface_hub below 2, to download models with.
+$(VENV)/.fastembed: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --no-deps fastembed loguru mmh3 py_rust_stemmers
+	touch $@
+
+# For the tests of the page, which say so where there is no npm or no Chromium.
+examples/browser/node_modules: examples/browser/package-lock.json
+	if command -v npm > /dev/null; then cd $(@D) && npm ci --no-audit --no-fund && touch node_modules; fi
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,7 +54,8 @@ types: $(VENV)/.installed hf_blosan/__init__.pyi
 test: lint $(VENV)/.compiled hf_blosan/__init__.pyi
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: lint $(VENV)/.compiled hf_blosan/__init__.pyi $(VENV)/.quantization
+test-all: lint $(VENV)/.compiled hf_blosan/__init__.pyi $(VENV)/.quantization $(VENV)/.fastembed \
+	examples/browser/node_modules
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Lines that the fast tests run, in percent.

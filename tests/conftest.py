@@ -63,6 +63,19 @@ def remove_kernels(monkeypatch):
     return remove
 
 
+@pytest.fixture
+def driver():
+    """A Chromium without a window, which can reach nothing but this machine."""
+    from benchmarks.browser import chromium  # here, because the tests of the kernels do without transformers
+    from hf_blosan.errors import InputError
+
+    try:
+        with chromium() as driver:
+            yield driver
+    except InputError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory):
     """The folder of a small saved model that tells animals, colours and numbers apart."""

@@ -1,10 +1,8 @@
 """The page of `hf-blosan demo`: its functions, and the whole of it in a browser, without any network."""
 
 import base64
-import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from reader import Reader
 from small_data import pair_rows, question_rows
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -150,41 +149,12 @@ def serve(folder, tmp_path):
 
 
 @pytest.fixture
-def browser():
-    """A Chromium without a window, which can reach nothing but this machine."""
-    pytest.importorskip("selenium", reason="needs selenium; pip install hf_blosan[test]")
-    paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in paths:
-        pytest.skip("needs chromium and chromedriver; apt install chromium chromium-driver")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = paths[0]
-    for word in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1300,1500"):
-        options.add_argument(word)
-    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(paths[1]))
-    yield Reader(driver)
-    driver.quit()
+def browser(driver):
+    return PageReader(driver)
 
 
-class Reader:
-    """What a reader does with the page."""
-
-    def __init__(self, driver):
-        self.driver = driver
-
-    def wait(self, condition, seconds=240):
-        from selenium.webdriver.support.wait import WebDriverWait
-
-        return WebDriverWait(self.driver, seconds).until(lambda driver: condition())
-
-    def find(self, selector):
-        return self.driver.find_elements("css selector", selector)
-
-    def text(self, selector):
-        return " ".join(element.text for element in self.find(selector))
+class PageReader(Reader):
+    """What a reader does with this page."""
 
     def open(self, url):
         self.driver.get(url)
@@ -202,12 +172,6 @@ class Reader:
     def values(self):
         return [box.get_attribute("value") for box in self.boxes()]
 
-    def resize(self, width):
-        """A phone's width: a window cannot be that narrow."""
-        metrics = {"width": width, "height": 1500, "deviceScaleFactor": 1, "mobile": True}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        self.wait(lambda: self.driver.execute_script("return window.innerWidth") == width)
-
     def images(self, number=1):
         """The alternative texts of a model's images that are drawn."""
         width = "return arguments[0].complete && arguments[0].naturalWidth"
@@ -216,14 +180,6 @@ class Reader:
 
     def sources(self, number=1):
         return [image.get_attribute("src") for image in self.find(f"#figures{number} img")]
-
-    def requests(self):
-        """The addresses that the page asked for."""
-        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        sent = [
-            event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
-        ]
-        return [url for url in sent if not url.startswith(("data:", "blob:", "chrome:"))]
 
 
 ALL = ["attention of sentence 1", "gate of sentence 1", "pooling of sentence 1"]
@@ -287,7 +243,7 @@ class TestInABrowser:
         assert first["x"] == below["x"] and first["y"] + first["height"] <= below["y"]
         everything = [*browser.boxes(), *browser.find("#show, #figures1 img, #prediction1, #explanation")]
         assert all(0 <= item.rect["x"] and item.rect["x"] + item.rect["width"] <= 400 for item in everything)
-        assert browser.driver.execute_script("return document.documentElement.scrollWidth") <= 400
+        assert browser.width() <= 400
 
         browser.type("a red cat", "one grey dog in the blue")
         browser.find("#show")[0].click()

@@ -12,7 +12,9 @@ tensors:
   as are not negligible: about 6 at h = 0.1 c, 14 at 0.6 c, 30 at 1.5 c.
 
 Sentences too short for that, ranges too wide, and masks of single pairs are computed pair by pair, a few queries at a
-time. A window bounds the keys of a query, which are then cut out of the sentence.
+time. A window bounds the keys of a query, which are then cut out of the sentence; the pairs of a narrow window are
+computed without a loop, all of the same distance together. Short sentences should take few operators: a step of a loop
+takes each of its operators anew, which costs microseconds, and more in a browser.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from torch.nn import functional as F
 
 from .chunks import Options, visible_keys
 
+# Windows up to this have no loop.
+NARROW = 4
 # Tokens of a step of the expansion's loop. More leave the cache, fewer have more steps.
 CHUNK = 8
 # Queries of a step where pairs are computed: the best of 1 to 64 from 1 x 12 to 2 x 256.
@@ -39,6 +43,8 @@ NEGLIGIBLE = 1e-7
 # All pairs take as long as the expansion with t terms if there are PAIRS_PER_TERM (t + FIXED_TERMS) tokens.
 PAIRS_PER_TERM = 3
 FIXED_TERMS = 3
+# Fewer terms are for very small ranges only: sentences for which these do not pay are not asked for their range.
+LEAST_TERMS = 6
 
 
 def directional_attention_graph(
@@ -67,7 +73,8 @@ def directional_attention_graph(
     if token_mask is not None or short:
         return _pairs(keys, queries, values, real, token_mask, options)
     if window is not None:
-        return _near(keys, queries, values, real, options)
+        near = _nearest if window <= NARROW else _near
+        return near(keys, queries, values, real, options)
     return _expanded_or_pairs(keys, queries, values, real, options)
 
 
@@ -107,6 +114,25 @@ def _near(keys, queries, values, real, options: Options) -> Tensor:
     return _loop(step, starts[:, None] + torch.arange(QUERIES + 2 * reach, device=keys.device), length)
 
 
+def _nearest(keys, queries, values, real, options: Options) -> Tensor:
+    """The pairs of a narrow window: those of one distance are the sentence and the sentence shifted by it."""
+    rows, reach = torch.arange(keys.shape[1], device=keys.device), options.window
+    seen = {
+        "forward": range(-reach, 0),
+        "backward": range(1, reach + 1),
+        "diagonal": [*range(-reach, 0), *range(1, reach + 1)],
+        "full": range(-reach, reach + 1),
+    }
+    keys, queries = keys / options.scale, queries / options.scale
+    padded = [F.pad(x, (0, 0, reach, reach)) for x in (keys, values, real[..., None].to(keys.dtype))]
+    numerators, denominators = torch.zeros_like(values), torch.zeros_like(values)
+    for distance in seen[options.direction]:
+        key, value, is_key = (x.index_select(1, rows + (reach + distance)) for x in padded)
+        weights = (torch.tanh(queries + key) * options.scale).exp() * is_key
+        numerators, denominators = numerators + weights * value, denominators + weights
+    return _divide(numerators, denominators)
+
+
 def _attend(keys: Tensor, queries: Tensor, values: Tensor, visible: Tensor, scale: float) -> Tensor:
     """The equation for a few queries (B, Q, D), of which each sees some keys (B or 1, Q, K): both divided by c."""
     weights = (torch.tanh(queries[:, :, None] + keys[:, None]) * scale).exp()
@@ -116,10 +142,6 @@ def _attend(keys: Tensor, queries: Tensor, values: Tensor, visible: Tensor, scal
 
 def _expanded_or_pairs(keys, queries, values, real, options: Options) -> Tensor:
     """By the expansion where it is exact and faster, else pair by pair: decided when the graph runs."""
-    keys, queries, half_range = _centred(keys, queries, real)
-    tilt, coefficients, terms = _coefficients(half_range, options.scale)
-    length = torch.scalar_tensor(keys.shape[1])
-    few = (terms <= MOST_TERMS) & (length > PAIRS_PER_TERM * (terms + FIXED_TERMS))
 
     def expanded(keys, queries, values, real, half_range, tilt, coefficients, terms):
         degrees = torch.arange(NODES, device=keys.device)
@@ -130,9 +152,16 @@ def _expanded_or_pairs(keys, queries, values, real, options: Options) -> Tensor:
     def pair_by_pair(keys, queries, values, real, *others):
         return _pairs(keys, queries, values, real, None, options).flatten()
 
-    operands = (keys, queries, values, real, half_range, tilt, coefficients, terms)
+    def by_range(keys, queries, values, real):
+        keys, queries, half_range = _centred(keys, queries, real)
+        tilt, coefficients, terms = _coefficients(half_range, options.scale)
+        few = (terms <= MOST_TERMS) & (torch.scalar_tensor(keys.shape[1]) > PAIRS_PER_TERM * (terms + FIXED_TERMS))
+        operands = (keys, queries, values, real, half_range, tilt, coefficients, terms)
+        return torch.cond(few, expanded, pair_by_pair, operands)
+
+    long = torch.scalar_tensor(keys.shape[1]) > PAIRS_PER_TERM * (LEAST_TERMS + FIXED_TERMS)
     # With more dimensions torch.export does not see that the strides are those of a whole tensor.
-    return torch.cond(few, expanded, pair_by_pair, operands).view(keys.shape)
+    return torch.cond(long, by_range, pair_by_pair, (keys, queries, values, real)).view(keys.shape)
 
 
 def _centred(keys: Tensor, queries: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
