@@ -70,9 +70,11 @@ class Road:
         return vectors[np.argsort(order)]
 
 
-def by_batches(tokenizer: PreTrainedTokenizerBase, config: Any, run: Callable[[dict[str, Tensor]], Tensor]) -> Encode:
-    """Texts to token ids as in `hf-blosan encode`, and these to vectors by ``run``."""
-    batches = Batches(None, tokenizer, SentenceVectors(config), batch_size=64)  # of which only the rows are used
+def by_batches(
+    tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, run: Callable[[dict[str, Tensor]], Tensor]
+) -> Encode:
+    """Texts to token ids as in `hf-blosan encode`, and these to vectors by ``run``, for the model or a form of it."""
+    batches = Batches(model, tokenizer, SentenceVectors(model.config), batch_size=64)
 
     def compute(texts: Sequence[str]) -> np.ndarray:
         return run(batches.collate(batches.tokenize([(text,) for text in texts]))).numpy()
@@ -97,6 +99,12 @@ def in_torch(model: PreTrainedModel, pool: Callable[[Any, Tensor], Tensor]) -> C
     return run
 
 
+def arrays(names: Sequence[str], inputs: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    """What a graph takes; a row of one sentence may have come without its types, which are 0."""
+    zeros = torch.zeros_like(inputs["input_ids"])
+    return {name: inputs.get(name, zeros).numpy() for name in names}
+
+
 def in_onnxruntime(path: Path, threads: int) -> Callable[[dict[str, Tensor]], Tensor]:
     from onnxruntime import InferenceSession, SessionOptions
 
@@ -106,7 +114,7 @@ def in_onnxruntime(path: Path, threads: int) -> Callable[[dict[str, Tensor]], Te
     names = [entry.name for entry in session.get_inputs()]
 
     def run(inputs: dict[str, Tensor]) -> Tensor:
-        return torch.from_numpy(session.run(["sentence_embedding"], {name: inputs[name].numpy() for name in names})[0])
+        return torch.from_numpy(session.run(["sentence_embedding"], arrays(names, inputs))[0])
 
     return run
 
@@ -120,12 +128,12 @@ def in_openvino(path: Path, threads: int, sample: list[dict[str, Tensor]] | None
     model = core.read_model(path)
     names = [entry.get_any_name() for entry in model.inputs]
     if sample is not None:
-        arrays = nncf.Dataset(sample, lambda inputs: {name: inputs[name].numpy() for name in names})
-        model = nncf.quantize(model, arrays, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(sample))
+        ranges = nncf.Dataset(sample, partial(arrays, names))
+        model = nncf.quantize(model, ranges, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(sample))
     compiled = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads})
 
     def run(inputs: dict[str, Tensor]) -> Tensor:
-        found = compiled({name: inputs[name].numpy() for name in names})["sentence_embedding"]
+        found = compiled(arrays(names, inputs))["sentence_embedding"]
         return torch.from_numpy(np.array(found))
 
     return run
@@ -138,7 +146,7 @@ def encoder_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     for form in ("float32", "int8"):
         model = AutoModel.from_pretrained(source, layers_dtype=form).eval()
         run = in_torch(model, lambda output, _: output.pooler_output)
-        roads.append(Road("encoder", form, "batches", by_batches(tokenizer, model.config, run)))
+        roads.append(Road("encoder", form, "batches", by_batches(tokenizer, model, run)))
         roads.append(Road("encoder", form, "AutoModel", by_model(tokenizer, run)))
         whole = SentenceTransformer(source, device="cpu", model_kwargs={"layers_dtype": form})
         encode = partial(whole.encode, batch_size=options.batch_size, show_progress_bar=False)
@@ -146,7 +154,7 @@ def encoder_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     export(options.encoder, folder)
     for form, graph in GRAPHS.items():
         run = in_onnxruntime(folder / "onnx" / graph, options.threads)
-        roads.append(Road("encoder", f"onnxruntime {form}", "batches", by_batches(tokenizer, model.config, run)))
+        roads.append(Road("encoder", f"onnxruntime {form}", "batches", by_batches(tokenizer, model, run)))
     return roads
 
 
@@ -157,7 +165,7 @@ def peer_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     whole = SentenceTransformer(options.peer, device="cpu")
     encode = partial(whole.encode, batch_size=options.batch_size, show_progress_bar=False)
     roads = [
-        Road("peer", "float32", "batches", by_batches(tokenizer, model.config, run)),
+        Road("peer", "float32", "batches", by_batches(tokenizer, model, run)),
         Road("peer", "float32", "AutoModel", by_model(tokenizer, run)),
         Road("peer", "float32", "SentenceTransformer.encode", encode),
     ]
@@ -170,9 +178,7 @@ def peer_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     sample = [dict(tokenizer([text], return_tensors="pt")) for text in texts]
     for form, batches in {"float32": None, "int8": sample}.items():
         runs[f"OpenVINO {form}"] = in_openvino(folder / "onnx" / GRAPHS["float32"], options.threads, batches)
-    return roads + [
-        Road("peer", form, "batches", by_batches(tokenizer, model.config, run)) for form, run in runs.items()
-    ]
+    return roads + [Road("peer", form, "batches", by_batches(tokenizer, model, run)) for form, run in runs.items()]
 
 
 def sts(road: Road, options: RoadsOptions) -> float:

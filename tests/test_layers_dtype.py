@@ -92,6 +92,10 @@ def test_converted_while_loading_and_at_construction(tmp_path):
     assert small.state_dict().keys() == expected.keys()
     assert all(torch.equal(x, expected[name]) for name, x in small.state_dict().items())
     assert int8_names(make(layers_dtype="int8")) == int8_names(small)
+    config = AutoConfig.from_pretrained(tmp_path / "exact")  # as sentence-transformers loads models
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "exact", config=config, **both)
+    assert int8_names(again) == int8_names(small) and again.get_input_embeddings().is_int8
+    assert config.layers_dtype == config.embedding_dtype == "float32"
 
 
 @pytest.mark.parametrize("head", [AutoModelForPairRegression, AutoModelForTokenClassification])

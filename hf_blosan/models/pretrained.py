@@ -208,6 +208,10 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         Weights are copied to aligned memory: as mapped from the file they may be unaligned, and matrix products would
         differ in the last bit.
         """
+        if isinstance(config := kwargs.get("config"), SentenceEncoderConfig):  # transformers would leave it as it is
+            kwargs["config"] = config = copy.deepcopy(config)
+            for name in {"embedding_dtype", "layers_dtype"} & kwargs.keys():
+                setattr(config, name, kwargs.pop(name))
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         if getattr(model.get_input_embeddings(), "is_int8", False) != (model.config.embedding_dtype == "int8"):
