@@ -42,14 +42,14 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 
 
 def packed(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight as the operator reads it, (out / 16, in / 4, 16, 4), and what features shifted by 128 add, (out)."""
+    """A weight as the operator reads it, (out / 16, in / 4, 16, 4), and what features shifted by 64 add, (out)."""
     version = None if weight.is_inference() else weight._version  # of what is made in inference mode nobody knows
     known = _PACKED.get(weight)
     if known is None or known[0] is None or known[0] != version:
         rows, size = weight.shape
-        padded = F.pad(weight, (0, -size % DEPTH, 0, -rows % COLUMNS))
+        padded = F.pad(weight, (0, -size % (2 * DEPTH), 0, -rows % COLUMNS))
         panels = padded.unflatten(1, (-1, DEPTH)).unflatten(0, (-1, COLUMNS)).transpose(1, 2).contiguous()
-        known = version, panels, weight.sum(1, dtype=torch.int32) * 128
+        known = version, panels, weight.sum(1, dtype=torch.int32) * 64
         _PACKED[weight] = known
     return known[1:]
 

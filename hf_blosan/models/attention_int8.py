@@ -10,12 +10,12 @@ from .equations import upcast
 def rounded_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
     """W x + b for a weight of int8 numbers, (out, in), whose rows are in steps of ``scale``, (out).
 
-    Each token of x, (..., in), is rounded to integers, of which 127 stands for its largest number; rounding has the
-    gradient 1. Sums of their products with up to 2,000 features are whole numbers below 2^24, so they are as exact in
-    float32 as in integers.
+    Each token of x, (..., in), is rounded to integers, of which 63 stands for its largest number; rounding has the
+    gradient 1. Sums of their products with weights from -63 to 63 are whole numbers below 2^24 for up to 4,000
+    features, so they are as exact in float32 as in integers.
     """
     (exact,) = upcast(x)
-    step = exact.detach().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    step = exact.detach().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 63
     exact = exact / step
     y = F.linear(exact + (exact.round() - exact).detach(), weight.to(exact.dtype)) * (step * scale)
     return (y if bias is None else y + bias).to(x.dtype)

@@ -11,7 +11,7 @@ from .attention_int8 import int8_linear
 class Int8Linear(nn.Module):
     """A linear map for inference, with a weight of integers from -63 to 63 and a scale for each of its rows.
 
-    AVX2 adds products of seven and of eight bits in pairs of 16; with eight bits for both it would cut large sums off.
+    Seven bits, for weights and for what they are multiplied with, because AVX2 adds products in 16 bits.
     """
 
     implementation = "auto"

@@ -37,7 +37,7 @@ def test_is_its_equation(rows, size, out):
 
 @fast
 def test_extremes_do_not_overflow():
-    """The largest features and weights everywhere: twice 255 * 63 is just below 2^15."""
+    """The largest features and weights everywhere: four times 127 * 63 is just below 2^15."""
     for sign in (1, -1):
         x, weight = torch.full((20, 2000), 3.0), torch.full((33, 2000), 63 * sign, dtype=torch.int8)
         x[::2] *= -1
@@ -129,7 +129,7 @@ def test_refuses_tensors_that_do_not_match():
 
 def test_the_equation():
     x, weight, scale, bias = operands()
-    step = x.abs().amax(1, keepdim=True) / 127
+    step = x.abs().amax(1, keepdim=True) / 63
     exact = torch.nn.functional.linear((x / step).round().double(), weight.double()) * step * scale + bias
     assert largest_difference(rounded_linear(x, weight, scale, bias), exact) < 1e-6
     wide = x.double().requires_grad_()

@@ -27,7 +27,7 @@ Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, 
   Sizes sizes = sizes_of(x);
   check(!sizes.empty() && scale.dim() == 1, "x: give (..., in), scale: give (out)");
   const RowsOf rows("x", x, ScalarType::Float, sizes);
-  const int64_t out = sizes.back() = scale.size(0), depth = (rows.size + int8_depth - 1) / int8_depth;
+  const int64_t out = sizes.back() = scale.size(0), depth = (rows.size + 2 * int8_depth - 1) / (2 * int8_depth) * 2;
   const int64_t panels = (out + int8_columns - 1) / int8_columns;
   const Tensor packed_ = checked("packed", packed, ScalarType::Char, {panels, depth, int8_columns, int8_depth});
   const Tensor shifts_ = checked("shifts", shifts, ScalarType::Int, {out});

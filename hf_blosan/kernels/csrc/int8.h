@@ -6,16 +6,17 @@
 namespace hf_blosan {
 
 // Packed weights lie in panels of that many columns of W', of each of which so many features follow one another:
-// (out / 16, in / 4, 16, 4), filled up with zeros.
+// (out / 16, in / 4, 16, 4), filled up with zeros, so that there is an even number of such groups of features.
 constexpr int64_t int8_columns = 16, int8_depth = 4;
+constexpr int64_t int8_group = int8_columns * int8_depth;
 // Rows that are rounded together.
-constexpr int64_t int8_rows = 32;
+constexpr int64_t int8_rows = 48;
 
-// y = x W' + bias. A row of x is rounded to integers of up to 127, which are shifted by 128 into uint8. Weights reach
-// from -63 to 63, so that no sum of two products leaves int16, as AVX2 requires.
+// y = x W' + bias. A row of x is rounded to integers from -63 to 63, which are shifted by 64 into uint8. With weights
+// from -63 to 63 a sum of four products stays within int16, in which AVX2 adds them.
 struct Int8Linear {
   int64_t rows, in, out, step;  // step: between rows of x
-  int64_t depth;                // of a panel, in units of int8_depth features
+  int64_t depth;                // of a panel, in groups of int8_depth features
   const float* x;
   const int8_t* packed;
   const int32_t* shifts;  // what the shift adds to the sum of a column

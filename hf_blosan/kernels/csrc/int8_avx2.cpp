@@ -10,24 +10,22 @@ namespace INSTRUCTION_SET {
 namespace {
 
 struct Lanes {
-  static constexpr int64_t rows = 4;  // whose sums fit into the registers
-
-  struct Weights {
-    __m256i half[2];
-    explicit Weights(const int8_t* from) {
-      for (int i = 0; i < 2; i++) half[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
-    }
-  };
+  static constexpr int64_t rows = 3;  // whose sums fit into the registers
 
   __m256i half[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 
-  void add_products(const uint8_t* x, const Weights& w) {
-    int32_t four;
-    __builtin_memcpy(&four, x, sizeof four);
-    const __m256i features = _mm256_set1_epi32(four), ones = _mm256_set1_epi16(1);
+  // Of two groups of features.
+  void add_products(const uint8_t* x, const int8_t* weights) {
+    int32_t four[2];
+    __builtin_memcpy(four, x, sizeof four);
+    const __m256i features[2] = {_mm256_set1_epi32(four[0]), _mm256_set1_epi32(four[1])};
+    const __m256i ones = _mm256_set1_epi16(1);
+    const auto pairs = [&](int group, int i) {
+      const auto* from = reinterpret_cast<const __m256i*>(weights + group * int8_group);
+      return _mm256_maddubs_epi16(features[group], _mm256_loadu_si256(from + i));
+    };
     for (int i = 0; i < 2; i++) {
-      const __m256i pairs = _mm256_maddubs_epi16(features, w.half[i]);
-      half[i] = _mm256_add_epi32(half[i], _mm256_madd_epi16(pairs, ones));
+      half[i] = _mm256_add_epi32(half[i], _mm256_madd_epi16(_mm256_add_epi16(pairs(0, i), pairs(1, i)), ones));
     }
   }
 

@@ -13,17 +13,14 @@ namespace {
 struct Lanes {
   static constexpr int64_t rows = 16;
 
-  struct Weights {
-    __m512i all;
-    explicit Weights(const int8_t* from) : all(_mm512_loadu_si512(from)) {}
-  };
-
   __m512i all = _mm512_setzero_si512();
 
-  void add_products(const uint8_t* x, const Weights& w) {
-    int32_t four;
-    __builtin_memcpy(&four, x, sizeof four);
-    all = _mm512_dpbusd_epi32(all, _mm512_set1_epi32(four), w.all);
+  // Of two groups of features.
+  void add_products(const uint8_t* x, const int8_t* weights) {
+    int32_t four[2];
+    __builtin_memcpy(four, x, sizeof four);
+    all = _mm512_dpbusd_epi32(all, _mm512_set1_epi32(four[0]), _mm512_loadu_si512(weights));
+    all = _mm512_dpbusd_epi32(all, _mm512_set1_epi32(four[1]), _mm512_loadu_si512(weights + int8_group));
   }
 
   void store(int32_t* to) const { _mm512_storeu_si512(to, all); }
