@@ -1,8 +1,8 @@
 """Many rows in several processes: `python -m benchmarks.many_rows --data_dir DIR --output NAME.json`.
 
 Workers of one thread each are started by the command's shards, by Ray Data, by Spark and by `datasets.map`, from one
-Parquet file of sentences to Parquet files of vectors. Times include all that a user waits for: imports, models, reading,
-writing. Rates are those between two sizes, without what every run spends on its start.
+Parquet file of sentences to Parquet files of vectors. Times include all that a user waits for: imports, models,
+reading, writing. Rates are those between two sizes, without what every run spends on its start.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def markdown(report: dict[str, Any]) -> str:
         notes,
         table(["way", "rows", "seconds", "files", "bytes", "load before and after"], lines),
         "Rows a second are those between the two smaller runs, of all workers; the largest run is compared with what "
-        f"they let expect. Core hours and gigabytes are computed for {MANY:,} rows. The load is that of the system, mean "
-        "of five minutes: above the number of cores, other programs take their share.",
+        f"they let expect. Core hours and gigabytes are computed for {MANY:,} rows. The load is that of the system, "
+        "mean of five minutes: above the number of cores, other programs take their share.",
         table(["way", "rows / s", "seconds expected", "core hours", "GB"], computed),
     )
 
