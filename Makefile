@@ -30,6 +30,11 @@ $(VENV)/.quantization: $(VENV)/.installed
 	$(INSTALL) ".[quantization]"
 	touch $@
 
+# 730 MB that only two examples need; Spark also needs a Java runtime.
+$(VENV)/.engines: $(VENV)/.installed
+	$(INSTALL) ".[ray,spark]"
+	touch $@
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,7 +50,7 @@ types: $(VENV)/.installed hf_blosan/__init__.pyi
 test: lint $(VENV)/.compiled hf_blosan/__init__.pyi
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: lint $(VENV)/.compiled hf_blosan/__init__.pyi $(VENV)/.quantization
+test-all: lint $(VENV)/.compiled hf_blosan/__init__.pyi $(VENV)/.quantization $(VENV)/.engines
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Lines that the fast tests run, in percent.

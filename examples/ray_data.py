@@ -1,6 +1,6 @@
 """Sentence vectors of many rows with Ray Data, on one machine or a cluster.
 
-    pip install "ray[data]"
+    pip install -e ".[ray]"
     python examples/ray_data.py disan-mini-en rows.parquet vectors --actors 2
 
 Every actor loads the model once, then encodes batches of rows; the rows keep their columns and get ``vector``. Ray
@@ -28,6 +28,7 @@ class Encoder:
         loaded, tokenizer = load(model, "feature-extraction")
         self.batches = Batches(loaded, tokenizer, SentenceVectors(loaded.config), batch_size=64)
         self.column = column
+        print(f"{model} is loaded", flush=True)
 
     def __call__(self, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         vectors = self.batches([(str(text),) for text in rows[self.column]])

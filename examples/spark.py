@@ -1,6 +1,6 @@
 """Sentence vectors of many rows with Spark, by ``DataFrame.mapInPandas``.
 
-    pip install pyspark pandas pyarrow    # and a Java runtime
+    pip install -e ".[spark]"    # needs a Java runtime
     python examples/spark.py disan-mini-en rows.parquet vectors --master "local[2]"
 
 Every task of Spark loads the model once, then encodes the rows of its partition; the rows keep their columns and get
