@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, listed
-from ..files import plain, write_json
 
 if TYPE_CHECKING:
     from .arguments import ShardsArguments
@@ -68,6 +67,8 @@ class Shard:
 
     def write_manifest(self, output: str | Path, made_from: dict[str, Any]) -> None:
         """Say that the part is complete, and what it was made from, with the rows of the input."""
+        from ..files import write_json  # here, to keep --help fast
+
         part, block = self.part(output), self.block(made_from["input"]["rows"])
         shown = {"part": part.name, "shard": str(self), "block": block, "bytes": part.stat().st_size}
         write_json(self.manifest(output), shown | {"made_from": made_from})
@@ -84,7 +85,7 @@ class Shard:
     def is_complete(self, output: str | Path, made_from: dict[str, Any]) -> bool:
         """Whether this part was made before, and from the same."""
         found = self.read_manifest(output)
-        return found is not None and found["made_from"] == plain(made_from)
+        return found is not None and found["made_from"] == json.loads(json.dumps(made_from))
 
 
 def shards(arguments: ShardsArguments) -> int:
