@@ -136,24 +136,7 @@ def stream(
             if arguments.resume and shard.is_complete(arguments.output, source):
                 logger.info("%s is complete", arguments.path)
                 return
-        made_from = {
-            "input": [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)],
-            "model": model,
-            "--batch_size": [arguments.batch_size, BUFFER_BATCHES],
-            **options,
-        }
-        again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
-        output = Output(arguments.path, formats, made_from, **again)
-        if output.rows:
-            logger.info("%s: %d rows are already there", arguments.path, output.rows)
-
-        def complete() -> None:
-            if shard:  # between the two steps there is no manifest, and the part counts as missing
-                shard.manifest(arguments.output).unlink(missing_ok=True)
-            output.complete()
-            if shard:
-                shard.write_manifest(arguments.output, source)
-
+        output = open_output(arguments, formats, rows, {"model": model, **options})
         numbered = following(rows, head, start + output.rows, end)
         items = ((number, batches.cut(read(row, number))) for number, row in numbered)
         blocks = iter(lambda: list(islice(items, size)), [])
@@ -163,8 +146,35 @@ def stream(
                 output.append(computed(compute, block, rows.name))
                 bar.set_postfix(rows=output.rows, refresh=False)
                 bar.update((output.rows if unit == "rows" else rows.position) - bar.n)
-            complete()
+            with described(arguments, source):
+                output.complete()
     batches.report()
+
+
+def open_output(
+    arguments: StreamArguments, formats: Mapping[str, Format], rows: Rows, made_by: dict[str, Any]
+) -> Output:
+    """The output file, or what an interrupted command has left of it."""
+    made_from = {
+        "input": [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)],
+        "--batch_size": [arguments.batch_size, BUFFER_BATCHES],
+        **made_by,
+    }
+    again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+    output = Output(arguments.path, formats, made_from, **again)
+    if output.rows:
+        logger.info("%s: %d rows are already there", arguments.path, output.rows)
+    return output
+
+
+@contextmanager
+def described(arguments: StreamArguments, source: dict[str, Any]) -> Iterator[None]:
+    """Replace the manifest of a part together with the part, which counts as missing in between."""
+    if arguments.part:
+        arguments.part.manifest(arguments.output).unlink(missing_ok=True)
+    yield
+    if arguments.part:
+        arguments.part.write_manifest(arguments.output, source)
 
 
 def source_of(arguments: StreamArguments, rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +195,7 @@ def following(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows from the one with index `start` to the one before `end`, with their numbers; `head` has been read."""
     rows.skip(max(0, start - len(head)))
-    return islice(chain(head[start:], rows.numbered()), None if end is None else end - start)
+    yield from islice(chain(head[start:], rows.numbered()), None if end is None else end - start)
 
 
 def computed(compute: Callable[[list[tuple]], Columns], block: list[tuple[int, tuple]], name: str) -> Columns:
