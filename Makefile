@@ -39,6 +39,11 @@ $(VENV)/.fastembed: $(VENV)/.installed
 examples/browser/node_modules: examples/browser/package-lock.json
 	if command -v npm > /dev/null; then cd $(@D) && npm ci --no-audit --no-fund && touch node_modules; fi
 
+# 730 MB that only two examples need; Spark also needs a Java runtime.
+$(VENV)/.engines: $(VENV)/.installed
+	$(INSTALL) ".[ray,spark]"
+	touch $@
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -54,7 +59,7 @@ types: $(VENV)/.installed hf_blosan/__init__.pyi
 test: lint $(VENV)/.compiled hf_blosan/__init__.pyi
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: lint $(VENV)/.compiled hf_blosan/__init__.pyi $(VENV)/.quantization $(VENV)/.fastembed \
+test-all: lint $(VENV)/.compiled hf_blosan/__init__.pyi $(VENV)/.quantization $(VENV)/.engines $(VENV)/.fastembed \
 	examples/browser/node_modules
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 

@@ -18,9 +18,9 @@ import torch
 import hf_blosan
 from hf_blosan.cli.options import Parser, add_options, option, read_options
 from hf_blosan.errors import InputError
-from hf_blosan.files import write_json
+from hf_blosan.files import sha256, write_json
 from hf_blosan.kernels import instruction_set
-from hf_blosan.training.reporting import command_line, git_commit, processor, sha256
+from hf_blosan.training.reporting import command_line, git_commit, processor
 
 from .report import exit_code as exit_code
 from .report import write_markdown

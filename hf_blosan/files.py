@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -25,6 +26,15 @@ def plain(content: Any) -> Any:
     if isinstance(content, float) and not math.isfinite(content):
         return None
     return content if isinstance(content, (str, int, float, bool, type(None))) else str(content)
+
+
+def sha256(path: str | Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

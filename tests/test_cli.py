@@ -89,7 +89,10 @@ class TestMistakes:
             ("predict", "the following arguments are required: MODEL"),
             ("train --learn_rate 1", "unknown option '--learn_rate'; did you mean --learning_rate?"),
             ("predict --model m", "MODEL is a positional argument, see hf-blosan predict --help"),
-            ("predict m a.jsonl b.jsonl --what", "unknown option '--what'; hf-blosan predict --help lists them all"),
+            (
+                "predict m a.jsonl b.jsonl --zzz",
+                "unknown option '--zzz'; hf-blosan predict --help lists them all",
+            ),
             ("train --learning-rate x", "argument --learning_rate: invalid float value: 'x'"),
             ("train --optimizer sgd", "argument --optimizer: invalid choice: 'sgd'"),
             ("train --cpu maybe", "'maybe' is neither true nor false"),

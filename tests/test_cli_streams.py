@@ -220,11 +220,15 @@ class TestStreaming:
         class Generated(Rows):
             def __init__(self, path):
                 self.path, self.name, self.total, self.unit, self._number = Path(path), "generated", 3000, "rows", 0
+                self.left = self.generated()
 
             def __exit__(self, *exception):
                 pass
 
             def numbered(self):
+                return self.left
+
+            def generated(self):
                 nonlocal read
                 for row in question_rows(3000):
                     read += 1

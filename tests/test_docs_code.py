@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from accelerate.commands.launch import launch_command_parser
 from pages import GUIDES, PAGES, ROOT, Block, blocks, inline_code
 from small_data import (
     pair_rows,
@@ -54,6 +55,7 @@ SLOW = (
     "reproduce.plots",
     "explanation.",
     "compare_word",
+    "num_proc",
 )
 """Python blocks with one of these run in the slow tests only."""
 
@@ -79,6 +81,9 @@ COMMANDS_NOT_RUN = {
     "curl": "asks this server",
     "token.txt": "the token of this server",
     "make_word_vectors": "needs all-MiniLM-L6-v2; tests/test_make_word_vectors.py makes vectors from a small model",
+    "examples/ray_data.py": "needs Ray; tests/test_engines.py runs it on a small file",
+    "examples/spark.py": "needs Spark; tests/test_engines.py runs it on a small file",
+    "accelerate launch": "needs two machines; tests/test_several_processes.py has two launchers on one",
     "-m pretraining ": "trains for an hour; tests/test_pretraining.py trains a small student",
     "remake_checkpoints": "trains for minutes on real data; tests/test_remake_checkpoints.py repeats a small run",
     "transformer_with_mtsa": "a file of the checkout; tests/test_modules.py runs it",
@@ -314,8 +319,10 @@ def check_command(words: list[str], monkeypatch) -> None:
     elif program == "python":
         check_python(words, monkeypatch)
     elif program == "accelerate":
-        assert words[:2] == ["launch", "run_glue_style.py"]
-        parse_arguments(words[2:])
+        program = words.index("run_glue_style.py")
+        launcher = launch_command_parser().parse_args(words[1 : program + 1])
+        assert words[0] == "launch" and launcher.training_script == "run_glue_style.py"
+        parse_arguments(words[program + 1 :])
     elif program == "pip":
         check_pip(words)
     elif program == "make":
@@ -348,6 +355,7 @@ def test_commands_and_options_in_the_text_exist(monkeypatch):
     dataclasses += [PeersReportOptions, PretrainingOptions, *(command.options for command in COMMANDS.values())]
     options |= {f"--{entry.name}" for kind in dataclasses for entry in fields(kind)}
     options |= {"--help", "--hub-token", "--strict", "--no_memory", "--no_times", "--model", "--inplace", "--fix"}
+    options |= {"--multi_gpu", "--num_processes", "--machine_rank"}  # of accelerate launch
     for page in PAGES:
         for code in inline_code(page):
             for name in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 from transformers import BertConfig, BertModel
 
-from benchmarks import encode, serving, train_step
+from benchmarks import encode, many_rows, serving, train_step
 from benchmarks.encode import STAGES
 from hf_blosan.text.tokenization import build_tokenizer
 
@@ -38,6 +38,19 @@ def test_from_texts_to_vectors(tmp_path, peer):
     for row in rows:
         assert row["shares"].keys() == set(STAGES) and sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
         assert row["sentences_per_second"] > 0 and row["system"] in path.with_suffix(".md").read_text()
+
+
+@pytest.mark.slow  # starts the command and datasets.map three times
+def test_many_rows(tmp_path, capsys):
+    path = tmp_path / "many.json"
+    options = ["--task", "demo", "--rows", "640", "--fraction", "4", "--ways", "shard,map", "--output", str(path)]
+    assert many_rows.main([*options, "--checked", "ray"]) == 2 and "there is no such choice" in capsys.readouterr().err
+    assert many_rows.main([*options[:3], "63", *options[4:]]) == 2 and "at least 16 times" in capsys.readouterr().err
+    assert many_rows.main(options) == 0
+    rows = json.loads(path.read_text())["rows"]
+    counts = [("shard", 20), ("shard", 160), ("shard", 640), ("map", 20), ("map", 160)]
+    assert [(row["way"], row["rows"]) for row in rows] == counts
+    assert all(row["cpu_seconds"] > 0 and row["bytes"] > 0 for row in rows)
 
 
 @pytest.mark.slow  # prepares two training runs

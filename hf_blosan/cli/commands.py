@@ -14,7 +14,7 @@ from importlib import import_module
 from .. import __version__
 from ..analysis.arguments import DemoArguments, ExplainArguments
 from ..errors import InputError, install
-from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments
+from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments, ShardsArguments
 from ..serving.arguments import ServeArguments
 from ..training import check_extra
 from ..training.arguments import EvaluateArguments, RunArguments
@@ -63,6 +63,9 @@ COMMANDS = {
         "hf_blosan.inference.stream:predict",
     ),
     "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
+    "shards": Command(
+        "whether the parts that --shard wrote are all there", ShardsArguments, "hf_blosan.inference.shards:shards"
+    ),
     "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),
     "explain": Command(
         "prediction and attention for a sentence or a pair",

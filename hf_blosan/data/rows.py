@@ -97,12 +97,30 @@ class Rows:
         """The rows with their numbers in the file, from 1; blank lines count but are not returned."""
         with self._errors():
             for row in self._rows:
+                row = _loads(row) if isinstance(row, str) else row
                 self._number += 1
                 if row is BLANK:
                     continue
                 if not isinstance(row, dict):
                     raise InputError(f"{self.name}, row {self._number} is not a JSON object; write one per line")
                 yield self._number, row
+
+    def skip(self, most: int | None = None) -> int:
+        """Pass over that many rows, or over all, without parsing JSON; returns how many there were."""
+        skipped = 0
+        with self._errors():
+            while skipped != most and (row := next(self._rows, self)) is not self:
+                self._number += 1
+                skipped += row is not BLANK
+        return skipped
+
+    def count(self) -> int:
+        """The number of rows in the file, which is read for it if it is not Parquet."""
+        if self.path.suffix != ".parquet":
+            with Rows(self.path) as rows:
+                return rows.skip()
+        with self._errors(), _arrow_errors():
+            return open_parquet(self._file, self.name).metadata.num_rows
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -257,6 +275,7 @@ def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
 
 
 def _json(file: TextIO) -> Iterator[Any]:
+    """Rows; those of JSON lines as text, because most of the time of reading is that of parsing."""
     blank = 0
     for line in lines_of(file):
         if not line.strip():
@@ -265,10 +284,10 @@ def _json(file: TextIO) -> Iterator[Any]:
             rest = file.read(MAX_LIST)
             if len(rest) == MAX_LIST:
                 raise TooLong(f"a list of rows has more than {MAX_LIST:,} characters")
-            yield from _loads(line + rest)
+            yield from (row if isinstance(row, dict) else None for row in _loads(line + rest))
         else:
             yield from [BLANK] * blank
-            yield _loads(line)
+            yield line
             blank = 0
 
 
@@ -302,4 +321,4 @@ def _lines_or_json(file: TextIO) -> Iterator[Any]:
         is_json = isinstance(json.loads(first), dict)
     except ValueError:
         is_json = False
-    yield from (_loads(line) if line.strip() else BLANK for line in lines) if is_json else _texts(lines)
+    yield from (line if line.strip() else BLANK for line in lines) if is_json else _texts(lines)

@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import InputError, loading
+from ..files import sha256
 from ..registry import locate
 from ..tasks.kinds import kind_of
 from ..text.tokenization import check_type_ids, load_tokenizer
@@ -91,9 +92,21 @@ def identity(name: str) -> list[Any]:
     folder = Path(locate(name))
     if not folder.is_dir():
         return [name, Path(cached_file(name, CONFIG_NAME)).parent.name]
+    return [str(folder.resolve()), *([path.name, *file_state(path)] for path in _files_read(folder))]
+
+
+def contents(name: str) -> dict[str, Any]:
+    """Identifies a version of the saved model on any machine: the SHA-256 of its files, or its commit on the Hub."""
+    folder = Path(locate(name))
+    if not folder.is_dir():
+        return {"name": name, "commit": identity(name)[1]}
+    return {"name": folder.resolve().name, "sha256": {path.name: sha256(path) for path in _files_read(folder)}}
+
+
+def _files_read(folder: Path) -> list[Path]:
+    """The files of a saved model that decide what it computes."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin"))
-    read = [path for path in files if path.name.startswith(("config", "model", "pytorch_model", "tokenizer"))]
-    return [str(folder.resolve()), *([path.name, *file_state(path)] for path in read)]
+    return [path for path in files if path.name.startswith(("config", "model", "pytorch_model", "tokenizer"))]
 
 
 def file_state(path: Path) -> tuple[int, int]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from ..cli.options import option, positional
 from ..errors import InputError
 from ..registry import MODEL
+from .shards import Shard
 
 INPUT = (
     "Rows: .jsonl, .csv, .tsv, .parquet, or .txt with one text per line (all but Parquet also .gz); - is standard "
     "input, one JSON object or one text per line."
 )
+
+VectorDtype = Literal["float32", "float16", "int8"]
+VECTOR_SUFFIXES = {"float16": (".npy", ".parquet"), "int8": (".parquet",)}
+"""Files that hold them; only Parquet has a column for the scales."""
 
 
 @dataclass
@@ -30,7 +37,14 @@ class StreamArguments:
     batch_size: int = option("Rows per batch.", 64, group="computation")
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
-    resume: bool = option("Continue an interrupted run of the same command.", False, group="output")
+    shard: str | None = option(
+        "INDEX/NUMBER, from 0/16 to 15/16: write one of that many parts, a contiguous block of rows, for OUTPUT "
+        "vectors.parquet to vectors-00000-of-00016.parquet and so on; `hf-blosan shards OUTPUT` says what is missing.",
+        group="output",
+    )
+    resume: bool = option(
+        "Continue an interrupted run of the same command; with --shard, a part that is complete stays as it is.", False
+    )
     overwrite: bool = option(
         "Discard the partial output of an interrupted command, and start over. A complete output needs no "
         "option: it is replaced once the new one is complete.",
@@ -46,10 +60,23 @@ class StreamArguments:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
             )
+        if self.part is not None:
+            if "-" in (self.input, self.output):
+                raise InputError("--shard needs files; standard input and output have no parts.")
         if self.resume and "-" in (self.input, self.output):
             raise InputError("--resume needs files; standard input and output cannot be resumed.")
         if self.resume and self.overwrite:
             raise InputError("--resume continues an unfinished output, --overwrite discards it; give one of them.")
+
+    @property
+    def part(self) -> Shard | None:
+        """What is asked for with --shard."""
+        return None if self.shard is None else Shard.of(self.shard)
+
+    @property
+    def path(self) -> str:
+        """The file that is written: OUTPUT, or a part of it."""
+        return str(self.part.part(self.output)) if self.part else self.output
 
 
 @dataclass
@@ -69,10 +96,31 @@ class EncodeArguments(StreamArguments):
     """Options of ``hf-blosan encode``."""
 
     output: str = positional(
-        "Sentence vectors in the order of the input: .npy (float32, one row each; np.load(..., mmap_mode='r') opens "
-        "it without reading it), .jsonl or .parquet; - is JSON on standard output.",
+        "Sentence vectors in the order of the input: .npy (one row each; np.load(..., mmap_mode='r') opens it without "
+        "reading it), .jsonl or .parquet; - is JSON on standard output.",
         "-",
     )
+    vector_dtype: VectorDtype = option(
+        "Numbers of the vectors: float16 for .npy and .parquet; int8 for .parquet, with the factor of each vector in "
+        "column vector_scale.",
+        "float32",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        suffixes = VECTOR_SUFFIXES.get(self.vector_dtype, (Path(self.output).suffix,))
+        if Path(self.output).suffix not in suffixes:
+            raise InputError(
+                f"--vector_dtype {self.vector_dtype} is for files that end in {' or '.join(suffixes)}; the output is "
+                f"{self.output}."
+            )
+
+
+@dataclass
+class ShardsArguments:
+    """Options of ``hf-blosan shards``."""
+
+    output: str = positional("The OUTPUT that `predict` or `encode` was given with --shard.")
 
 
 @dataclass

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -209,15 +210,23 @@ def _csv_lines(rows) -> bytes:
     return file.getvalue().encode()
 
 
-def _npy_header(shape: tuple[int, ...]) -> bytes:
+def _npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return file.getvalue()
 
 
-def _array(columns: Columns) -> np.ndarray:
-    """Vectors (rows, width), or (rows, sentences, width) for several columns."""
-    arrays = [np.asarray(column, dtype="<f4") for column in columns.values()]
+def _array(columns: Columns, dtype: str) -> np.ndarray:
+    """Vectors (rows, width), or (rows, sentences, width) for several columns.
+
+    Raises:
+        InputError: a number does not fit.
+    """
+    with np.errstate(over="ignore"):
+        arrays = [np.asarray(column).astype(dtype, copy=False) for column in columns.values()]
+    if dtype == "<f2" and not all(np.isfinite(array).all() for array in arrays):
+        largest = max(float(np.abs(column).max()) for column in columns.values())
+        raise InputError(f"a vector has the number {largest:.3g}, which float16 cannot hold; leave out --vector_dtype")
     return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
 
 
@@ -225,9 +234,9 @@ def _complete_npy(path: Path, rows: int) -> Path:
     """The number of rows in the header; NumPy reserves space there for it to grow."""
     with path.open("r+b") as file:
         np.lib.format.read_magic(file)
-        shape, *_ = np.lib.format.read_array_header_1_0(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
         length = file.tell()
-        header = _npy_header((rows, *shape[1:]))
+        header = _npy_header((rows, *shape[1:]), dtype)
         if len(header) != length:
             raise RuntimeError(f"the header of {path} has no space for {rows} rows; please report it")
         file.seek(0)
@@ -246,7 +255,7 @@ def _predictions_to_parquet(path: Path, rows: int) -> Path:
     return _write_parquet(path, tables())
 
 
-def _vectors_to_parquet(path: Path, rows: int) -> Path:
+def _vectors_to_parquet(path: Path, rows: int, *, int8: bool = False) -> Path:
     import pyarrow
 
     vectors = np.load(_complete_npy(path, rows), mmap_mode="r")
@@ -254,11 +263,21 @@ def _vectors_to_parquet(path: Path, rows: int) -> Path:
 
     def tables() -> Iterator[pyarrow.Table]:
         for start in range(0, rows, _ROWS_AT_ONCE):
-            parts = np.array(vectors[start : start + _ROWS_AT_ONCE]).swapaxes(0, 1)
-            arrays = [pyarrow.FixedSizeListArray.from_arrays(part.ravel(), part.shape[1]) for part in parts]
-            yield pyarrow.table(dict(zip(VECTOR_COLUMNS, arrays, strict=False)))
+            parts, columns = np.array(vectors[start : start + _ROWS_AT_ONCE]).swapaxes(0, 1), {}
+            for name, part in zip(VECTOR_COLUMNS, parts, strict=False):
+                part, scales = quantized(part) if int8 else (part, None)
+                columns[name] = pyarrow.FixedSizeListArray.from_arrays(part.ravel(), part.shape[1])
+                columns |= {f"{name}_scale": scales} if int8 else {}
+            yield pyarrow.table(columns)
 
     return _write_parquet(path, tables())
+
+
+def quantized(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Integers (rows, width) and a factor for each row; its largest number becomes 127, as in an int8 word table."""
+    scales = np.abs(vectors).max(axis=1) / np.float32(127)
+    codes = np.rint(vectors / np.maximum(scales, np.finfo(np.float32).tiny)[:, None])
+    return codes.astype(np.int8), scales
 
 
 def _write_parquet(path: Path, tables: Iterator[Any]) -> Path:
@@ -273,15 +292,24 @@ def _write_parquet(path: Path, tables: Iterator[Any]) -> Path:
 
 VECTOR_COLUMNS = ("vector", "vector_pair")
 _JSON_LINES = Format(_json_lines)
-_NPY = Format(
-    lambda columns: _array(columns).tobytes(),
-    lambda columns: _npy_header((0, *_array(columns).shape[1:])),
-    _complete_npy,
-)
 PREDICTIONS = {
     ".jsonl": _JSON_LINES,
     ".csv": Format(lambda columns: _csv_lines(_by_row(columns)), lambda columns: _csv_lines([tuple(columns)])),
     ".parquet": Format(_json_lines, complete=_predictions_to_parquet),
 }
 NESTED_PREDICTIONS = {suffix: PREDICTIONS[suffix] for suffix in (".jsonl", ".parquet")}  # CSV has no lists
-VECTORS = {".npy": _NPY, ".jsonl": _JSON_LINES, ".parquet": Format(_NPY.encode, _NPY.header, _vectors_to_parquet)}
+
+
+def vector_formats(vector_dtype: str = "float32") -> dict[str, Format]:
+    """Suffix -> format of sentence vectors. Int8 is made of float32 when the file is complete."""
+    dtype = "<f2" if vector_dtype == "float16" else "<f4"
+
+    def encode(columns: Columns) -> bytes:
+        return _array(columns, dtype).tobytes()
+
+    def header(columns: Columns) -> bytes:
+        return _npy_header((0, *_array(columns, dtype).shape[1:]), np.dtype(dtype))
+
+    to_parquet = partial(_vectors_to_parquet, int8=vector_dtype == "int8")
+    parquet = Format(encode, header, to_parquet)
+    return {".npy": Format(encode, header, _complete_npy), ".jsonl": _JSON_LINES, ".parquet": parquet}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,27 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from .. import __version__
 from ..data.columns import ColumnNames
 from ..data.rows import Rows
 from ..errors import InputError
 from ..hub.configs import read_config
 from ..hub.finite import NotFinite
-from ..hub.saved import file_state, identity, load
+from ..hub.saved import contents, file_state, identity, load
 from ..tasks.base import TaskKind
 from ..tasks.kinds import kind_of
 from .arguments import EncodeArguments, PredictArguments, StreamArguments
 from .batches import Batches, SentenceVectors
-from .output import NESTED_PREDICTIONS, PREDICTIONS, VECTOR_COLUMNS, VECTORS, Columns, Format, Output, choose_format
+from .output import (
+    NESTED_PREDICTIONS,
+    PREDICTIONS,
+    VECTOR_COLUMNS,
+    Columns,
+    Format,
+    Output,
+    choose_format,
+    vector_formats,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +58,7 @@ def predict(arguments: PredictArguments) -> int:
             "probabilities; leave it out"
         )
     formats = PREDICTIONS if kind.flat else NESTED_PREDICTIONS
-    choose_format(arguments.output, formats)
+    choose_format(arguments.path, formats)
     batches = load_batches(arguments, kind, kind.pipeline)
 
     def compute(items: list[tuple]) -> Columns:
@@ -64,7 +75,8 @@ def encode(arguments: EncodeArguments) -> int:
     Raises:
         InputError: the model, the rows or the output cannot be used.
     """
-    check_streams(arguments, VECTORS)
+    formats = vector_formats(arguments.vector_dtype)
+    check_streams(arguments, formats)
     config = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code)
     batches = load_batches(arguments, SentenceVectors(config), "feature-extraction")
 
@@ -73,7 +85,8 @@ def encode(arguments: EncodeArguments) -> int:
         vectors = vectors.reshape(len(items), len(items[0]), -1)
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(items[0])])}
 
-    stream(arguments, compute, VECTORS, batches, made_by=(identity(arguments.model), {}))
+    names = {"--vector_dtype": arguments.vector_dtype}
+    stream(arguments, compute, formats, batches, made_by=(identity(arguments.model), names))
     return 0
 
 
@@ -109,55 +122,111 @@ def stream(
     typed = arguments.input == "-" and sys.stdin.isatty()
     size = 1 if typed else BUFFER_BATCHES * arguments.batch_size
     model, options = made_by
-    if arguments.output != "-" and Path(arguments.output).resolve() == Path(arguments.input).resolve():
-        raise InputError(f"the output {arguments.output} is the input, which would be lost; give another file")
+    if arguments.output != "-" and Path(arguments.path).resolve() == Path(arguments.input).resolve():
+        raise InputError(f"the output {arguments.path} is the input, which would be lost; give another file")
     with Rows(arguments.input) as rows:
-        head, numbered = begin(rows, size)
-        names, read = batches.kind.choose_texts(head, rows.name, ColumnNames.of(arguments))
+        head = begin(rows, size)  # of the file, so that all shards take the same columns
+        names, read = batches.kind.choose_texts([row for _, row in head], rows.name, ColumnNames.of(arguments))
+        names = {"--text_column_name or --text_pair_column_name": names}
+        options = {"--max_length": arguments.max_length, **names, **options}
+        shard, source, start, end = arguments.part, {}, 0, None
+        if shard:
+            source = source_of(arguments, rows, options)
+            start, end = shard.block(source["input"]["rows"])
+            if arguments.resume and shard.is_complete(arguments.output, source):
+                logger.info("%s is complete", arguments.path)
+                return
+        output = open_output(arguments, formats, rows, {"model": model, **options})
+        numbered = following(rows, head, start + output.rows, end)
         items = ((number, batches.cut(read(row, number))) for number, row in numbered)
-        made_from = {
-            "input": [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)],
-            "model": model,
-            "--batch_size": [arguments.batch_size, BUFFER_BATCHES],
-            "--max_length": arguments.max_length,
-            "--text_column_name or --text_pair_column_name": names,
-            **options,
-        }
-        again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
-        output = Output(arguments.output, formats, made_from, **again)
-        if output.rows:
-            logger.info("%s: %d rows are already there", arguments.output, output.rows)
-        bar = tqdm(total=rows.total, unit=rows.unit, unit_scale=True, disable=typed)
-        useful = True
-        try:
-            if output.rows:
-                next(islice(items, output.rows - 1, None), None)
-            while block := list(islice(items, size)):
-                numbers, given = zip(*block, strict=True)
-                try:
-                    columns = compute(list(given))
-                except NotFinite as error:
-                    raise error.at(f"{rows.name}, row {numbers[error.of(len(numbers))]}") from error
-                output.append(columns)
+        blocks = iter(lambda: list(islice(items, size)), [])
+        total, unit = (rows.total, rows.unit) if end is None else (end - start, "rows")
+        with tqdm(total=total, unit=unit, unit_scale=True, disable=typed) as bar, keeping(output, arguments):
+            for block in blocks:
+                output.append(computed(compute, block, rows.name))
                 bar.set_postfix(rows=output.rows, refresh=False)
-                bar.update((output.rows if rows.unit == "rows" else rows.position) - bar.n)
-            output.complete()
-        except InputError:
-            useful = False  # the input has to change, so there is nothing to resume
-            raise
-        except OSError as error:
-            if arguments.output == "-":
-                raise
-            raise InputError(
-                f"output file {arguments.output} cannot be written ({error.strerror}); free some space and repeat the "
-                "command with --resume"
-            ) from error
-        except KeyboardInterrupt as error:
-            raise KeyboardInterrupt(interruption(arguments, output)) from error
-        finally:
-            bar.close()
-            output.close(discard=not useful)
+                bar.update((output.rows if unit == "rows" else rows.position) - bar.n)
+            with described(arguments, source):
+                output.complete()
     batches.report()
+
+
+def open_output(
+    arguments: StreamArguments, formats: Mapping[str, Format], rows: Rows, made_by: dict[str, Any]
+) -> Output:
+    """The output file, or what an interrupted command has left of it."""
+    made_from = {
+        "input": [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)],
+        "--batch_size": [arguments.batch_size, BUFFER_BATCHES],
+        **made_by,
+    }
+    again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
+    output = Output(arguments.path, formats, made_from, **again)
+    if output.rows:
+        logger.info("%s: %d rows are already there", arguments.path, output.rows)
+    return output
+
+
+@contextmanager
+def described(arguments: StreamArguments, source: dict[str, Any]) -> Iterator[None]:
+    """Replace the manifest of a part together with the part, which counts as missing in between."""
+    if arguments.part:
+        arguments.part.manifest(arguments.output).unlink(missing_ok=True)
+    yield
+    if arguments.part:
+        arguments.part.write_manifest(arguments.output, source)
+
+
+def source_of(arguments: StreamArguments, rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
+    """What a shard is made from, named so that it is the same on every machine.
+
+    Raises:
+        InputError: there are more shards than rows.
+    """
+    count = rows.count()
+    if arguments.part.number > count:
+        raise InputError(f"--shard is {arguments.shard}; {rows.name} has {count} rows, so give at most {count} parts")
+    file = {"name": rows.path.name, "bytes": rows.path.stat().st_size, "rows": count}
+    return {"input": file, "model": contents(arguments.model), **options, "hf_blosan": __version__}
+
+
+def following(
+    rows: Rows, head: list[tuple[int, dict[str, Any]]], start: int, end: int | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows from the one with index `start` to the one before `end`, with their numbers; `head` has been read."""
+    rows.skip(max(0, start - len(head)))
+    yield from islice(chain(head[start:], rows.numbered()), None if end is None else end - start)
+
+
+def computed(compute: Callable[[list[tuple]], Columns], block: list[tuple[int, tuple]], name: str) -> Columns:
+    """The columns of numbered items; an error of the model names the row."""
+    numbers, items = zip(*block, strict=True)
+    try:
+        return compute(list(items))
+    except NotFinite as error:
+        raise error.at(f"{name}, row {numbers[error.of(len(numbers))]}") from error
+
+
+@contextmanager
+def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
+    """Keep the rows of an interrupted output for resuming, unless the input is wrong; say how to go on."""
+    useful = True
+    try:
+        yield
+    except InputError:
+        useful = False  # the input has to change, so there is nothing to resume
+        raise
+    except OSError as error:
+        if arguments.output == "-":
+            raise
+        raise InputError(
+            f"output file {arguments.path} cannot be written ({error.strerror}); free some space and repeat the "
+            "command with --resume"
+        ) from error
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(interruption(arguments, output)) from error
+    finally:
+        output.close(discard=not useful)
 
 
 def check_streams(arguments: StreamArguments, formats: Mapping[str, Format]) -> None:
@@ -168,7 +237,7 @@ def check_streams(arguments: StreamArguments, formats: Mapping[str, Format]) -> 
     """
     if arguments.input == "-" and sys.stdin is None:
         raise InputError("standard input is closed; give an input file")
-    choose_format(arguments.output, formats)
+    choose_format(arguments.path, formats)
 
 
 def interruption(arguments: StreamArguments, output: Output) -> str:
@@ -178,14 +247,13 @@ def interruption(arguments: StreamArguments, output: Output) -> str:
     return f"interrupted after {output.rows:,} rows; the same command with --resume continues there"
 
 
-def begin(rows: Rows, read_ahead: int) -> tuple[list[dict[str, Any]], Iterator[tuple[int, dict[str, Any]]]]:
-    """The first rows, and an iterator over all rows with their numbers.
+def begin(rows: Rows, read_ahead: int) -> list[tuple[int, dict[str, Any]]]:
+    """The first rows with their numbers.
 
     Raises:
         InputError: there are no rows.
     """
-    iterator = rows.numbered()
-    head = list(islice(iterator, min(read_ahead, 100)))
+    head = list(islice(rows.numbered(), min(read_ahead, 100)))
     if not head:
         raise InputError(f"{rows.name} has no rows; give a file with at least one")
-    return [row for _, row in head], chain(head, iterator)
+    return head

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run after the current update, with a checkpoint."""
+"""Ctrl-C and SIGTERM end a run after the current update, with a checkpoint; the loss of a process ends it at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch.distributed
+
+from ..errors import InputError
+from .checkpoints import LATEST, find_checkpoint
+
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+    from .arguments import RunArguments
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -53,3 +60,25 @@ def deferred_signals(accelerator: Accelerator) -> Iterator[list[int]]:
         yield received
     finally:
         restore()
+
+
+@contextmanager
+def other_processes(arguments: RunArguments) -> Iterator[None]:
+    """Say in one sentence that another process of the run has ended or cannot be reached.
+
+    Raises:
+        InputError: with what continues the run.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not (isinstance(error, torch.distributed.DistError) or "/gloo/" in str(error)):
+            raise
+        try:
+            checkpoint = find_checkpoint(LATEST, arguments.output_dir).name
+            remedy = f"start all of them again with --resume_from_checkpoint {LATEST}, which is {checkpoint}"
+        except InputError:
+            remedy = "start all of them again; with --checkpointing_steps they would have something to continue from"
+        raise InputError(
+            f"another process of this run has ended or cannot be reached, see its own message; {remedy}."
+        ) from error

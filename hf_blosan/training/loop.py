@@ -247,13 +247,18 @@ class TrainingLoop:
         end_of_epoch = progress.batches == len(self.loader)
         last = progress.step >= self.total_steps
         if progress.step % self.arguments.logging_steps == 0 or last:
-            loss = progress.loss_sum / progress.loss_count
+            loss = self._mean_of_processes(progress.loss_sum / progress.loss_count)
             progress.loss_sum, progress.loss_count = 0.0, 0
             bar.set_postfix(loss=f"{loss:.4f}")
             rate = self.scheduler.get_last_lr()[0]
             self.log("train", step=progress.step, epoch=self.epochs, loss=loss, learning_rate=rate)
         if last or (progress.step % every == 0 if every else end_of_epoch):
             self._validate()
+
+    def _mean_of_processes(self, value: float) -> float:
+        if self.accelerator.num_processes == 1:
+            return value
+        return self.accelerator.reduce(torch.tensor(value, device=self.accelerator.device), "mean").item()
 
     def _validate(self) -> None:
         """Evaluate the model, and save it if it is the best so far."""

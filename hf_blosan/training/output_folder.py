@@ -76,6 +76,18 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
         ) from error
 
 
+def check_shared(arguments: RunArguments) -> None:
+    """Check, once the main process has locked the output folder, that this process sees the same folder.
+
+    Raises:
+        InputError: it is on another machine, with a folder of its own.
+    """
+    if not (Path(arguments.output_dir) / LOCK).exists():
+        raise InputError(
+            f"--output_dir {arguments.output_dir} is not the same folder on all machines; give one that they share."
+        )
+
+
 def check_separate(results_file: Path, folder: Path) -> None:
     """Refuse a record that would overwrite a file of the run or of a checkpoint in the output folder.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -20,7 +19,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from ..data.rows import READABLE_TABLES
-from ..files import plain, write_json, write_text
+from ..files import plain, sha256, write_json, write_text
 from ..hub.model_card import figure_table
 from ..text.tokenization import is_word_level
 from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
@@ -200,15 +199,6 @@ def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
             first = next((name for name in candidates if Path(arguments.data_dir, name).is_file()), None)
             found |= {first: Path(arguments.data_dir, first)} if first else {}
     return {name: sha256(path) for name, path in found.items()}
-
-
-def sha256(path: str | Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def saved_name(name: str | None) -> str | None:

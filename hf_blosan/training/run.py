@@ -22,9 +22,9 @@ from ..hub import Uploads, write_model_card
 from .arguments import RunArguments, parse_arguments
 from .checkpoints import find_checkpoint, save_pretrained
 from .evaluation import Evaluator
-from .interruption import Interrupted
+from .interruption import Interrupted, other_processes
 from .loop import TrainingLoop
-from .output_folder import output_folder
+from .output_folder import check_shared, output_folder
 from .preparation import Preparation, find_encoder, find_task, prepare
 from .reporting import RunLog, command_line, digests, record, summary, write_predictions, write_record
 
@@ -48,12 +48,15 @@ def train(arguments: RunArguments, *, command: str | None = None) -> dict[str, A
         The record of the run; `record["figures"]` has `validation_<metric>` and `test_<metric>`.
 
     Raises:
-        InputError: an option or a file cannot be used, or training diverges.
+        InputError: an option or a file cannot be used, training diverges, or another process of the run has ended.
         Interrupted: Ctrl-C or SIGTERM during training; there is a checkpoint of the last update.
     """
     accelerator = make_accelerator(arguments)
     # Check every path option before reading the data.
-    with output_folder(arguments) if accelerator.is_main_process else nullcontext():
+    output = output_folder(arguments) if accelerator.is_main_process else nullcontext()
+    with other_processes(arguments), output:
+        accelerator.wait_for_everyone()
+        check_shared(arguments)
         if arguments.resume_from_checkpoint is not None:
             checkpoint = find_checkpoint(arguments.resume_from_checkpoint, arguments.output_dir)
             arguments = replace(arguments, resume_from_checkpoint=str(checkpoint))
