@@ -249,7 +249,7 @@ class RoadsOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("this benchmark needs", "benchmark", "openvino", "nncf")
+        require("this benchmark needs", "openvino", "openvino", "nncf")
         if not Path(self.peer, "config.json").is_file():
             raise InputError(f"--peer {self.peer}: there is no saved model; give the folder of one")
 

@@ -1,12 +1,15 @@
 """The benchmarks of encoding, training steps and the server: what they record and refuse, never how fast they are."""
 
+import gzip
+import itertools
 import json
 from importlib.util import find_spec
 
 import pytest
-from transformers import BertConfig, BertModel
+import torch
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
-from benchmarks import encode, many_rows, serving, train_step
+from benchmarks import encode, many_rows, roads, serving, train_step
 from benchmarks.encode import STAGES
 from hf_blosan.text.tokenization import build_tokenizer
 
@@ -24,8 +27,7 @@ def peer(tmp_path):
     return str(folder)
 
 
-@pytest.mark.slow  # builds int8 models
-@pytest.mark.filterwarnings("ignore:.*quantize_dynamic", "ignore:torch.ao.quantization is deprecated")
+@pytest.mark.slow  # encodes with several models
 def test_from_texts_to_vectors(tmp_path, peer):
     path = tmp_path / "encode.json"
     options = ["--models", "disan", "--sentences", "40", "--batch_size", "16", "--keep_padding", "--peer", peer]
@@ -51,6 +53,36 @@ def test_many_rows(tmp_path, capsys):
     counts = [("shard", 20), ("shard", 160), ("shard", 640), ("map", 20), ("map", 160)]
     assert [(row["way"], row["rows"]) for row in rows] == counts
     assert all(row["cpu_seconds"] > 0 and row["bytes"] > 0 for row in rows)
+
+
+@pytest.mark.slow  # exports two graphs
+@pytest.mark.skipif(not find_spec("nncf"), reason="needs OpenVINO and NNCF; pip install hf_blosan[openvino]")
+def test_every_road(tmp_path, peer):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 8, "embedding_size": 8, "hidden_size": 8}
+    AutoModel.from_config(AutoConfig.for_model("disan", **sizes)).save_pretrained(tmp_path / "encoder")
+    build_tokenizer(["a b c"]).save_pretrained(tmp_path / "encoder")
+    words = itertools.product("abc", repeat=4)
+    rows = [{"sentence1": " ".join(x), "sentence2": " ".join(x[::-1]), "score": i % 5} for i, x in enumerate(words)]
+    for name, split in (("stsb", "train"), ("stsb", "test"), ("sick", "test")):
+        path = tmp_path / "data" / name / f"{split}.jsonl.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode()))
+    path = tmp_path / "roads.json"
+    options = ["--peer", peer, "--encoder", str(tmp_path / "encoder"), "--data_dir", str(tmp_path / "data")]
+    options += ["--sentences", "40", "--batch_size", "16", "--repeats", "1", "--threads", "1", "--output", str(path)]
+    assert roads.main(options) == 0
+    rows = json.loads(path.read_text())["rows"]
+    ours, others = ([row for row in rows if row["system"] == name] for name in ("encoder", "peer"))
+    runtimes = [f"onnxruntime {dtype}" for dtype in ("float32", "int8")]
+    assert [row["form"] for row in ours] == [*3 * ["float32"], *3 * ["int8"], *runtimes]
+    runtimes += [f"OpenVINO {dtype}" for dtype in ("float32", "int8")]
+    assert [row["form"] for row in others] == [*3 * ["float32"], *runtimes]
+    for same in (ours, others):
+        scores = [row["stsb"] for row in same if row["form"].endswith("float32")]
+        assert max(scores) - min(scores) < 0.1  # of the same vectors, but for rounding
+    page = path.with_suffix(".md").read_text()
+    assert all(row["sentences_per_second"] > 0 and f"| {row['form']} | {row['entry']} |" in page for row in rows)
 
 
 @pytest.mark.slow  # prepares two training runs
