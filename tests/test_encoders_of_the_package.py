@@ -90,6 +90,17 @@ def test_figures_on_the_page():
         wanted += [f"{found['similarity']['sentences_per_second']:,}"]
         assert cells == wanted, name
 
+    forms = {"float32": "torch", "int8": 'torch, `layers_dtype="int8"`'}
+    entries = {
+        "batches": "batches of `hf-blosan encode`",
+        "SentenceTransformer.encode": "`SentenceTransformer.encode`",
+    }
+    for row in json.loads((card.REPORTS / "roads.json").read_text())["rows"]:
+        model = "disan-mini-en" if row["system"] == "encoder" else card.TEACHER
+        place = f"| {model} in {forms.get(row['form'], row['form'])} | {entries.get(row['entry'])} |"
+        if row["entry"] in entries:
+            assert f"{place} {row['sentences_per_second']:,} | {row['stsb']:.1f} |" in text
+
     report = json.loads((card.REPORTS / "few_shot.json").read_text())["rows"]
     names = {"encoder": "disan-mini-en", "minilm": card.TEACHER}
     methods = {"probe": "logistic regression", "classifier": "`SentenceClassifier()`", "setfit": "SetFit"}
