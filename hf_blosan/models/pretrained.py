@@ -234,10 +234,9 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         stored = int8_parts(state_dict, checkpoint_files)
         layers = {name for name in stored if not name.endswith("word_embeddings")}
         stored_as_int8 = len(layers) < len(stored)
-        if layers or model.config.layers_dtype == "int8":  # read as they are stored, too
+        if layers or model.config.layers_dtype == "int8":  # all is read as it is stored, and converted afterwards
             int8_layers().convert_layers(model, lambda name: name.removeprefix("model.") in layers)
         if getattr(model.get_input_embeddings(), "is_int8", False) != stored_as_int8:
-            # Read as it is stored; from_pretrained converts it.
             config = copy.deepcopy(model.config)
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
             with torch.device(model.get_input_embeddings().weight.device):
@@ -303,8 +302,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         table, dtype = self.own_word_table(), self.dtype
         self.config.embedding_dtype = embedding_dtype
         converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
-        if embedding_dtype in ("float32", "int8"):
-            converted = converted.to(dtype)
+        converted = converted.to(dtype) if embedding_dtype in ("float32", "int8") else converted
         converted.load_vectors(table.vectors())
         self.set_input_embeddings(converted)
 
@@ -321,7 +319,9 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             int8_layers().convert_layers(self, lambda _: layers_dtype == "int8")
             self.pass_on_attn_implementation()
 
-    def save_pretrained(self, save_directory, *args, embedding_dtype=None, layers_dtype=None, **kwargs):
+    def save_pretrained(
+        self, save_directory, *args, embedding_dtype: str | None = None, layers_dtype: str | None = None, **kwargs
+    ):
         """As in transformers, with two more arguments; the model itself stays as it is.
 
         Args:
