@@ -76,6 +76,22 @@ def driver():
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def questions(tmp_path):
+    """A file of 50 rows with questions."""
+    from small_data import question_rows, write_rows
+
+    return str(write_rows(tmp_path / "questions.jsonl", question_rows(50)))
+
+
+@pytest.fixture
+def small_buffer(monkeypatch):
+    """Eight rows are read ahead with `--batch_size 4`."""
+    from hf_blosan.inference import stream
+
+    monkeypatch.setattr(stream, "BUFFER_BATCHES", 2)
+
+
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory):
     """The folder of a small saved model that tells animals, colours and numbers apart."""

@@ -33,17 +33,6 @@ from hf_blosan.tasks.classification import tokenize_texts
 from hf_blosan.tasks.kinds import kind_of
 
 
-@pytest.fixture
-def questions(tmp_path):
-    return str(write_rows(tmp_path / "questions.jsonl", question_rows(50)))
-
-
-@pytest.fixture
-def small_buffer(monkeypatch):
-    """Eight rows are read ahead with `--batch_size 4`."""
-    monkeypatch.setattr(stream, "BUFFER_BATCHES", 2)
-
-
 class TestPredict:
     def test_as_the_pipeline_in_every_format(self, classifier, questions, tmp_path, small_buffer):
         classify = pipeline("text-classification", classifier)

@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan.models.layers_int8 import Int8Linear
+from hf_blosan.models.pretrained import int8_parts
 from hf_blosan.registry import FAMILIES
 
 IDS = torch.tensor([[2, 5, 17, 9, 11, 8], [1, 20, 3, 4, 0, 0]])
@@ -158,6 +159,11 @@ def test_a_backbone_keeps_its_layers():
     assert any("backbone" in name for name in linear_names(model)) and logits(model).isfinite().all()
 
 
+def test_scales_of_a_backbone_are_its_own():
+    names = ("model.embeddings.word_embeddings.scale", "embeddings.backbone.norm.scale", "model.pooler.hidden.scale")
+    assert int8_parts(dict.fromkeys(names), None) == {"embeddings.word_embeddings", "pooler.hidden"}
+
+
 LOAD = """
 import sys
 sys.modules["hf_blosan"] = None
@@ -194,7 +200,7 @@ def test_without_the_package(tmp_path, monkeypatch):
     assert run.returncode == 0, run.stderr
     assert "the code of this checkpoint has no int8 layers; install hf_blosan" in run.stdout
     torch.testing.assert_close(
-        torch.load(tmp_path / "out.pt"), expected, rtol=0, atol=2e-3 * float(expected.abs().max())
+        torch.load(tmp_path / "out.pt"), expected, rtol=0, atol=2e-3 * float(expected.abs().max().detach())
     )
     text = (tmp_path / "again" / "modeling_disan.py").read_text()
     assert text.count("layers_int8") == 1

@@ -24,17 +24,6 @@ from hf_blosan.inference.shards import Shard
 NUMBER = 3
 
 
-@pytest.fixture
-def questions(tmp_path):
-    return str(write_rows(tmp_path / "questions.jsonl", question_rows(50)))
-
-
-@pytest.fixture
-def small_buffer(monkeypatch):
-    """Eight rows are read ahead with `--batch_size 4`."""
-    monkeypatch.setattr(stream, "BUFFER_BATCHES", 2)
-
-
 def run(command, model, source, output, *options) -> int:
     return main([str(word) for word in (command, model, source, output, "--batch_size", "4", *options)])
 

@@ -19,7 +19,7 @@ class GateMap(nn.Module):
     ``bias_start``.
     """
 
-    takes_int8 = False  # whoever has this map reads its weights
+    takes_int8 = False  # an LSTM reads the weights of these maps
 
     def __init__(self, in_features, size, out_features, *, bias_start=0.0):
         super().__init__()

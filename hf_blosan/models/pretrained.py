@@ -68,9 +68,8 @@ def code_of(model: PreTrainedModel) -> tuple[dict[str, str], dict[str, str]]:
                 files.add(int8_layers().__file__)
             files = files.union(*map(get_relative_import_files, files))
             texts |= {Path(file).name: Path(file).read_text(encoding="utf-8") for file in files}
-            carry = "\n\nfrom .layers_int8 import Int8Linear  # noqa: E402, F401\n"  # what transformers takes along
-            if is_int8 and carry not in texts[f"{name}.py"]:
-                texts[f"{name}.py"] += carry
+            if is_int8 and "from .layers_int8" not in texts[f"{name}.py"]:  # transformers copies what is imported
+                texts[f"{name}.py"] += "\n\nfrom .layers_int8 import Int8Linear  # noqa: E402, F401\n"
             return auto_map, texts
     return {}, {}
 
@@ -154,13 +153,13 @@ def check_inside(folder: str | Path, files: Iterable[str]) -> None:
 
 
 def int8_parts(state_dict: dict | None, checkpoint_files: list[str] | None) -> set[str]:
-    """What a checkpoint stores as int8, the word table or layers: these have scales."""
+    """What a checkpoint stores as int8, the word table or layers, which have scales, as a backbone may, too."""
     names = set(state_dict or ())
     for path in () if state_dict else checkpoint_files or ():
         if str(path).endswith(".safetensors"):
             with safe_open(path, framework="pt") as tensors:
                 names.update(tensors.keys())
-    return {name.removesuffix(".scale").removeprefix("model.") for name in names if name.endswith(".scale")}
+    return {x[:-6].removeprefix("model.") for x in names if x.endswith(".scale") and "backbone." not in x}
 
 
 class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
@@ -336,7 +335,8 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         if kwargs.get("state_dict") is not None:
             raise ValueError("embedding_dtype and layers_dtype convert the model's own weights; leave out state_dict")
         converted = copy.deepcopy(self)
-        converted.set_embedding_dtype(embedding_dtype) if embedding_dtype else None
+        if embedding_dtype:
+            converted.set_embedding_dtype(embedding_dtype)
         converted.set_layers_dtype(layers_dtype or converted.config.layers_dtype)
         return converted.save_pretrained(save_directory, *args, **kwargs)
 
