@@ -7,13 +7,15 @@ order and negation. Needs the extras train, sentence-transformers and pretrainin
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
+import json
 import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +35,7 @@ from hf_blosan.files import write_json
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training.reporting import command_line
 
-from .corpus import evaluation_texts, normalised, training_sentences
+from .corpus import evaluation_texts, normalised, training_sentences, variants
 from .filters import Filters
 from .parses import parse
 from .student import Encoder, Recipe, train
@@ -65,12 +67,17 @@ class Options:
     wordnet: str = option("Folder of WordNet's files.", FOLDER)
     cache_dir: str = option("Folder for the teachers' vectors and parsed sentences.", "out/pretraining")
     sentences: int = option("Sentences to learn from.", 400_000, group="data")
+    variants: int = option("Changed sentences beside them.", 0)
     parsed_sentences: int = option("Of these, how many are parsed, for made triplets.", 100_000)
     hidden_size: int = option("Features of the vectors.", 320, group="model")
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
-    steps: int = option("Updates.", 2_500, group="training")
+    first_steps: int = option("Updates without triplets, before the others.", 0, group="training")
+    first_batch_size: int = option("Sentences of such an update.", 1_024)
+    first_learning_rate: float = option("In these updates, after the warm-up.", 2e-3)
+    first_student: str | None = option("Folder for the student after these updates; one that is there is taken.")
+    steps: int = option("Updates.", 2_500)
     batch_size: int = option("Sentences of an update.", 192)
     triplet_batch_size: int = option("Triplets of an update.", 128)
     learning_rate: float = option("After the warm-up.", 2e-3)
@@ -87,11 +94,12 @@ class Options:
     seed: int = option("Of the first weights and the order of the rows.", 42)
     data_seed: int = option("Of what to learn from: sentences and made triplets.", 42)
     threads: int = option("Threads of torch.", 2)
+    device: Literal["cpu", "cuda"] = option("Where teachers and student run.", "cpu")
 
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
-            may_be_zero = entry.name in ("seed", "data_seed", "triplets")
+            may_be_zero = entry.name in ("seed", "data_seed", "triplets", "variants", "first_steps")
             if isinstance(value, int | float) and not (value > 0 or may_be_zero):
                 raise InputError(f"--{entry.name} is {value}; it must be more than 0")
 
@@ -106,6 +114,17 @@ class Options:
     def recipe(self) -> Recipe:
         """How the student is trained."""
         return Recipe(**{entry.name: getattr(self, entry.name) for entry in fields(Recipe)})
+
+    @property
+    def first_recipe(self) -> Recipe:
+        """How it is trained before there are triplets."""
+        return replace(
+            self.recipe,
+            triplets=0.0,
+            steps=self.first_steps,
+            batch_size=self.first_batch_size,
+            learning_rate=self.first_learning_rate,
+        )
 
 
 ENTAILMENTS = {"snli": "train_subset", "sick": "train"}
@@ -147,7 +166,7 @@ def made_triplets(options: Options, sentences: list[str], held_out: set[str]) ->
 
 def new_student(options: Options) -> Encoder:
     """A DiSAN with the tokens of the first teacher, and its vectors of each token alone as the first word table."""
-    teacher = load_teacher(options.teachers[0], "float32")
+    teacher = load_teacher(options.teachers[0], "float32", options.device)
     tokenizer = prepare_pretrained_tokenizer(teacher.tokenizer)
     tokenizer.model_max_length = LONGEST
     config = DiSANConfig(
@@ -163,7 +182,7 @@ def new_student(options: Options) -> Encoder:
     )
     model = DiSANModel(config)
     model.load_word_vectors(token_vectors(teacher, tokenizer, options.embedding_size, options.seed))
-    return Encoder(model, tokenizer, LONGEST)
+    return Encoder(model.to(options.device), tokenizer, LONGEST)
 
 
 def validation(encoder: Encoder, data_dir: Path) -> dict[str, float]:
@@ -210,28 +229,40 @@ def run(options: Options, argv: list[str]) -> None:
     triplets, dropped = made_triplets(options, sentences, held_out) if options.triplets else ([], {})
     kinds = Counter(triplet["kind"] for triplet in triplets)
     logger.info("%d sentences; triplets: %s", len(sentences), dict(kinds))
-    found = [teacher_vectors(name, options.teacher_dtype, sentences, cache) for name in options.teachers]
+    changed = variants(sentences, options.variants, options.data_seed)
+    sentences = [*sentences, *(text for text in changed if normalised(text) not in held_out)]
+    found = [
+        teacher_vectors(name, options.teacher_dtype, sentences, cache, options.device) for name in options.teachers
+    ]
     directions = principal_directions(found[0], options.hidden_size - options.order_features)
     targets = torch.nn.functional.normalize(torch.from_numpy(found[0]).float() @ torch.from_numpy(directions), dim=-1)
     set_seed(options.seed)
     encoder, rows, held_out_triplets = new_student(options), [], triplets[::HELD_OUT]
-
-    def report(step: int, terms: dict[str, float]) -> None:
-        rows.append({"step": step} | {name: round(value, 4) for name, value in terms.items()})
-        rows[-1] |= {
-            "validation": validation(encoder, data_dir),
-            "held_out": right_by_kind(encoder, held_out_triplets),
-        }
-        encoder.model.save_pretrained(output, include_code=False)
-        logger.info("%s", rows[-1])
-
     chosen = [
         [triplet["text"], triplet["paraphrase"], *triplet["foils"]]
         for i, triplet in enumerate(triplets)
         if i % HELD_OUT
     ]
-    teachers = [torch.from_numpy(vectors) for vectors in found]
-    train(encoder, sentences, targets.half(), teachers, chosen, options.recipe, report)
+    given = sentences, targets.half(), [torch.from_numpy(vectors) for vectors in found], chosen
+
+    def report(step: int, terms: dict[str, float], folder: Path = output) -> None:
+        rows.append({"step": step} | {name: round(value, 4) for name, value in terms.items()})
+        rows[-1] |= {
+            "validation": validation(encoder, data_dir),
+            "held_out": right_by_kind(encoder, held_out_triplets),
+        }
+        encoder.model.save_pretrained(folder, include_code=False)
+        logger.info("%s", rows[-1])
+
+    if options.first_steps:
+        first = Path(options.first_student or f"{output}-first")
+        if (first / "finished.json").exists():
+            encoder.model = DiSANModel.from_pretrained(first).to(options.device)
+            rows.extend(json.loads((first / "finished.json").read_text())["rows"])
+        else:
+            train(encoder, *given, options.first_recipe, functools.partial(report, folder=first))
+            write_json(first / "finished.json", {"header": head, "rows": rows})
+    train(encoder, *given, options.recipe, report)
     encoder.model.set_embedding_dtype("int8")
     encoder.model.save_pretrained(output, include_code=False)  # it comes with the package
     encoder.tokenizer.save_pretrained(output)

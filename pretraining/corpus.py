@@ -100,22 +100,18 @@ def acceptable(data_dir: Path, name: str) -> Iterator[str]:
     return (text for text, label in zip(rows["text"], rows["label"], strict=True) if label == 1)
 
 
-SOURCES: list[tuple[str, Callable[[Path, str], Iterable[str]], float]] = [
-    *((name, column("sentence1", "sentence2"), 1.0) for name in ("sick", "stsb", "mrpc", "rte")),
-    ("snli", column("sentence1", "sentence2", split="train_subset"), 1.0),
-    ("multi30k", column("en"), 1.0),
-    ("propbank_ewt", treebank, 1.0),
-    ("cola", acceptable, 1.0),
-    *((name, column("text"), 1.0) for name in ("banking77", "trec", "sst5", "subj", "cr")),
-    ("squad", column("question"), 0.4),
-    ("text", column("text"), 0.6),
-    ("squad", contexts, 0.4),
-    ("sst5", phrases, 0.15),
-    ("mpqa", column("text"), 0.3),
+SOURCES: list[tuple[str, Callable[[Path, str], Iterable[str]]]] = [
+    *((name, column("sentence1", "sentence2")) for name in ("sick", "stsb", "mrpc", "rte")),
+    ("snli", column("sentence1", "sentence2", split="train_subset")),
+    ("multi30k", column("en")),
+    ("propbank_ewt", treebank),
+    ("cola", acceptable),
+    *((name, column("text")) for name in ("banking77", "trec", "sst5", "subj", "cr", "text", "mpqa")),
+    ("squad", column("question")),
+    ("squad", contexts),
+    ("sst5", phrases),
 ]
-"""Set, reader, share of its sentences that are used."""
-GLOSSES = 0.6
-"""The share of WordNet's glosses and examples."""
+"""Set and reader."""
 
 
 def training_sentences(data_dir: Path, wordnet: WordNet, held_out: set[str], seed: int) -> list[str]:
@@ -125,15 +121,41 @@ def training_sentences(data_dir: Path, wordnet: WordNet, held_out: set[str], see
         data_dir: folder with NAME/train.jsonl.gz and so on.
         wordnet: whose glosses are sentences, too.
         held_out: normalised texts.
-        seed: of the order and of what is left out.
+        seed: of the order.
     """
-    rng, found = np.random.default_rng(seed), {}
-    readers = [(lambda read=read, name=name: read(data_dir, name), share) for name, read, share in SOURCES]
-    for read, share in [*readers, (wordnet.glosses, GLOSSES)]:
+    found: dict[str, str] = {}
+    for read in [*((lambda read=read, name=name: read(data_dir, name)) for name, read in SOURCES), wordnet.glosses]:
         for text in read():
             text = " ".join(text.split())
             key = normalised(text)
-            if len(key) >= 3 and len(text) <= LONGEST and key not in held_out and key not in found:
-                found[key] = text if rng.random() < share else None
-    kept = [text for text in found.values() if text]
-    return [kept[i] for i in rng.permutation(len(kept))]
+            if len(key) >= 3 and len(text) <= LONGEST and key not in held_out:
+                found.setdefault(key, text)
+    kept = list(found.values())
+    return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))]
+
+
+def variants(sentences: list[str], count: int, seed: int) -> Iterator[str]:
+    """Sentences that nobody wrote, which a teacher reads as well.
+
+    A quarter each are parts of a sentence, beginnings of one with ends of another, sentences with a fifth of the words
+    drawn from all, and with two words exchanged.
+    """
+    rng = np.random.default_rng(seed)
+    rows = [sentence.split() for sentence in sentences]
+    rows = [row for row in rows if len(row) >= 4]
+    for number in range(count):
+        words, other = (list(rows[i]) for i in rng.integers(len(rows), size=2))
+        if number % 4 == 0:
+            size = rng.integers(2, len(words))
+            start = rng.integers(len(words) - size + 1)
+            words = words[start : start + size]
+        elif number % 4 == 1:
+            words = words[: rng.integers(2, len(words))] + other[rng.integers(2, len(other)) :]
+        elif number % 4 == 2:
+            for i in np.flatnonzero(rng.random(len(words)) < 0.2):
+                drawn = rows[rng.integers(len(rows))]
+                words[i] = drawn[rng.integers(len(drawn))]
+        else:
+            first, second = rng.choice(len(words), 2, replace=False)
+            words[first], words[second] = words[second], words[first]
+        yield " ".join(words)

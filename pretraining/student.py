@@ -17,9 +17,10 @@ sentence, so that it cannot be left out of those that are not in triplets.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,44 +68,72 @@ class Recipe:
     seed: int
 
 
+class Rows:
+    """Token ids of texts, one after another on a device, of which any become a padded batch.
+
+    Attributes:
+        lengths: tokens of each text, on the CPU.
+    """
+
+    def __init__(self, rows: list[list[int]], device: torch.device, pad_token_id: int):
+        self.lengths = torch.tensor([len(row) for row in rows])
+        self.starts = self.lengths.cumsum(0) - self.lengths
+        self.ids = torch.tensor(list(itertools.chain.from_iterable(rows))).to(device)
+        self.pad_token_id = pad_token_id
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, numbers: Tensor) -> dict[str, Tensor]:
+        """``input_ids`` and ``attention_mask`` of some texts, each (texts, longest)."""
+        lengths = self.lengths[numbers]
+        places = torch.arange(int(lengths.max()))
+        mask = places < lengths[:, None]
+        chosen = torch.where(mask, self.starts[numbers][:, None] + places, 0).to(self.ids.device)
+        mask = mask.to(self.ids.device)
+        return {"input_ids": self.ids[chosen].masked_fill(~mask, self.pad_token_id), "attention_mask": mask.long()}
+
+
 class Encoder:
     """A student in training: token ids of texts -> unit vectors."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int):
         self.model, self.tokenizer, self.max_length = model, tokenizer, max_length
 
-    def tokenize(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(texts, truncation=True, max_length=self.max_length)["input_ids"]
+    def rows(self, texts: list[str]) -> Rows:
+        """The tokens of texts, on the device of the model."""
+        ids = self.tokenizer(texts, truncation=True, max_length=self.max_length)["input_ids"]
+        return Rows(ids, self.model.device, self.tokenizer.pad_token_id)
 
-    def vectors(self, *batches: list[list[int]]) -> list[Tensor]:
-        """For each batch of rows (rows, features); the first alone trains the word table."""
-        inputs = [self.tokenizer.pad({"input_ids": rows}, return_tensors="pt") for rows in batches]
+    def vectors(self, *batches: dict[str, Tensor]) -> list[Tensor]:
+        """For each batch (texts, features); the first alone trains the word table."""
         # One look-up for all of them: its gradient is as large as the word table.
-        words_TE = self.model.embeddings(torch.cat([batch["input_ids"].flatten() for batch in inputs])[None])[0]
-        first, *others = words_TE.split([batch["input_ids"].numel() for batch in inputs])
+        words_TE = self.model.embeddings(torch.cat([batch["input_ids"].flatten() for batch in batches])[None])[0]
+        first, *others = words_TE.split([batch["input_ids"].numel() for batch in batches])
         words = [first, *(other.detach() for other in others)]
         outputs = [
             self.model(
                 inputs_embeds=batch_TE.view(*batch["input_ids"].shape, -1), attention_mask=batch["attention_mask"]
             )
-            for batch_TE, batch in zip(words, inputs, strict=True)
+            for batch_TE, batch in zip(words, batches, strict=True)
         ]
         return [F.normalize(output.pooler_output.float(), dim=-1) for output in outputs]
 
     def encode(self, texts: list[str]) -> dict[str, Tensor]:
-        """The vector of each text."""
+        """The vector of each text, on the CPU."""
         texts = list(dict.fromkeys(texts))
-        batches, places = by_length(self.tokenize(texts), EVALUATION_BATCH)
+        rows = self.rows(texts)
+        batches, places = by_length(rows.lengths, EVALUATION_BATCH)
         self.model.eval()
         with torch.no_grad():
-            vectors = torch.cat([self.vectors(rows)[0] for rows in batches])[places]
+            vectors = torch.cat([self.vectors(rows.batch(numbers))[0] for numbers in batches])[places].cpu()
         return dict(zip(texts, vectors, strict=True))
 
 
-def by_length(rows: list[list[int]], batch_size: int) -> tuple[list[list[list[int]]], Tensor]:
-    """Batches of rows of similar length, and the place of each row among all rows of the batches."""
-    order = torch.tensor([len(row) for row in rows]).argsort(stable=True)
-    return [[rows[i] for i in batch] for batch in order.split(batch_size)], order.argsort()
+def by_length(lengths: Tensor, batch_size: int) -> tuple[list[Tensor], Tensor]:
+    """Batches of numbers of texts of similar length, and the place of each text among all texts of the batches."""
+    order = lengths.argsort(stable=True)
+    return list(order.split(batch_size)), order.argsort()
 
 
 def split(vectors_BD: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
@@ -114,7 +143,7 @@ def split(vectors_BD: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
 
 def gram_divergence(vectors_BD: Tensor, similarities_BB: Tensor, tau: float) -> Tensor:
     """KL(softmax(G / tau) || softmax(z z^T / tau)), the mean over rows, without the diagonal."""
-    own = torch.eye(len(vectors_BD), dtype=torch.bool)
+    own = torch.eye(len(vectors_BD), dtype=torch.bool, device=vectors_BD.device)
     wanted = (similarities_BB / tau).masked_fill(own, float("-inf")).log_softmax(1).masked_fill(own, 0)
     found = (vectors_BD @ vectors_BD.T / tau).masked_fill(own, float("-inf")).log_softmax(1).masked_fill(own, 0)
     return (wanted.exp().masked_fill(own, 0) * (wanted - found)).sum(1).mean()
@@ -130,6 +159,7 @@ def triplet_losses(vectors: Tensor, sizes: list[int], tau: float, margin: float)
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     starts = torch.tensor([0, *sizes[:-1]]).cumsum(0)
     place = torch.arange(len(owner)) - starts[owner]
+    owner, place = owner.to(vectors.device), place.to(vectors.device)
     anchors, candidates, owner, is_foil = (
         vectors[place == 0],
         vectors[place > 0],
@@ -137,7 +167,7 @@ def triplet_losses(vectors: Tensor, sizes: list[int], tau: float, margin: float)
         place[place > 0] > 1,
     )
     cosines = anchors @ candidates.T
-    paraphrases = torch.arange(len(owner))[~is_foil]
+    paraphrases = (~is_foil).nonzero()[:, 0]
     gaps = (
         cosines.gather(1, paraphrases[:, None])[owner[is_foil], 0] - cosines[owner[is_foil], is_foil.nonzero()[:, 0]]
     )
@@ -153,7 +183,7 @@ def endless(make_batches: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
         epoch += 1
 
 
-def sentence_batches(lengths: list[int], recipe: Recipe) -> Iterator[list[int]]:
+def sentence_batches(lengths: Sequence[int], recipe: Recipe) -> Iterator[list[int]]:
     """Batches of numbers of sentences of similar length."""
     sampler = LengthBucketBatchSampler(lengths, recipe.batch_size, seed=recipe.seed, drop_last=True)
 
@@ -195,24 +225,32 @@ def train(
         recipe: hyperparameters.
         report: called ten times with the step and the mean of each term since the last call.
     """
-    rows = encoder.tokenize(sentences)
-    foils = [encoder.tokenize(texts) for texts in triplets]
-    numbered = sentence_batches([len(row) for row in rows], recipe)
-    foil_batches = triplet_batches(len(foils), recipe)
+    rows = encoder.rows(sentences)
+    sizes = torch.tensor([len(texts) for texts in triplets], dtype=torch.long)
+    firsts = sizes.cumsum(0) - sizes
+    foils = encoder.rows([text for texts in triplets for text in texts]) if recipe.triplets else None
+    numbered = sentence_batches(rows.lengths.tolist(), recipe)
+    foil_batches = triplet_batches(len(triplets), recipe)
     model = encoder.model.train()
+    device = model.device
+    targets, teachers = targets.to(device), [teacher.to(device) for teacher in teachers]
     optimizer = torch.optim.AdamW(
         model.parameters(), recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
     )
     schedule = get_linear_schedule_with_warmup(optimizer, recipe.steps // 20, recipe.steps)
-    sums: dict[str, float] = {}
+    sums: dict[str, Tensor] = {}
     begun = time.perf_counter()
     for step in range(1, recipe.steps + 1):
         numbers = torch.as_tensor(next(numbered))
-        chosen = [foils[i] for i in next(foil_batches)] if recipe.triplets else []
-        flat = [row for texts in chosen for row in texts]
-        batches, places = by_length(flat, -(-len(flat) // 2)) if flat else ([], None)
-        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
-            vectors, *others = encoder.vectors([rows[i] for i in numbers], *batches)
+        batches = [rows.batch(numbers)]
+        if recipe.triplets:
+            chosen = torch.as_tensor(next(foil_batches))
+            texts = torch.cat([torch.arange(firsts[i], firsts[i] + sizes[i]) for i in chosen])
+            halves, places = by_length(foils.lengths[texts], -(-len(texts) // 2))
+            batches += [foils.batch(texts[half]) for half in halves]
+        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
+            vectors, *others = encoder.vectors(*batches)
+        numbers = numbers.to(device)
         like_teacher, order = split(vectors, recipe)
         terms = {"cosine": 1 - F.cosine_similarity(like_teacher, targets[numbers].float()).mean()}
         loss = terms["cosine"]
@@ -222,10 +260,8 @@ def train(
             loss = loss + recipe.gram * terms["gram"]
         if recipe.triplets:
             given, own = split(torch.cat(others)[places], recipe)
-            sizes = [len(texts) for texts in chosen]
-            entropy, hinge, right = triplet_losses(
-                torch.cat([given.detach(), own], 1), sizes, recipe.tau, recipe.margin
-            )
+            found = torch.cat([given.detach(), own], 1)
+            entropy, hinge, right = triplet_losses(found, sizes[chosen].tolist(), recipe.tau, recipe.margin)
             terms |= {"entropy": entropy, "hinge": hinge, "right": right}
             loss = loss + recipe.triplets * (entropy + 5 * hinge)
             order = torch.cat([order, own])
@@ -237,10 +273,10 @@ def train(
         optimizer.step()
         schedule.step()
         for name, value in terms.items():
-            sums[name] = sums.get(name, 0.0) + value.item()
+            sums[name] = sums.get(name, 0.0) + value.detach()
         every = max(1, recipe.steps // 10)
         if step % every == 0:
-            means = {name: total / every for name, total in sums.items()}
+            means = {name: float(total) / every for name, total in sums.items()}
             report(step, means | {"minutes": (time.perf_counter() - begun) / 60})
             sums.clear()
             model.train()

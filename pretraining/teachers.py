@@ -16,25 +16,30 @@ logger = logging.getLogger(__name__)
 
 SHARD = 10_000
 """Sentences of a file of vectors; an interrupted run goes on after the last complete one."""
+BATCH, GPU_BATCH = 64, 1024
+"""Sentences that a teacher reads at once, on the CPU and on a GPU."""
 LONGEST = 96
 """Tokens of a sentence that a teacher reads."""
 SCALE = 0.4
 """Root mean square of a number in the first word table, as in GloVe's."""
 
 
-def load_teacher(name: str, dtype: str) -> SentenceTransformer:
+def load_teacher(name: str, dtype: str, device: str = "cpu") -> SentenceTransformer:
     """A sentence-transformers model, which reads ``LONGEST`` tokens of a text."""
-    teacher = SentenceTransformer(name, device="cpu", model_kwargs={"dtype": dtype})
+    teacher = SentenceTransformer(name, device=device, model_kwargs={"dtype": dtype})
     teacher.max_seq_length = LONGEST
     return teacher
 
 
-def teacher_vectors(name: str, dtype: str, sentences: list[str], folder: Path) -> np.ndarray:
+def teacher_vectors(name: str, dtype: str, sentences: list[str], folder: Path, device: str = "cpu") -> np.ndarray:
     """Unit vectors of a teacher, (sentences, features) in float16, from files in ``folder`` where they exist.
 
     Args:
         name: a sentence-transformers model: a folder or a name on the Hub.
         dtype: of the teacher's weights, for instance ``"bfloat16"``.
+        sentences: texts.
+        folder: is made if it is missing.
+        device: of the teacher.
     """
     teacher, shards = None, []
     for start in range(0, len(sentences), SHARD):
@@ -42,8 +47,9 @@ def teacher_vectors(name: str, dtype: str, sentences: list[str], folder: Path) -
         made_from = "\n".join([name, dtype, str(LONGEST), *texts])
         path = folder / f"{Path(name).name}-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.npy"
         if not path.exists():
-            teacher = teacher or load_teacher(name, dtype)
-            vectors = teacher.encode(texts, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
+            teacher = teacher or load_teacher(name, dtype, device)
+            size = BATCH if device == "cpu" else GPU_BATCH
+            vectors = teacher.encode(texts, batch_size=size, normalize_embeddings=True, show_progress_bar=False)
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".unfinished.npy")
             np.save(unfinished, vectors.astype(np.float16))

@@ -141,7 +141,7 @@ def test_vectors_of_teachers_are_kept(tmp_path, monkeypatch):
             return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
 
     monkeypatch.setattr(teachers, "SHARD", 2)
-    monkeypatch.setattr(teachers, "load_teacher", lambda name, dtype: Teacher())
+    monkeypatch.setattr(teachers, "load_teacher", lambda name, dtype, device: Teacher())
     found = teachers.teacher_vectors("a/teacher", "float32", ["x", "xx", "xxx"], tmp_path)
     assert found.tolist() == [[1, 1], [2, 1], [3, 1]] and calls == [["x", "xx"], ["xxx"]]
     assert np.array_equal(teachers.teacher_vectors("a/teacher", "float32", ["x", "xx", "xxx"], tmp_path), found)

@@ -311,3 +311,16 @@ def test_flex_attention(score_function):
         options = {"directions": MIXED, "key_mask": mask, "score_function": score_function, "include_self": False}
         expected = F.tensorized_attention(q, k, v, scores, windows=windows, **options)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
+@pytest.mark.parametrize("length", [1, 17, 100, 300])
+def test_on_a_gpu(score_function, length):
+    """FlexAttention, and float64, which it does not take."""
+    *inputs, mask = (x.cuda() for x in random_inputs(3, 4, length, 20))
+    for windows in (ANY, [5, 0, 1, 150]):
+        for include_self in (False, True):
+            options = {"score_function": score_function, "include_self": include_self, "directions": MIXED}
+            for key_mask in (None, mask):
+                assert_as_exact_as_equation(inputs, windows=windows, key_mask=key_mask, **options)
