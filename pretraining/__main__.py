@@ -219,6 +219,7 @@ def kind_of_item(item: Any) -> str:
 def run(options: Options, argv: list[str]) -> None:
     """Make the encoder and write it with its record."""
     torch.set_num_threads(options.threads)
+    torch.set_float32_matmul_precision("high")  # on a GPU: tf32, which rounds less than bfloat16
     set_seed(options.seed)
     data_dir, output, cache = Path(options.data_dir), Path(options.output_dir), Path(options.cache_dir)
     head = {**surroundings(), "threads": options.threads, "seed": options.seed, "options": asdict(options)}

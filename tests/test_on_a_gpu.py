@@ -14,6 +14,13 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 every_encoder = pytest.mark.parametrize("model_type", MODEL_TYPES)
 
 
+@pytest.fixture(autouse=True)
+def float32_products():
+    """cuDNN's recurrent layers take tf32 for float32 otherwise."""
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        yield
+
+
 def on_the_gpu(batch):
     return {name: tensor.cuda() for name, tensor in batch.items()}
 
@@ -26,7 +33,7 @@ def gradients(model):
 @pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
 @pytest.mark.parametrize("lengths", [(40, 23, 1), (230, 150, 7)], ids=["short", "long"])
 def test_the_same_function_as_on_the_cpu(model_type, implementation, lengths):
-    """Beside the equations in float64 on the CPU; long sentences have distant keys, and tiles for FlexAttention."""
+    """Beside the equations in float64 on the CPU; long sentences have distant keys, and several tiles."""
     batch, fields = sentences(*lengths), {"hidden_size": 48} if "textcnn" not in model_type else {}
     exact, model = make(AutoModel, model_type, **fields).double(), make(AutoModel, model_type, **fields).cuda()
     exact.set_attn_implementation("eager")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
-from hf_blosan.kernels.tensorized import flex, operator, tiles
+from hf_blosan.kernels.tensorized import operator, tiles
 from hf_blosan.kernels.tensorized.operator import tensorized_attention
 from hf_blosan.models import equations_mtsa as F
 from hf_blosan.models.masks import order_mask
@@ -301,23 +301,12 @@ def test_wrong_tensors_are_refused():
             tensorized_attention(*arguments, **options)
 
 
-@pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
-def test_flex_attention(score_function):
-    """The form for a GPU, in its slow version for the CPU."""
-    q, k, v, scores, mask = random_inputs(3, 4, 40, 8, dtype=torch.float32)
-    for windows in (ANY, [3, None, 0, 5]):
-        reach = [operator.NO_WINDOW if window is None else window for window in windows]
-        found = flex.tensorized_attention(q, k, v, scores, mask, ",".join(MIXED), reach, score_function, False)
-        options = {"directions": MIXED, "key_mask": mask, "score_function": score_function, "include_self": False}
-        expected = F.tensorized_attention(q, k, v, scores, windows=windows, **options)
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
 @pytest.mark.parametrize("length", [1, 17, 100, 300])
-def test_on_a_gpu(score_function, length):
-    """FlexAttention, and float64, which it does not take."""
+def test_on_a_gpu(score_function, length, monkeypatch):
+    """Tiles in plain torch, in several groups of rows."""
+    monkeypatch.setattr(tiles, "CUDA_GROUP_ELEMENTS", 20_000)
     *inputs, mask = (x.cuda() for x in random_inputs(3, 4, length, 20))
     for windows in (ANY, [5, 0, 1, 150]):
         for include_self in (False, True):

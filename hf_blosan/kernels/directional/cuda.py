@@ -35,9 +35,10 @@ from .cuda_loops import (
     triton,
 )
 
-# The length from which "auto" uses "linear". Estimated, not measured: beyond it, N / 2 pairs per element, with 24 lane
-# cycles of special functions each, cost more than 16 near pairs, the expansion, its memory traffic and three launches.
-CROSSOVER = 192
+# "auto" uses "linear" from this length on and for so many pairs of tokens and features: fewer take less time than
+# three more launches. Measured on an H200 (benchmarks/reports/cuda_crossover.json): of 16 sentences "linear" is slower
+# at 256 tokens, as fast at 384 and faster at 512; of 64 sentences it is as fast at 128 and faster at 256.
+CROSSOVER, CROSSOVER_PAIRS = 192, 1 << 29
 # Compute capabilities with float64 at half the speed of float32. On others (1/64) the expansion pays off later.
 FAST_FLOAT64, SLOW_FLOAT64_FACTOR = ((7, 0), (8, 0), (9, 0), (10, 0)), 8
 BLOCK = 32
@@ -91,7 +92,8 @@ def _measure(keys, queries, key_mask, options) -> tuple[Far | None, int]:
     chunks = -(-N // CHUNK)
     reach = chunks if window is None else min(chunks, max(0, (window + 1 - CHUNK) // CHUNK))
     slow = keys.is_cuda and torch.cuda.get_device_capability(keys.device) not in FAST_FLOAT64
-    long = N >= CROSSOVER * (SLOW_FLOAT64_FACTOR if slow else 1)
+    factor = SLOW_FLOAT64_FACTOR if slow else 1
+    long = N >= CROSSOVER * factor and B * N * N * D >= CROSSOVER_PAIRS * factor
     wanted = implementation == "linear" or (implementation == "auto" and long)
     if not wanted or reach == 0 or chunks == 1:
         return None, 0

@@ -3,8 +3,7 @@
 | tensors | form |
 | --- | --- |
 | CPU | tiles in C++ (``csrc/tensorized.cpp``, ``csrc/tensorized.h``) |
-| CUDA, heads of at most 128 features | FlexAttention (``flex.py``) |
-| all others, and where the C++ is missing | tiles in plain torch (``tiles.py``) |
+| others, and where the C++ is missing | tiles in plain torch (``tiles.py``) |
 
 A tile holds the weights of some queries and leaves out keys that word order and windows hide; the backward pass
 recomputes the weights. E_S is saved with a minus sign where its exponent was clamped: there the source score
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ..library import define, has_cpu_kernels
-from . import flex, tiles
+from . import tiles
 
 # The window of a head without one: larger than any distance.
 NO_WINDOW = 1 << 40
@@ -56,19 +55,14 @@ def tensorized_attention(
     windows = [NO_WINDOW if window is None else window for window in windows]
     tensors = (q, k, v, source_scores, key_mask)
     options = (",".join(directions), windows, score_function, include_self)
-    if flex.available(v):
-        return flex.tensorized_attention(*tensors, *options)
     return _OPERATOR(*options, *tensors)
 
 
 def short_for_tensorized_attention(v: Tensor) -> bool:
-    """Whether the equation with its (B, H, N, N) weights is faster, as for small batches of short sentences.
-
-    Not measured on a GPU, where the limit only avoids compiling FlexAttention for short sentences.
-    """
-    B, _, N, D = v.shape
-    if v.is_cuda:
-        return N <= 128
+    """Whether the equation with its (B, H, N, N) weights is faster, as for small batches of short sentences."""
+    B, H, N, D = v.shape
+    if v.is_cuda:  # it has the fewest calls; above this its weights take more than 128 MiB
+        return B * H * N * N <= 1 << 25
     # In plain torch the overhead of calls dominates there; measured on 2 cores of AMD Zen 4.
     return not has_cpu_kernels() and B * N * (D + N) < 1 << 15
 

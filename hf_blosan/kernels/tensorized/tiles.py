@@ -18,6 +18,8 @@ from torch import Tensor
 # The best of 64..512 and 128k..4M on 2 cores of AMD Zen 4 at the shapes of the benchmarks.
 TILE_QUERIES = 128
 GROUP_ELEMENTS = 1 << 20
+# On a GPU, where a call takes as long as megabytes of arithmetic.
+CUDA_GROUP_ELEMENTS = 1 << 26
 
 # "Minus infinity" that survives arithmetic.
 MASKED = -1e30
@@ -46,7 +48,7 @@ def forward(
     N, D = v.shape[2:]
     penalty_BN = _penalty(key_mask, v)
     scratch = _Scratch(v)
-    for seen, here in _groups(directions, windows, include_self, v.shape):
+    for seen, here in _groups(directions, windows, include_self, v):
         q_nND, k_nND, v_nND, out_nND = (x[here] for x in (q, k, v, out))
         n = len(v_nND)
         mask_nN, penalty_nN = (None if penalty_BN is None else x[here[0]] for x in (key_mask, penalty_BN))
@@ -91,7 +93,7 @@ def backward(
     gradients = tuple(empty_by_head(v) for _ in range(4))
     penalty_BN = _penalty(key_mask, v)
     scratch, zero = _Scratch(v), v.new_zeros(())
-    for seen, here in _groups(directions, windows, include_self, v.shape):
+    for seen, here in _groups(directions, windows, include_self, v):
         q_nND, k_nND, v_nND, signed_nND = (x[here] for x in (q, k, v, source))
         grad_q, grad_k, grad_v, grad_scores = (x[here] for x in gradients)
         n = len(v_nND)
@@ -126,20 +128,6 @@ def backward(
     return gradients
 
 
-def source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
-    """E_S = exp(S), 0 at padding, up to a factor per feature, which cancels.
-
-    The factor centres the scores: subtracting the maximum would let a query that sees only low scores (word order may
-    hide the high ones) underflow to 0/0.
-    """
-    return _source_weights(scores_BHND, key_mask)[0]
-
-
-def divided(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """numerator / denominator, and 0 with gradient 0 where nothing was summed."""
-    return numerator / torch.where(denominator > 0, denominator, 1.0)
-
-
 def results(v: Tensor, save: bool) -> tuple[Tensor, Tensor, Tensor]:
     saved = v if save else v[:0]
     return empty_by_head(v), empty_by_head(saved), empty_by_head(saved)
@@ -152,7 +140,11 @@ def empty_by_head(like_BHND: Tensor) -> Tensor:
 
 
 def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """:func:`source_weights`, and where the exponent was clamped. Only rounding exceeds the upper limit."""
+    """E_S = exp(S), 0 at padding, up to a factor per feature, which cancels; and where the exponent was clamped.
+
+    The factor centres the scores: subtracting the maximum would let a query that sees only low scores (word order may
+    hide the high ones) underflow to 0/0. Only rounding exceeds the upper limit.
+    """
     mask_B1N1 = None if key_mask is None else key_mask[:, None, :, None]
     scores = scores_BHND.detach()
     top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
@@ -185,11 +177,11 @@ class _Scratch:
 
 
 def _groups(
-    directions: str, windows: Sequence[int], include_self: bool, shape: torch.Size
+    directions: str, windows: Sequence[int], include_self: bool, v: Tensor
 ) -> Iterator[tuple[_Seen, tuple[slice, int]]]:
     """What is seen, and (rows, head) to process together; one head, so that inputs of any layout need no copy."""
-    B, _, N, D = shape
-    size = max(1, GROUP_ELEMENTS // max(1, 2 * N * D))
+    B, _, N, D = v.shape
+    size = max(1, (CUDA_GROUP_ELEMENTS if v.is_cuda else GROUP_ELEMENTS) // max(1, 2 * N * D))
     B = B if N else 0
     for head, (direction, window) in enumerate(zip(directions.split(","), windows, strict=True)):
         before, after = (0 if direction == hides else window for hides in ("backward", "forward"))
