@@ -35,11 +35,11 @@ from hf_blosan.files import write_json
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training.reporting import command_line
 
-from .corpus import evaluation_texts, normalised, training_sentences, variants
+from .corpus import evaluation_texts, normalised, training_sentences
 from .filters import Filters
 from .parses import parse
 from .student import Encoder, Recipe, train
-from .teachers import load_teacher, principal_directions, teacher_vectors, token_vectors
+from .teachers import load_teacher, matching_directions, principal_directions, teacher_vectors, token_vectors
 from .triplets import make_triplets
 from .wordnet import FOLDER, WordNet
 
@@ -49,6 +49,10 @@ LONGEST = 128
 """Tokens of a text that the encoder reads."""
 HELD_OUT = 100
 """One triplet of so many is not trained on; they show what is learned of each kind."""
+FINISHED = "finished.json"
+"""Lies beside the student of the first updates when it has them all."""
+SAMPLE = 10_000
+"""Sentences by which its features are matched with the teacher's."""
 PARSED_WORDS = range(3, 26)
 """Words of the sentences that are parsed."""
 
@@ -67,7 +71,6 @@ class Options:
     wordnet: str = option("Folder of WordNet's files.", FOLDER)
     cache_dir: str = option("Folder for the teachers' vectors and parsed sentences.", "out/pretraining")
     sentences: int = option("Sentences to learn from.", 400_000, group="data")
-    variants: int = option("Changed sentences beside them.", 0)
     parsed_sentences: int = option("Of these, how many are parsed, for made triplets.", 100_000)
     hidden_size: int = option("Features of the vectors.", 320, group="model")
     embedding_size: int = option("Width of the word table.", 256)
@@ -77,7 +80,7 @@ class Options:
     first_batch_size: int = option("Sentences of such an update.", 1_024)
     first_learning_rate: float = option("In these updates, after the warm-up.", 2e-3)
     first_student: str | None = option("Folder for the student after these updates; one that is there is taken.")
-    steps: int = option("Updates.", 2_500)
+    steps: int = option("Updates; with 0 there is the first student alone.", 2_500)
     batch_size: int = option("Sentences of an update.", 192)
     triplet_batch_size: int = option("Triplets of an update.", 128)
     learning_rate: float = option("After the warm-up.", 2e-3)
@@ -99,7 +102,7 @@ class Options:
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
-            may_be_zero = entry.name in ("seed", "data_seed", "triplets", "variants", "first_steps")
+            may_be_zero = entry.name in ("seed", "data_seed", "triplets", "steps", "first_steps")
             if isinstance(value, int | float) and not (value > 0 or may_be_zero):
                 raise InputError(f"--{entry.name} is {value}; it must be more than 0")
 
@@ -230,13 +233,9 @@ def run(options: Options, argv: list[str]) -> None:
     triplets, dropped = made_triplets(options, sentences, held_out) if options.triplets else ([], {})
     kinds = Counter(triplet["kind"] for triplet in triplets)
     logger.info("%d sentences; triplets: %s", len(sentences), dict(kinds))
-    changed = variants(sentences, options.variants, options.data_seed)
-    sentences = [*sentences, *(text for text in changed if normalised(text) not in held_out)]
     found = [
         teacher_vectors(name, options.teacher_dtype, sentences, cache, options.device) for name in options.teachers
     ]
-    directions = principal_directions(found[0], options.hidden_size - options.order_features)
-    targets = torch.nn.functional.normalize(torch.from_numpy(found[0]).float() @ torch.from_numpy(directions), dim=-1)
     set_seed(options.seed)
     encoder, rows, held_out_triplets = new_student(options), [], triplets[::HELD_OUT]
     chosen = [
@@ -244,7 +243,6 @@ def run(options: Options, argv: list[str]) -> None:
         for i, triplet in enumerate(triplets)
         if i % HELD_OUT
     ]
-    given = sentences, targets.half(), [torch.from_numpy(vectors) for vectors in found], chosen
 
     def report(step: int, terms: dict[str, float], folder: Path = output) -> None:
         rows.append({"step": step} | {name: round(value, 4) for name, value in terms.items()})
@@ -255,19 +253,33 @@ def run(options: Options, argv: list[str]) -> None:
         encoder.model.save_pretrained(folder, include_code=False)
         logger.info("%s", rows[-1])
 
+    def learn(recipe: Recipe, directions: np.ndarray, report: Callable[[int, dict[str, float]], None]) -> None:
+        targets = torch.nn.functional.normalize(
+            torch.from_numpy(found[0]).float() @ torch.from_numpy(directions), dim=-1
+        )
+        train(encoder, sentences, targets.half(), list(map(torch.from_numpy, found)), chosen, recipe, report)
+
+    directions = principal_directions(found[0], options.hidden_size - options.order_features)
     if options.first_steps:
         first = Path(options.first_student or f"{output}-first")
-        if (first / "finished.json").exists():
-            encoder.model = DiSANModel.from_pretrained(first).to(options.device)
-            rows.extend(json.loads((first / "finished.json").read_text())["rows"])
-        else:
-            train(encoder, *given, options.first_recipe, functools.partial(report, folder=first))
-            write_json(first / "finished.json", {"header": head, "rows": rows})
-    train(encoder, *given, options.recipe, report)
+        if not (first / FINISHED).exists():
+            learn(options.first_recipe, directions, functools.partial(report, folder=first))
+            write_json(first / FINISHED, {"header": head, "sentences": len(sentences), "rows": rows})
+        encoder.model = DiSANModel.from_pretrained(first, dtype=torch.float32).to(options.device)
+        # Principal directions have no sign, and those of another machine may have another.
+        sample = encoder.encode(sentences[:SAMPLE]).values()
+        directions = matching_directions(
+            found[0][:SAMPLE], torch.stack(list(sample))[:, : -options.order_features].numpy()
+        )
+    if not options.steps:
+        return
+    learn(options.recipe, directions, report)
     encoder.model.set_embedding_dtype("int8")
     encoder.model.save_pretrained(output, include_code=False)  # it comes with the package
     encoder.tokenizer.save_pretrained(output)
     record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
+    if options.first_steps:
+        record["first"] = json.loads((first / FINISHED).read_text(encoding="utf-8"))
     write_json(output.parent / f"{output.name}.json", record | {"int8": validation(encoder, data_dir)})
     logger.info("written to %s", output)
 

@@ -132,30 +132,3 @@ def training_sentences(data_dir: Path, wordnet: WordNet, held_out: set[str], see
                 found.setdefault(key, text)
     kept = list(found.values())
     return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))]
-
-
-def variants(sentences: list[str], count: int, seed: int) -> Iterator[str]:
-    """Sentences that nobody wrote, which a teacher reads as well.
-
-    A quarter each are parts of a sentence, beginnings of one with ends of another, sentences with a fifth of the words
-    drawn from all, and with two words exchanged.
-    """
-    rng = np.random.default_rng(seed)
-    rows = [sentence.split() for sentence in sentences]
-    rows = [row for row in rows if len(row) >= 4]
-    for number in range(count):
-        words, other = (list(rows[i]) for i in rng.integers(len(rows), size=2))
-        if number % 4 == 0:
-            size = rng.integers(2, len(words))
-            start = rng.integers(len(words) - size + 1)
-            words = words[start : start + size]
-        elif number % 4 == 1:
-            words = words[: rng.integers(2, len(words))] + other[rng.integers(2, len(other)) :]
-        elif number % 4 == 2:
-            for i in np.flatnonzero(rng.random(len(words)) < 0.2):
-                drawn = rows[rng.integers(len(rows))]
-                words[i] = drawn[rng.integers(len(drawn))]
-        else:
-            first, second = rng.choice(len(words), 2, replace=False)
-            words[first], words[second] = words[second], words[first]
-        yield " ".join(words)

@@ -156,3 +156,23 @@ def test_principal_directions():
     directions = teachers.principal_directions(vectors, 3)
     assert np.abs(directions).argmax(0).tolist() == [1, 3, 0]
     np.testing.assert_allclose(directions.T @ directions, np.eye(3), atol=1e-5)
+
+
+def test_matching_directions():
+    """Principal directions with other signs, from noisy projections."""
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(2_000, 6)) * [1, 5, 0.3, 2, 0.5, 0.1]).astype(np.float32)
+    wanted = teachers.principal_directions(vectors, 3) * [1, -1, -1]
+    noisy = vectors @ wanted + 0.1 * rng.normal(size=(2_000, 3))
+    found = teachers.matching_directions(vectors.astype(np.float16), noisy)
+    np.testing.assert_allclose(found, wanted, atol=0.02)
+    np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-5)
+
+
+def test_rows_become_padded_batches():
+    rows = student.Rows([[5, 6], [7], [8, 9, 10]], torch.device("cpu"), pad_token_id=3)
+    batch = rows.batch(torch.tensor([2, 1]))
+    assert batch["input_ids"].tolist() == [[8, 9, 10], [7, 3, 3]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    batches, places = student.by_length(rows.lengths, 2)
+    assert [batch.tolist() for batch in batches] == [[1, 0], [2]] and places.tolist() == [1, 0, 2]
