@@ -7,15 +7,13 @@ order and negation. Needs the extras train, sentence-transformers and pretrainin
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
-import json
 import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +37,7 @@ from .corpus import evaluation_texts, normalised, training_sentences
 from .filters import Filters
 from .parses import parse
 from .student import Encoder, Recipe, train
-from .teachers import load_teacher, matching_directions, principal_directions, teacher_vectors, token_vectors
+from .teachers import load_teacher, principal_directions, teacher_vectors, token_vectors
 from .triplets import make_triplets
 from .wordnet import FOLDER, WordNet
 
@@ -49,10 +47,6 @@ LONGEST = 128
 """Tokens of a text that the encoder reads."""
 HELD_OUT = 100
 """One triplet of so many is not trained on; they show what is learned of each kind."""
-FINISHED = "finished.json"
-"""Lies beside the student of the first updates when it has them all."""
-SAMPLE = 10_000
-"""Sentences by which its features are matched with the teacher's."""
 PARSED_WORDS = range(3, 26)
 """Words of the sentences that are parsed."""
 
@@ -76,11 +70,7 @@ class Options:
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
-    first_steps: int = option("Updates without triplets, before the others.", 0, group="training")
-    first_batch_size: int = option("Sentences of such an update.", 1_024)
-    first_learning_rate: float = option("In these updates, after the warm-up.", 2e-3)
-    first_student: str | None = option("Folder for the student after these updates; one that is there is taken.")
-    steps: int = option("Updates; with 0 there is the first student alone.", 2_500)
+    steps: int = option("Updates.", 2_500, group="training")
     batch_size: int = option("Sentences of an update.", 192)
     triplet_batch_size: int = option("Triplets of an update.", 128)
     learning_rate: float = option("After the warm-up.", 2e-3)
@@ -102,7 +92,7 @@ class Options:
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
-            may_be_zero = entry.name in ("seed", "data_seed", "triplets", "steps", "first_steps")
+            may_be_zero = entry.name in ("seed", "data_seed", "triplets")
             if isinstance(value, int | float) and not (value > 0 or may_be_zero):
                 raise InputError(f"--{entry.name} is {value}; it must be more than 0")
 
@@ -117,17 +107,6 @@ class Options:
     def recipe(self) -> Recipe:
         """How the student is trained."""
         return Recipe(**{entry.name: getattr(self, entry.name) for entry in fields(Recipe)})
-
-    @property
-    def first_recipe(self) -> Recipe:
-        """How it is trained before there are triplets."""
-        return replace(
-            self.recipe,
-            triplets=0.0,
-            steps=self.first_steps,
-            batch_size=self.first_batch_size,
-            learning_rate=self.first_learning_rate,
-        )
 
 
 ENTAILMENTS = {"snli": "train_subset", "sick": "train"}
@@ -222,7 +201,8 @@ def kind_of_item(item: Any) -> str:
 def run(options: Options, argv: list[str]) -> None:
     """Make the encoder and write it with its record."""
     torch.set_num_threads(options.threads)
-    torch.set_float32_matmul_precision("high")  # on a GPU: tf32, which rounds less than bfloat16
+    if options.device == "cuda":
+        torch.set_float32_matmul_precision("high")  # tf32, which rounds less than bfloat16
     set_seed(options.seed)
     data_dir, output, cache = Path(options.data_dir), Path(options.output_dir), Path(options.cache_dir)
     head = {**surroundings(), "threads": options.threads, "seed": options.seed, "options": asdict(options)}
@@ -236,6 +216,8 @@ def run(options: Options, argv: list[str]) -> None:
     found = [
         teacher_vectors(name, options.teacher_dtype, sentences, cache, options.device) for name in options.teachers
     ]
+    directions = principal_directions(found[0], options.hidden_size - options.order_features)
+    targets = torch.nn.functional.normalize(torch.from_numpy(found[0]).float() @ torch.from_numpy(directions), dim=-1)
     set_seed(options.seed)
     encoder, rows, held_out_triplets = new_student(options), [], triplets[::HELD_OUT]
     chosen = [
@@ -244,42 +226,21 @@ def run(options: Options, argv: list[str]) -> None:
         if i % HELD_OUT
     ]
 
-    def report(step: int, terms: dict[str, float], folder: Path = output) -> None:
+    def report(step: int, terms: dict[str, float]) -> None:
         rows.append({"step": step} | {name: round(value, 4) for name, value in terms.items()})
         rows[-1] |= {
             "validation": validation(encoder, data_dir),
             "held_out": right_by_kind(encoder, held_out_triplets),
         }
-        encoder.model.save_pretrained(folder, include_code=False)
+        encoder.model.save_pretrained(output, include_code=False)
         logger.info("%s", rows[-1])
 
-    def learn(recipe: Recipe, directions: np.ndarray, report: Callable[[int, dict[str, float]], None]) -> None:
-        targets = torch.nn.functional.normalize(
-            torch.from_numpy(found[0]).float() @ torch.from_numpy(directions), dim=-1
-        )
-        train(encoder, sentences, targets.half(), list(map(torch.from_numpy, found)), chosen, recipe, report)
-
-    directions = principal_directions(found[0], options.hidden_size - options.order_features)
-    if options.first_steps:
-        first = Path(options.first_student or f"{output}-first")
-        if not (first / FINISHED).exists():
-            learn(options.first_recipe, directions, functools.partial(report, folder=first))
-            write_json(first / FINISHED, {"header": head, "sentences": len(sentences), "rows": rows})
-        encoder.model = DiSANModel.from_pretrained(first, dtype=torch.float32).to(options.device)
-        # Principal directions have no sign, and those of another machine may have another.
-        sample = encoder.encode(sentences[:SAMPLE]).values()
-        directions = matching_directions(
-            found[0][:SAMPLE], torch.stack(list(sample))[:, : -options.order_features].numpy()
-        )
-    if not options.steps:
-        return
-    learn(options.recipe, directions, report)
-    encoder.model.set_embedding_dtype("int8")
+    teachers = [torch.from_numpy(vectors) for vectors in found]
+    train(encoder, sentences, targets.half(), teachers, chosen, options.recipe, report)
+    encoder.model.cpu().set_embedding_dtype("int8")
     encoder.model.save_pretrained(output, include_code=False)  # it comes with the package
     encoder.tokenizer.save_pretrained(output)
     record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
-    if options.first_steps:
-        record["first"] = json.loads((first / FINISHED).read_text(encoding="utf-8"))
     write_json(output.parent / f"{output.name}.json", record | {"int8": validation(encoder, data_dir)})
     logger.info("written to %s", output)
 

@@ -75,13 +75,3 @@ def principal_directions(vectors: np.ndarray, size: int) -> np.ndarray:
     """The (features, size) directions, most important first, that keep most of the vectors' inner products."""
     sample = torch.from_numpy(vectors[:50_000]).float()
     return torch.linalg.eigh(sample.T @ sample)[1].flip(1)[:, :size].numpy()
-
-
-def matching_directions(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The orthonormal directions (features, size) that others, (texts, size), are projections on.
-
-    Exact for principal directions: with C the vectors' second moments and W the directions, the product of vectors and
-    others is C W = W diag(eigenvalues), whose nearest matrix with orthonormal columns is W.
-    """
-    left, _, right = np.linalg.svd(vectors.astype(np.float32).T @ others, full_matrices=False)
-    return left @ right

@@ -158,17 +158,6 @@ def test_principal_directions():
     np.testing.assert_allclose(directions.T @ directions, np.eye(3), atol=1e-5)
 
 
-def test_matching_directions():
-    """Principal directions with other signs, from noisy projections."""
-    rng = np.random.default_rng(0)
-    vectors = (rng.normal(size=(2_000, 6)) * [1, 5, 0.3, 2, 0.5, 0.1]).astype(np.float32)
-    wanted = teachers.principal_directions(vectors, 3) * [1, -1, -1]
-    noisy = vectors @ wanted + 0.1 * rng.normal(size=(2_000, 3))
-    found = teachers.matching_directions(vectors.astype(np.float16), noisy)
-    np.testing.assert_allclose(found, wanted, atol=0.02)
-    np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-5)
-
-
 def test_rows_become_padded_batches():
     rows = student.Rows([[5, 6], [7], [8, 9, 10]], torch.device("cpu"), pad_token_id=3)
     batch = rows.batch(torch.tensor([2, 1]))
