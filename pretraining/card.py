@@ -1,7 +1,8 @@
 """The card of an encoder that comes with the package: `python -m pretraining.card NAME`.
 
 It is made of records: of the training, and of `benchmarks.order` and `benchmarks.similarity`, where the teacher is
-beside it. Written are README.md and .eval_results/ in the encoder's folder, and model_cards/NAME.md.
+beside it. A record is REPORT_NAME.json where there is one, else REPORT.json. Written are README.md and .eval_results/
+in the encoder's folder, and model_cards/NAME.md.
 """
 
 from __future__ import annotations
@@ -40,25 +41,36 @@ HUB_SETS = {
 """Sets of benchmarks.similarity -> their names on the Hub, where MTEB keeps them."""
 
 
-def rows_of(name: str, report: str) -> list[dict[str, Any]]:
-    """The rows of a model in a report of benchmarks/.
+def record(report: str, encoder: str) -> dict[str, Any]:
+    """A report of benchmarks/: that of an encoder alone, or that of all."""
+    own = REPORTS / f"{report}_{encoder}.json"
+    return json.loads((own if own.exists() else REPORTS / f"{report}.json").read_text(encoding="utf-8"))
+
+
+def rows_of(name: str, report: str, encoder: str) -> list[dict[str, Any]]:
+    """The rows of a model in a report of benchmarks/ with this encoder.
 
     Raises:
         InputError: there are none.
     """
-    rows = json.loads((REPORTS / f"{report}.json").read_text(encoding="utf-8"))["rows"]
-    if found := [row for row in rows if row["model"] == name]:
+    if found := [row for row in record(report, encoder)["rows"] if row["model"] == name]:
         return found
     raise InputError(
         f"benchmarks/reports/{report}.json has no model {name}; measure it with `python -m benchmarks.{report}`"
     )
 
 
-def figures(name: str) -> dict[str, Any]:
-    """What the card shows of a model: its row of similarity, and of each column of order the row."""
+def figures(name: str, encoder: str | None = None) -> dict[str, Any]:
+    """What the card shows of a model: its row of similarity, and of each column of order the row.
+
+    Args:
+        name: the model.
+        encoder: beside which it was measured; by default itself.
+    """
+    encoder = encoder or name
     return {
-        "similarity": rows_of(name, "similarity")[0],
-        "order": {(row["kind"], row["setting"]): row for row in rows_of(name, "order")},
+        "similarity": rows_of(name, "similarity", encoder)[0],
+        "order": {(row["kind"], row["setting"]): row for row in rows_of(name, "order", encoder)},
     }
 
 
@@ -97,8 +109,8 @@ def card(name: str) -> ModelCard:
         name=name,
         teacher_name=TEACHER,
         encoder=found,
-        teacher=figures(TEACHER),
-        training=json.loads((REPORTS / "pretraining.json").read_text(encoding="utf-8")),
+        teacher=figures(TEACHER, name),
+        training=record("pretraining", name),
         sets=similarity.SETS,
         columns=order.COLUMNS,
         probe=similarity.BANKING,

@@ -318,7 +318,8 @@ TABLES = {
     "finetuning": _own(
         "A pretrained encoder with a head, and the same training of a new one",
         (_SENTENCES[3], _SENTENCES[0], Column(name="SST-2", task="sst2"), _SICK_E),
-        *(_DISAN, Row(name="disan-mini-en", encoder="disan", pretrained="disan-mini-en")),
+        _DISAN,
+        *(Row(name=name, encoder="disan", pretrained=name) for name in ("disan-mini-en", "disan-mini-en-similarity")),
     ),
     "pair_features": _own(
         "How a classifier compares the vectors of a pair",

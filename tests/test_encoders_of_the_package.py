@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = pretrained_names()
 
 
-def test_there_is_one():
-    assert NAMES == ["disan-mini-en"]
+def test_there_are_two():
+    assert NAMES == ["disan-mini-en", "disan-mini-en-similarity"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,9 +44,9 @@ class TestEncoder:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
     def test_the_example_of_the_card(self, name):
-        """The passive is nearer than the exchange."""
+        """The paraphrase is nearer than the third text: an exchange of roles, or something else."""
         model = SentenceTransformer(hf_blosan.pretrained(name), device="cpu")
-        (block,) = re.findall(r"texts = \[(.*)\]", card.TEMPLATE.read_text(encoding="utf-8"))
+        (block,) = re.findall(r"texts = \[(.*)\]", str(card.card(name)))
         texts = re.findall('"(.*?)"', block)
         similarities = model.similarity(*[model.encode(texts, convert_to_tensor=True)] * 2)
         assert similarities[0, 1] > similarities[0, 2]
@@ -70,7 +70,7 @@ class TestEncoder:
 
     def test_the_suite_is_that_of_the_report(self, name):
         """A report of other sentences says nothing about these."""
-        header = json.loads((card.REPORTS / "order.json").read_text())["header"]
+        header = card.record("order", name)["header"]
         assert header["part"] == "test" and header["suite"] == order.suite(None)["suite"]
 
 
@@ -81,13 +81,15 @@ def test_figures_on_the_page():
         for cells in (line.strip("|").split("|") for line in text.splitlines() if line.startswith("| "))
         if cells[0].strip(" *") not in ("model", "---")
     }
-    for name in ("disan-mini-en", card.TEACHER, "token vectors", "model2vec"):
+    names = ("disan-mini-en", card.TEACHER, "token vectors", "model2vec")
+    for name, encoder in [*((name, "disan-mini-en") for name in names), ("disan-mini-en-similarity", None)]:
         cells = rows[name]
-        found = card.figures(name)
+        found = card.figures(name, encoder)
         wanted = [f"{found['similarity'][key]:.1f}" for key in ("stsb", "sick", "mean")]
         wanted += [f"{found['order'][key]['percent']:.1f}" for key in order.COLUMNS]
         wanted += [f"{found['similarity'][similarity.BANKING]:.1f}", f"{found['similarity']['megabytes']:.1f}"]
-        wanted += [f"{found['similarity']['sentences_per_second']:,}"]
+        # The second was measured on another processor, where the first is as fast.
+        wanted += [f"{found['similarity']['sentences_per_second']:,}" if encoder else "as the first"]
         assert cells == wanted, name
 
     forms = {"float32": "torch", "int8": 'torch, `layers_dtype="int8"`'}
@@ -100,6 +102,11 @@ def test_figures_on_the_page():
         place = f"| {model} in {forms.get(row['form'], row['form'])} | {entries.get(row['entry'])} |"
         if row["entry"] in entries:
             assert f"{place} {row['sentences_per_second']:,} | {row['stsb']:.1f} |" in text
+
+    beside = card.record("similarity", "disan-mini-en-similarity")["rows"]
+    speeds = [f"{row['sentences_per_second']:,}" for row in beside]
+    assert f"{speeds[0]}, {speeds[1]} and {speeds[2]} sentences a second" in text
+    assert f"With its first 96 features alone the mean is {beside[0]['mean_of_first']['96']:.1f}" in text
 
     report = json.loads((card.REPORTS / "few_shot.json").read_text())["rows"]
     names = {"encoder": "disan-mini-en", "minilm": card.TEACHER}
@@ -131,7 +138,8 @@ def test_figures_on_the_page():
 def test_figures_of_the_readme():
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0].split())
     (own, order_rows), (teacher, its_rows) = (
-        (found["similarity"], found["order"]) for found in map(card.figures, ("disan-mini-en", card.TEACHER))
+        (found["similarity"], found["order"])
+        for found in (card.figures(name, "disan-mini-en") for name in ("disan-mini-en", card.TEACHER))
     )
 
     def right(rows, kind, setting):
@@ -145,3 +153,5 @@ def test_figures_of_the_readme():
     bad = right(order_rows, "attributes", "same_form"), right(order_rows, "negation", "negation")
     assert f"attributes ({bad[0]}) and negation ({bad[1]})" in text
     assert f"has {own['mean']:.1f} on five sets of similarity where MiniLM has {teacher['mean']:.1f}" in text
+    second = card.figures("disan-mini-en-similarity")["similarity"]
+    assert f"`disan-mini-en-similarity`, as fast, has {second['mean']:.1f} and does not read order" in text
