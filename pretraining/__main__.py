@@ -64,7 +64,8 @@ class Options:
     teacher_dtype: str = option("Of the teachers' weights; bfloat16 is faster where the processor has it.", "bfloat16")
     wordnet: str = option("Folder of WordNet's files.", FOLDER)
     cache_dir: str = option("Folder for the teachers' vectors and parsed sentences.", "out/pretraining")
-    sentences: int = option("Sentences to learn from.", 400_000, group="data")
+    sentences: int = option("Sentences to learn from, at most.", 400_000, group="data")
+    all_sentences: bool = option("Take all of every set, not a share of the large ones.", False)
     parsed_sentences: int = option("Of these, how many are parsed, for made triplets.", 100_000)
     hidden_size: int = option("Features of the vectors.", 320, group="model")
     embedding_size: int = option("Width of the word table.", 256)
@@ -208,7 +209,8 @@ def run(options: Options, argv: list[str]) -> None:
     head = {**surroundings(), "threads": options.threads, "seed": options.seed, "options": asdict(options)}
     head |= {"command": command_line(["-m", "pretraining", *argv])}
     held_out = evaluation_texts(data_dir) | set(map(normalised, texts()))
-    sentences = training_sentences(data_dir, WordNet(options.wordnet), held_out, options.data_seed)
+    wordnet = WordNet(options.wordnet)
+    sentences = training_sentences(data_dir, wordnet, held_out, options.data_seed, options.all_sentences)
     sentences = sentences[: options.sentences]
     triplets, dropped = made_triplets(options, sentences, held_out) if options.triplets else ([], {})
     kinds = Counter(triplet["kind"] for triplet in triplets)

@@ -100,35 +100,43 @@ def acceptable(data_dir: Path, name: str) -> Iterator[str]:
     return (text for text, label in zip(rows["text"], rows["label"], strict=True) if label == 1)
 
 
-SOURCES: list[tuple[str, Callable[[Path, str], Iterable[str]]]] = [
-    *((name, column("sentence1", "sentence2")) for name in ("sick", "stsb", "mrpc", "rte")),
-    ("snli", column("sentence1", "sentence2", split="train_subset")),
-    ("multi30k", column("en")),
-    ("propbank_ewt", treebank),
-    ("cola", acceptable),
-    *((name, column("text")) for name in ("banking77", "trec", "sst5", "subj", "cr", "text", "mpqa")),
-    ("squad", column("question")),
-    ("squad", contexts),
-    ("sst5", phrases),
+SOURCES: list[tuple[str, Callable[[Path, str], Iterable[str]], float]] = [
+    *((name, column("sentence1", "sentence2"), 1.0) for name in ("sick", "stsb", "mrpc", "rte")),
+    ("snli", column("sentence1", "sentence2", split="train_subset"), 1.0),
+    ("multi30k", column("en"), 1.0),
+    ("propbank_ewt", treebank, 1.0),
+    ("cola", acceptable, 1.0),
+    *((name, column("text"), 1.0) for name in ("banking77", "trec", "sst5", "subj", "cr")),
+    ("squad", column("question"), 0.4),
+    ("text", column("text"), 0.6),
+    ("squad", contexts, 0.4),
+    ("sst5", phrases, 0.15),
+    ("mpqa", column("text"), 0.3),
 ]
-"""Set and reader."""
+"""Set, reader, share of its sentences that are used."""
+GLOSSES = 0.6
+"""The share of WordNet's glosses and examples."""
 
 
-def training_sentences(data_dir: Path, wordnet: WordNet, held_out: set[str], seed: int) -> list[str]:
+def training_sentences(
+    data_dir: Path, wordnet: WordNet, held_out: set[str], seed: int, everything: bool = False
+) -> list[str]:
     """Distinct sentences of the training splits and of WordNet, in random order, none of ``held_out``.
 
     Args:
         data_dir: folder with NAME/train.jsonl.gz and so on.
         wordnet: whose glosses are sentences, too.
         held_out: normalised texts.
-        seed: of the order.
+        seed: of the order and of what is left out.
+        everything: leave nothing out.
     """
-    found: dict[str, str] = {}
-    for read in [*((lambda read=read, name=name: read(data_dir, name)) for name, read in SOURCES), wordnet.glosses]:
+    rng, found = np.random.default_rng(seed), {}
+    readers = [(lambda read=read, name=name: read(data_dir, name), share) for name, read, share in SOURCES]
+    for read, share in [*readers, (wordnet.glosses, GLOSSES)]:
         for text in read():
             text = " ".join(text.split())
             key = normalised(text)
-            if len(key) >= 3 and len(text) <= LONGEST and key not in held_out:
-                found.setdefault(key, text)
-    kept = list(found.values())
-    return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))]
+            if len(key) >= 3 and len(text) <= LONGEST and key not in held_out and key not in found:
+                found[key] = text if everything or rng.random() < share else None
+    kept = [text for text in found.values() if text]
+    return [kept[i] for i in rng.permutation(len(kept))]

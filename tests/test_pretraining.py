@@ -62,6 +62,8 @@ def test_evaluation_texts_stay_out(data_dir):
     assert "Bad is." not in found and max(map(len, found)) <= corpus.LONGEST
     assert found == corpus.training_sentences(data_dir, Glosses(), held_out, seed=0)
     assert found != corpus.training_sentences(data_dir, Glosses(), held_out, seed=1)
+    everything = corpus.training_sentences(data_dir, Glosses(), held_out, seed=0, everything=True)
+    assert set(found) < set(everything) and {f"From text, number {i}." for i in range(20)} < set(everything)
 
 
 def test_a_missing_evaluation_set_is_named(data_dir):
