@@ -45,12 +45,17 @@ def correlation(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> fl
     return 100 * float(spearmanr((first * second).sum(1), scores)[0])
 
 
-def bootstrap(first: np.ndarray, second: np.ndarray, scores: np.ndarray, seed: int) -> tuple[float, float]:
-    """95 % of the correlations of rows that are drawn again, with replacement."""
+def bootstrap(first: np.ndarray, second: np.ndarray, scores: np.ndarray, seed: int) -> np.ndarray:
+    """Correlations of rows that are drawn again, with replacement, the same rows for every model: (``RESAMPLES``,)."""
     cosines, rng = (first * second).sum(1), np.random.default_rng(seed)
     drawn = (rng.integers(0, len(scores), len(scores)) for _ in range(RESAMPLES))
-    low, high = np.percentile([spearmanr(cosines[rows], scores[rows])[0] for rows in drawn], [2.5, 97.5])
-    return round(100 * float(low), 2), round(100 * float(high), 2)
+    return 100 * np.array([spearmanr(cosines[rows], scores[rows])[0] for rows in drawn])
+
+
+def interval(samples: np.ndarray) -> tuple[float, float]:
+    """95 % of samples."""
+    low, high = np.percentile(samples, [2.5, 97.5])
+    return round(float(low), 2), round(float(high), 2)
 
 
 def unit(vectors: np.ndarray, size: int) -> np.ndarray:
@@ -59,9 +64,10 @@ def unit(vectors: np.ndarray, size: int) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
-def similarities(model: Any, options: SimilarityOptions) -> dict[str, Any]:
-    """The correlation on each set, and the means on the first features alone."""
+def similarities(model: Any, options: SimilarityOptions) -> tuple[dict[str, Any], np.ndarray]:
+    """The correlation on each set, and the means on the first features alone; samples of the mean."""
     found: dict[str, Any] = {"intervals": {}}
+    samples = np.zeros(RESAMPLES)
     shortened: dict[int, list[float]] = {size: [] for size in options.sizes}
     for name, split in (*((name, "test") for name in SETS), ("stsb", "validation")):
         rows = read_rows(options.data_dir, name, split)
@@ -71,12 +77,14 @@ def similarities(model: Any, options: SimilarityOptions) -> dict[str, Any]:
         key = VALIDATION if split == "validation" else name
         found[key] = round(correlation(*pair, scores), 2)
         if split == "test":
-            found["intervals"][key] = bootstrap(*pair, scores, options.seed)
+            drawn = bootstrap(*pair, scores, options.seed)
+            samples += drawn / len(SETS)
+            found["intervals"][key] = interval(drawn)
             for size, values in shortened.items():
                 values.append(correlation(*(unit(side, size) for side in pair), scores))
     found["mean"] = round(float(np.mean([found[name] for name in SETS])), 2)
     found["mean_of_first"] = {size: round(float(np.mean(values)), 2) for size, values in shortened.items()}
-    return found
+    return found, samples
 
 
 def probe(model: Any, options: SimilarityOptions) -> float:
@@ -104,16 +112,28 @@ def measure(options: SimilarityOptions, report: dict[str, Any]) -> None:
         label: partial(model.encode, sentences, batch_size=SPEED_BATCH) for label, model in models.items()
     }
     speeds = times(calls, options.repeats, "cpu")
+    means: list[np.ndarray] = []
     for label, model in models.items():
         row = {"model": label, "features": model.get_embedding_dimension(), "megabytes": megabytes(model)}
         row |= {"sentences_per_second": round(1e3 * len(sentences) / speeds[label]["median_ms"])}
-        report["rows"].append(row | similarities(model, options) | {BANKING: probe(model, options)})
+        found, samples = similarities(model, options)
+        means.append(samples)
+        if len(means) > 1:
+            found["mean_less_first"] = interval(means[-1] - means[0])
+        report["rows"].append(row | found | {BANKING: probe(model, options)})
 
 
 def markdown(report: dict[str, Any]) -> str:
     """A line for each model."""
     sizes = list(report["rows"][0]["mean_of_first"])
-    lines = []
+    lines, first_row = [], report["rows"][0]
+    differences = [
+        f"{row['model']} {row['mean'] - first_row['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
+        for row in report["rows"]
+        if "mean_less_first" in row
+        for low, high in [row["mean_less_first"]]
+    ]
+    paired = f"The mean less that of {first_row['model']}, in brackets 95 % of bootstrap samples of the pairs: "
     for row in report["rows"]:
         means = [f"{row['mean_of_first'][size]:.1f}" for size in sizes]
         figures = [f"{row[name]:.1f}" for name in (*SETS, "mean", BANKING)]
@@ -129,6 +149,7 @@ def markdown(report: dict[str, Any]) -> str:
         "first features of each vector alone; size of the saved model; speed of `SentenceTransformer.encode` on "
         f"{SPEED_ON} sentences in batches of {SPEED_BATCH}.",
         table(headings, lines),
+        *([f"{paired}{', '.join(differences)}."] if differences else []),
     )
 
 

@@ -76,6 +76,18 @@ def test_figures(tmp_path, data_dir, model):
     assert "| sums | 100.0 |" in path.with_suffix(".md").read_text()
 
 
+def test_differences_are_paired(tmp_path, data_dir, model):
+    """A model less itself is 0 in every sample, though each has an interval."""
+    path = tmp_path / "similarity.json"
+    options = ["--models", f"sums={model},again={model}", "--data_dir", str(data_dir), "--repeats", "1"]
+    assert similarity.main([*options, "--output", str(path)]) == 0
+    first, second = json.loads(path.read_text())["rows"]
+    assert "mean_less_first" not in first and second["mean_less_first"] == [0, 0]
+    assert second["intervals"] == first["intervals"] and first["intervals"]["stsb"][0] < first["intervals"]["stsb"][1]
+    assert "less that of sums" in path.with_suffix(".md").read_text()
+    assert "again +0.0 (+0.0 to +0.0)." in path.with_suffix(".md").read_text()
+
+
 def test_correlation():
     rng = np.random.default_rng(2)
     first, second = (similarity.unit(rng.normal(size=(30, 5)), 3) for _ in range(2))
