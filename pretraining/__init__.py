@@ -1,1 +1,1 @@
-"""How the encoder that comes with the package is made: ``python -m pretraining --help``. Not part of the wheel."""
+"""How the encoders that come with the package are made: ``python -m pretraining --help``. Not part of the wheel."""

@@ -1,4 +1,4 @@
-"""Make the encoder that comes with the package: `python -m pretraining --data_dir data --output_dir DIR`.
+"""Make an encoder that comes with the package: `python -m pretraining --data_dir data --output_dir DIR`.
 
 A DiSAN learns from the vectors of larger encoders (sentence-transformers models), and from made triplets to tell word
 order and negation. Needs the extras train, sentence-transformers and pretraining, the teachers, and Debian's

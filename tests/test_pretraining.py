@@ -1,4 +1,4 @@
-"""How the encoder that comes with the package is made: its sentences, its losses, its teachers' vectors."""
+"""How the encoders that come with the package are made: sentences, losses, teachers' vectors."""
 
 import gzip
 import json
