@@ -81,9 +81,6 @@ class Rows:
         self.ids = torch.tensor(list(itertools.chain.from_iterable(rows))).to(device)
         self.pad_token_id = pad_token_id
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
     def batch(self, numbers: Tensor) -> dict[str, Tensor]:
         """``input_ids`` and ``attention_mask`` of some texts, each (texts, longest)."""
         lengths = self.lengths[numbers]

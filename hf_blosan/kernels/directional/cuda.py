@@ -36,8 +36,8 @@ from .cuda_loops import (
 )
 
 # "auto" uses "linear" from this length on and for so many pairs of tokens and features: fewer take less time than
-# three more launches. Measured on an H200 (benchmarks/reports/cuda_crossover.json): of 16 sentences "linear" is slower
-# at 256 tokens, as fast at 384 and faster at 512; of 64 sentences it is as fast at 128 and faster at 256.
+# three more launches. Forward on an H200 (cuda_crossover.json and cuda_float32.json in benchmarks/reports), of 16
+# sentences "linear" is slower at 256 tokens, as fast at 384 and faster at 512; of 64 as fast at 128, faster at 256.
 CROSSOVER, CROSSOVER_PAIRS = 192, 1 << 29
 # Compute capabilities with float64 at half the speed of float32. On others (1/64) the expansion pays off later.
 FAST_FLOAT64, SLOW_FLOAT64_FACTOR = ((7, 0), (8, 0), (9, 0), (10, 0)), 8

@@ -59,9 +59,9 @@ def tensorized_attention(
 
 
 def short_for_tensorized_attention(v: Tensor) -> bool:
-    """Whether the equation with its (B, H, N, N) weights is faster, as for small batches of short sentences."""
+    """Whether to prefer the equation with its (B, H, N, N) weights, as for small batches of short sentences."""
     B, H, N, D = v.shape
-    if v.is_cuda:  # it has the fewest calls; above this its weights take more than 128 MiB
+    if v.is_cuda:  # it has the fewest calls; the limit, 128 MiB of weights, is for memory and not measured for speed
         return B * H * N * N <= 1 << 25
     # In plain torch the overhead of calls dominates there; measured on 2 cores of AMD Zen 4.
     return not has_cpu_kernels() and B * N * (D + N) < 1 << 15

@@ -18,7 +18,7 @@ from torch import Tensor
 # The best of 64..512 and 128k..4M on 2 cores of AMD Zen 4 at the shapes of the benchmarks.
 TILE_QUERIES = 128
 GROUP_ELEMENTS = 1 << 20
-# On a GPU, where a call takes as long as megabytes of arithmetic.
+# On a GPU, where there should be few calls; chosen, not measured against others.
 CUDA_GROUP_ELEMENTS = 1 << 26
 
 # "Minus infinity" that survives arithmetic.
