@@ -8,16 +8,12 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from benchmarks.order_suite import content_words, skeleton, skeletons, texts
+from hf_blosan.training.distillation import normal
 
 SHORT = {"n't": " not", "'re": " are", "'m": " am", "'ll": " will", "'s": " is"}
 LONGEST_GAP = 3
 """Words that a gap in a frame can stand for."""
 Triplet = dict[str, Any]
-
-
-def normal(text: str) -> str:
-    """Letters and digits in lower case, as texts of evaluations are compared."""
-    return re.sub(r"[\W_]+", "", text.lower())
 
 
 def frame_words(text: str) -> list[str]:

@@ -28,6 +28,9 @@ from hf_blosan.training.reporting import held_out, read_record, write_record
 
 from .tables import SET_BY_TABLE, Row, Table, slug
 
+PATHS = ("word_vectors", "backbone", "distill_from", "unlabeled_file")
+"""Options whose values may be paths; the settings of a record have their last parts."""
+
 
 @dataclass(eq=False)
 class Run:
@@ -53,7 +56,7 @@ class Run:
         settings = {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
         for name, value in self.arguments.changed().items():
             if name not in IGNORED_WHEN_RESUMING:
-                settings[name] = Path(value).name if name in ("word_vectors", "backbone") else value
+                settings[name] = Path(value).name if name in PATHS else value
         return settings
 
     def load_record(self) -> None:

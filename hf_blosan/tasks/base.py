@@ -238,6 +238,28 @@ class TaskKind(ABC):
             names = replace(names, **dict(zip(("text", "text_pair"), texts, strict=False)))
         return replace(names, label=label) if label in table.column_names and not names.label else names
 
+    # Distillation
+
+    def check_teacher(self, teacher: TaskKind, name: str) -> None:
+        """Raise InputError if the labels of a teacher, a saved model of that name, are not those of the task."""
+        raise InputError(
+            f"--distill_from needs a task with a label or a score for each text or pair, and {self.task.name} is "
+            "another; leave it out"
+        )
+
+    def taught_rows(
+        self, gold: Dataset, texts: Mapping[str, Sequence[Any]], answers: np.ndarray, teacher: TaskKind
+    ) -> tuple[Dataset, Dataset]:
+        """The training rows, and texts with a teacher's answers as labels, with the same columns.
+
+        Args:
+            gold: loaded training rows.
+            texts: the columns of the texts, and `row`.
+            answers: the teacher's logits for them, (texts, labels).
+            teacher: one that :meth:`check_teacher` accepts.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement taught_rows if check_teacher accepts any")
+
     # From rows to batches
 
     @abstractmethod

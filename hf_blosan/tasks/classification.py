@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, Features, Value
+from datasets import ClassLabel, Dataset, Features, List, Value
+from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import cut, encode_dataset, sentence_lengths
@@ -130,6 +131,46 @@ class Classification(TaskKind):
     def lengths(self, encoded):
         """The sentences of a pair are padded to the longer."""
         return sentence_lengths(encoded).max(axis=1)
+
+    def check_teacher(self, teacher, name):
+        if self.teachers_order(teacher) is None:
+            raise InputError(
+                f"--distill_from: the model at {name!r} predicts {', '.join(teacher.task.labels) or 'scores'}, the "
+                f"task {self.task.name} has {', '.join(self.task.labels)}; give a model trained on these labels"
+            )
+
+    def teachers_order(self, teacher: TaskKind) -> list[int] | None:
+        """For each label the teacher's class id; ``None`` if its labels are others.
+
+        Labels without names, as in LABEL_0, are in the order of the task's.
+        """
+        if not isinstance(teacher, Classification):
+            return None
+        theirs, count = [label.lower() for label in teacher.task.labels], len(self.task.labels)
+        if theirs == [f"label_{i}" for i in range(count)]:
+            return list(range(count))
+        ours = [label.lower() for label in self.task.labels]
+        return [theirs.index(label) for label in ours] if sorted(ours) == sorted(theirs) else None
+
+    def taught_rows(self, gold, texts, answers, teacher):
+        """Labels become probabilities, (labels,): 1 for a gold label."""
+        soft = probabilities_of(teacher.config, answers, "softmax")[:, self.teachers_order(teacher)]
+        exact = np.eye(len(self.task.labels), dtype=np.float32)[gold["label"][:]]
+        features = Features(gold.features | {"label": List(Value("float32"))})
+        rows = (gold.to_dict() | {"label": exact}, texts | {"label": soft})
+        return tuple(Dataset.from_dict(columns, features=features) for columns in rows)
+
+    def outputs(self, model, batch):
+        """Without the model's own loss if labels are probabilities."""
+        if batch["labels"].dim() == 2:
+            batch = {name: value for name, value in batch.items() if name != "labels"}
+        return super().outputs(model, batch)
+
+    def loss(self, output, labels, label_smoothing):
+        """Cross entropy, with class ids, (B,), or probabilities, (B, labels), as labels."""
+        if labels.dim() == 1:
+            return super().loss(output, labels, label_smoothing)
+        return cross_entropy(output.logits.float(), labels, label_smoothing=label_smoothing)
 
     def config_fields(self):
         names = dict(enumerate(self.task.labels))

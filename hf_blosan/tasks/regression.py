@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Value
+from datasets import ClassLabel, Dataset, Value
 
 from ..data.columns import is_number
 from ..errors import InputError
@@ -93,6 +93,18 @@ class Regression(Classification):
 
     def strata(self, rows):
         return None
+
+    def check_teacher(self, teacher, name):
+        if not isinstance(teacher, Regression):
+            raise InputError(
+                f"--distill_from: the model at {name!r} predicts {', '.join(teacher.task.labels) or 'no scores'}, the "
+                f"task {self.task.name} has scores; give a model trained on these"
+            )
+
+    def taught_rows(self, gold, texts, answers, teacher):
+        """A teacher's scores, within the range of the task's."""
+        scores = answers[:, 0].clip(self.task.score_min, self.task.score_max)
+        return gold, Dataset.from_dict(texts | {"label": scores}, features=gold.features)
 
     def config_fields(self):
         scores = {name: getattr(self.task, name) for name in SCORE_FIELDS}

@@ -141,6 +141,13 @@ class RunArguments:
         "outside the training data keep their vectors); all with --tokenizer_name; none with --backbone (all "
         "fine-tunes the backbone), and for squad_sentences with --word_vectors; as saved with --model_name_or_path."
     )
+    distill_from: str | None = option(
+        "Fine-tuned model of the same labels, for instance a transformer, that labels --unlabeled_file; its "
+        "probabilities are learned beside the labels of the training rows."
+    )
+    unlabeled_file: str | None = option(
+        "Texts for --distill_from (csv, tsv, json, jsonl or parquet), in the text columns of the training rows."
+    )
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)
 
@@ -246,6 +253,11 @@ class RunArguments:
             ),
             (tokenizer and vectors, "--word_vectors needs the word-level tokenizer; leave out --tokenizer_name."),
             (self.vocabulary == "vectors" and not vectors, "--vocabulary vectors needs --word_vectors; give both."),
+            (
+                bool(self.distill_from) != bool(self.unlabeled_file),
+                "--distill_from and --unlabeled_file, the model and the texts that it labels, need each other; give "
+                "both.",
+            ),
             (not self.output_dir, "No --output_dir: give the folder for the model."),
         ):
             if wrong:

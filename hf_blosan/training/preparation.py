@@ -26,6 +26,7 @@ from ..text.tokenization import check_max_length, count_words, load_tokenizer, n
 from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
+from .distillation import with_taught_rows
 from .optim import encoder_of, word_source
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Preparation:
         collate: pads a list of rows into a batch.
         word_vectors: file name, width and coverage of the word vectors, if any.
         row_numbers: split -> the number of each of its rows in the file, from 1.
+        taught_rows: number of training rows that a teacher labelled, the last ones.
     """
 
     kind: TaskKind
@@ -64,6 +66,7 @@ class Preparation:
     collate: Callable[[list[dict]], Any]
     word_vectors: dict[str, Any] | None = None
     row_numbers: dict[str, list[int]] = field(default_factory=dict)
+    taught_rows: int = 0
 
     @property
     def task(self) -> Task:
@@ -138,6 +141,11 @@ def prepare(
     if saved_config is not None:
         check_head(arguments, kind, saved_config)
     dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
+    taught = 0
+    if arguments.distill_from:
+        gold = len(dataset["train"])
+        dataset["train"] = with_taught_rows(arguments, kind, dataset)
+        taught = len(dataset["train"]) - gold
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
     overrides.pop("backbone", None)  # it comes from the options
@@ -181,7 +189,7 @@ def prepare(
     collate = kind.collator(tokenizer, **padding)
     if arguments.cache_backbone:
         collate = cached_states(model, data, collate, arguments.cache_backbone)
-    return Preparation(kind, encoder, tokenizer, model, data, collate, report, numbers_of(dataset))
+    return Preparation(kind, encoder, tokenizer, model, data, collate, report, numbers_of(dataset), taught)
 
 
 def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:

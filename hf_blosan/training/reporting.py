@@ -190,7 +190,8 @@ def own_files(arguments: RunArguments) -> dict[str, str]:
 def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
     """The files of rows and word vectors -> their SHA-256."""
     given = dict(task.files) | {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}
-    found = {Path(file).name: Path(file) for file in (*given.values(), arguments.word_vectors) if file}
+    others = (arguments.word_vectors, arguments.unlabeled_file)
+    found = {Path(file).name: Path(file) for file in (*given.values(), *others) if file}
     if arguments.data_dir and not (task.files or task.generated):
         names = [stems for split, stems in task.local.splits.items() if split not in given]
         names += [(task.local.phrases,)] if task.local.phrases and "train" not in given else []
@@ -270,6 +271,12 @@ def record(
             "tokenizer": saved_name(tokenizer) or preparation.kind.vocabulary,
             "backbone": saved_name(arguments.backbone),
             "continued_from": saved_name(arguments.model_name_or_path),
+            "distillation": arguments.distill_from
+            and {
+                "teacher": saved_name(arguments.distill_from),
+                "file": Path(arguments.unlabeled_file).name,
+                "rows": preparation.taught_rows,
+            },
             "word_vectors": preparation.word_vectors,
             "parameters": count_parameters(preparation.model),
             "training": {
