@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
+from hf_blosan.errors import InputError
 from hf_blosan.tasks import load_task
+from hf_blosan.training.arguments import parse_arguments
 from hf_blosan.training.preparation import DATA_OPTIONS
+from hf_blosan.training.reporting import read_record
 
 from .runner import Run
+from .tables import Row
 
 FIGURES = {
     "test_accuracy": lambda predictions, labels: np.mean(predictions == labels),
@@ -21,6 +28,24 @@ FIGURES = {
 """The figures that can be recomputed from predictions and labels of any test rows."""
 
 LOWER_IS_BETTER = ("test_mse",)
+
+
+def recorded_runs(paths: Iterable[str | Path]) -> list[Run]:
+    """The runs of these records, with the options that their commands name.
+
+    Raises:
+        InputError: a file is not a record, or its command is not one of training.
+    """
+    runs = []
+    for path in map(Path, paths):
+        try:
+            record = read_record(path)
+            _, *words = shlex.split(record["command"].removeprefix("python "))
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"{path} is not the record of a run; give a file written by --results_file") from error
+        arguments = parse_arguments(words[1:] if words[:1] == ["train"] else words)
+        runs.append(Run(Row(name=path.stem, encoder=record["encoder"]), arguments, folds=0, record=record))
+    return runs
 
 
 def paired_bootstrap(
