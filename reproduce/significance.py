@@ -11,9 +11,9 @@ import numpy as np
 from scipy import stats
 
 from hf_blosan.errors import InputError
-from hf_blosan.tasks import load_task
+from hf_blosan.tasks import Task, load_task
 from hf_blosan.training.arguments import parse_arguments
-from hf_blosan.training.preparation import DATA_OPTIONS
+from hf_blosan.training.preparation import DATA_OPTIONS, find_task
 from hf_blosan.training.reporting import read_record
 
 from .runner import Run
@@ -107,9 +107,11 @@ def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
 
 
 def _labels(run: Run) -> np.ndarray:
-    return _load_labels(run.task, **{name: getattr(run.arguments, name) for name in DATA_OPTIONS})
+    return _load_labels(
+        run.task or find_task(run.arguments), **{name: getattr(run.arguments, name) for name in DATA_OPTIONS}
+    )
 
 
 @lru_cache
-def _load_labels(task: str, **options) -> np.ndarray:
+def _load_labels(task: str | Task, **options) -> np.ndarray:
     return np.array(load_task(task, **options)["test"]["label"], dtype=float)

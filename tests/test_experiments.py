@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
-from small_data import FILLER, QUESTION_WORDS, write_trec, write_vectors
+from small_data import FILLER, QUESTION_WORDS, options, question_rows, write_splits, write_trec, write_vectors
 
 from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError
@@ -24,7 +24,7 @@ from hf_blosan.training import RunArguments, parse_arguments, train
 from hf_blosan.training.reporting import count_parameters
 from reproduce import command, runner, significance
 from reproduce.runner import plan
-from reproduce.significance import paired_bootstrap
+from reproduce.significance import paired_bootstrap, recorded_runs
 from reproduce.tables import TABLES, choose, slug
 
 
@@ -221,6 +221,23 @@ class TestDifferences:
         assert paired_bootstrap("test_accuracy", one, other) == (mean, low, high)
         assert paired_bootstrap("test_accuracy", other, one)[0] == -mean
         assert paired_bootstrap("test_mse", one, one) == (0, 0, 0)
+
+    def test_runs_of_records(self, tmp_path, monkeypatch):
+        """On a user's own files; each run is tested on the rows that its command names."""
+        data, found = write_splits(tmp_path, question_rows), []
+        for encoder in ("disan", "birnn"):
+            arguments = options(
+                tmp_path / encoder, data, encoder=encoder, results_file=str(tmp_path / f"{encoder}.json")
+            )
+            monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
+            record = train(arguments)
+            found.append(record["figures"]["test_accuracy"])
+        first, second = (recorded_runs([tmp_path / f"{encoder}.json"]) for encoder in ("disan", "birnn"))
+        mean, low, high = paired_bootstrap("test_accuracy", first, second)
+        assert low <= mean <= high and mean == pytest.approx(found[0] - found[1])
+        (tmp_path / "other.json").write_text("{}")
+        with pytest.raises(InputError, match="other.json is not the record of a run"):
+            recorded_runs([tmp_path / "other.json"])
 
     def test_only_runs_in_common_are_compared(self, monkeypatch):
         one = self.runs(monkeypatch, 10)
