@@ -21,6 +21,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
+from hf_blosan.estimators import SentenceClassifier
 from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.training import distillation, train
 from hf_blosan.training.preparation import find_task
@@ -57,10 +58,10 @@ def questions(folder):
 
 
 @pytest.fixture(scope="module")
-def texts(folder):
+def texts(folder, questions):
     """Texts without labels, among them one of the training rows, one of the test rows and a repetition."""
     rows = [{"text": row["text"], "other": "x"} for row in question_rows(40, seed=9)]
-    train_row, test_row = (read_lines(folder / "questions" / f"{name}.jsonl")[5] for name in ("train", "test"))
+    train_row, test_row = (read_lines(questions[f"{name}_file"])[5] for name in ("train", "test"))
     known = [train_row["text"].upper(), f" {test_row['text']} !", rows[3]["text"]]
     return str(write_rows(folder / "texts.jsonl", [*({"text": text, "other": "x"} for text in known), *rows]))
 
@@ -76,7 +77,6 @@ def distilling(output, data, teacher, texts, **changes):
     return options(output, data, distill_from=str(teacher), unlabeled_file=str(texts), **changes)
 
 
-@pytest.mark.usefixtures("questions")
 class TestRows:
     def test_labels_are_the_teachers_probabilities(self, tmp_path, questions, texts, bert):
         _, found = prepared(distilling(tmp_path, questions, bert, texts))
@@ -176,6 +176,17 @@ class TestTraining:
         assert f"training rows are texts of `{texts.name}`, labelled by `teacher`" in " ".join(card.split())
 
 
+def test_estimators(folder, bert, texts, capfd):
+    rows = question_rows(56)
+    X, y = ([row[key] for row in rows] for key in ("text", "label"))
+    sizes = {"hidden_size": 8, "embedding_size": 6, "classifier_size": 8}
+    common = {"encoder": "disan", "num_train_epochs": 1, "config_overrides": sizes, "random_state": 1, "cpu": True}
+    options = {"distill_from": str(bert), "unlabeled_file": texts}
+    alone, taught = (SentenceClassifier(**common, options=given).fit(X, y) for given in (None, options))
+    assert taught.predict_proba(X).shape == (56, 3) and abs(taught.predict_proba(X) - alone.predict_proba(X)).max() > 0
+    assert "answers" not in capfd.readouterr().err  # a fit is silent
+
+
 class TestBadInput:
     def test_both_options(self, tmp_path, questions):
         for one in ({"distill_from": "teacher"}, {"unlabeled_file": "texts.jsonl"}):
@@ -217,6 +228,15 @@ class TestBadInput:
         train(options(tmp_path / "pairs", data, max_train_steps=1))
         with pytest.raises(InputError, match=r"takes 2 sentence\(s\) a row, the task custom has 1"):
             prepared(distilling(tmp_path, questions, tmp_path / "pairs", questions["test_file"]))
+
+    def test_a_teacher_whose_answers_are_not_numbers(self, tmp_path, questions, texts, bert, cache):
+        model = BertForSequenceClassification.from_pretrained(bert)
+        torch.nn.init.constant_(model.classifier.bias, torch.nan)
+        model.save_pretrained(tmp_path / "nan")
+        AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path / "nan")
+        with pytest.raises(InputError, match=r"--distill_from .*nan, the text '.*': .*nan"):
+            prepared(distilling(tmp_path, questions, tmp_path / "nan", texts))
+        assert not cache.exists()
 
     def test_a_cache_that_cannot_be_written(self, tmp_path, questions, texts, bert, cache):
         cache.parent.write_text("a file")

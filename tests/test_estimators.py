@@ -59,6 +59,14 @@ def classifier(**parameters) -> SentenceClassifier:
     return SentenceClassifier(**(SMALL | parameters))
 
 
+def test_truncated_texts_are_reported(caplog):
+    texts, labels = ["one cat", "red dog and some more words"] * 8, ["a", "b"] * 8
+    fitted = classifier(max_length=3).fit(texts, labels)
+    caplog.clear()
+    fitted.predict(["a cat", *texts])
+    assert "8 texts have more than 3 tokens (the longest 6) and were truncated; increase max_length" in caplog.text
+
+
 def regressor(**parameters) -> SentenceRegressor:
     return SentenceRegressor(**(SMALL | parameters))
 

@@ -138,9 +138,11 @@ class SentenceEstimator(BaseEstimator):
         with fitting.named(OPTIONS):
             batches = Batches(self.model_, self.tokenizer_, kind, **options)
         try:
-            return np.stack(batches(items))
+            answers = np.stack(batches(items))
         except NotFinite as error:
             raise error.at(f"X[{error.of(len(items))}]") from error
+        batches.report("max_length")
+        return answers
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

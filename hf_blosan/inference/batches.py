@@ -127,12 +127,12 @@ class Batches:
         self.shortened += sum(len(cut) < len(text) for cut, text in zip(part, item, strict=True) if cut is not text)
         return part
 
-    def report(self) -> None:
-        """Warn about truncated texts."""
+    def report(self, option: str = "--max_length") -> None:
+        """Warn about truncated texts; `option`: what raises the limit."""
         if self.truncated:
             logger.warning(
-                "%d texts have more than %d tokens (the longest %d) and were truncated; increase --max_length",
-                *(self.truncated, self.limit, self.longest),
+                "%d texts have more than %d tokens (the longest %d) and were truncated; increase %s",
+                *(self.truncated, self.limit, self.longest, option),
             )
         if self.shortened:
             logger.warning(

@@ -21,6 +21,7 @@ from ..data.tables import read_table, row_numbers
 from ..errors import InputError
 from ..files import write_bytes
 from ..hub.configs import read_config
+from ..hub.finite import NotFinite
 from ..hub.saved import contents, load
 from ..inference.batches import Batches
 from ..tasks.kinds import kind_of
@@ -115,9 +116,14 @@ def answers_of(name: str, teacher: TaskKind, items: list[tuple[str, ...]], argum
         return np.load(file)
     model, tokenizer = load(name, teacher.pipeline, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
     batches, answers = Batches(model, tokenizer, teacher, batch_size=BATCH_SIZE), []
-    for start in tqdm(range(0, len(items), ROWS_AT_ONCE), desc="answers of the teacher"):
-        answers += batches(items[start : start + ROWS_AT_ONCE])
-    batches.report()
+    starts = range(0, len(items), ROWS_AT_ONCE)
+    for start in tqdm(starts, desc="answers of the teacher", disable=arguments.in_memory):
+        part = items[start : start + ROWS_AT_ONCE]
+        try:
+            answers += batches(part)
+        except NotFinite as error:
+            raise error.at(f"--distill_from {name}, the text {' '.join(part[error.of(len(part))])[:60]!r}") from error
+    batches.report("model_max_length of the teacher's tokenizer")
     buffer = io.BytesIO()
     np.save(buffer, np.stack(answers))
     try:
