@@ -24,8 +24,9 @@ from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
-from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average
+from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average, word_source
 from .reporting import own_fields
+from .word_rows import UsedWords, train_all_words, train_used_words
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -74,6 +75,7 @@ class TrainingLoop:
         self.bars = bars and accelerator.is_local_main_process
         self.progress = Progress()
 
+        train_used_words(word_source(preparation.model), preparation.data["train"])
         self.sampler = preparation.batch_sampler(arguments)
         loader = training_loader(preparation.data["train"], self.sampler, preparation.collate)
         optimizer = build_optimizer(
@@ -108,6 +110,7 @@ class TrainingLoop:
     def best_model(self) -> PreTrainedModel:
         """The model with the best weights so far, loaded from `output_dir`."""
         model = self.unwrapped_model
+        train_all_words(word_source(model))
         load_weights(model, Path(self.arguments.output_dir) / WEIGHTS)
         return model
 
@@ -334,6 +337,8 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
     settings["task"] = preparation.task.name
     if preparation.kind.loss_scale != 1:
         settings["loss_scale"] = preparation.kind.loss_scale
+    if isinstance(words := word_source(preparation.model), UsedWords):
+        settings["trained_words"] = len(words.ids)
     settings["train_rows"] = len(preparation.data["train"])
     splits = {split: rows for split, rows in preparation.data.items() if not split.startswith("test")}
     settings |= {f"{split}_data": fingerprint(rows) for split, rows in splits.items()}
