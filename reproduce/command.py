@@ -6,11 +6,15 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hf_blosan.cli.options import Parser, add_options, option, positional, read_options
 from hf_blosan.errors import InputError
 
-from .tables import BEST, TABLES, choose, get_table
+from .tables import BEST, TABLES, Row, choose, get_table
+
+if TYPE_CHECKING:
+    from .runner import Run
 
 DESCRIPTION = """\
 Train the systems of a paper's table and print the table with the paper's figures next to ours (to standard output;
@@ -72,7 +76,7 @@ def run_table(options: TableArguments, training_words: list[str]) -> int:
         InputError: an option is invalid, or the output folder has other files.
     """
     table, name = get_table(options.table), options.table
-    rows = choose(table.rows, options.rows, "row", name)
+    rows = with_teachers(table.rows, choose(table.rows, options.rows, "row", name))
     table = replace(table, rows=rows, columns=choose(table.columns, options.columns, "column", name))
     baseline = options.baseline
     if baseline not in (None, BEST):
@@ -80,6 +84,7 @@ def run_table(options: TableArguments, training_words: list[str]) -> int:
     # Imported late so that --help and name errors appear at once, and without the extra `train`.
     from .report import render, summary
     from .runner import plan, train_all
+    from .texts import write_texts
 
     output_dir = Path(options.output_dir or Path("out/experiments", name))
     runs = plan(table, options.seeds, options.folds, output_dir, training_words)
@@ -100,13 +105,32 @@ def run_table(options: TableArguments, training_words: list[str]) -> int:
             "them again, or give another --output_dir",
             file=sys.stderr,
         )
+    forget_teachers(runs)
     missing = missing_data({run.task for run in runs if not run.record}, data_dir)
     left = [run for run in runs if not run.record and run.task not in missing]
+    for run in left:
+        if run.row.teacher:
+            write_texts(table.texts[run.task], data_dir, run.arguments.unlabeled_file)
     print(f"{name}: {len(finished)} finished before, {len(left)} to train", file=sys.stderr)
     for count, run in enumerate(train_all(left, name, jobs=options.jobs, keep_models=options.keep_models), 1):
         print(f"[{count}/{len(left)}] {summary(run)}", file=sys.stderr)
     print(render(table, runs, missing, baseline))
     return 1 if any(run.failure for run in runs) else 0
+
+
+def with_teachers(rows: tuple[Row, ...], chosen: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The chosen rows, and those that teach them."""
+    names = {name for row in chosen for name in (row.name, row.teacher)}
+    return tuple(row for row in rows if row.name in names)
+
+
+def forget_teachers(runs: Iterable[Run]) -> None:
+    """Forget the record of a teacher without a model if a run that needs it is left: it is trained again."""
+    runs = list(runs)
+    wanted = {run.arguments.distill_from for run in runs if not run.record}
+    for run in runs:
+        if run.arguments.output_dir in wanted and not Path(run.arguments.output_dir, "all_results.json").exists():
+            run.record = None
 
 
 def missing_data(tasks: Iterable[str], data_dir: str | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from signal import Signals
@@ -103,8 +103,12 @@ def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, wo
             protocol = arguments.resolved(task, row.encoder)
             available = protocol.num_folds if "test" in held_out(protocol, task) else 0
             for fold in range(min(folds or available, available) or 1):
-                path = output_dir / f"{slug(row.name)}_{task.name}_seed{seed}{f'_fold{fold}' if available else ''}"
+                part = f"_{task.name}_seed{seed}" + (f"_fold{fold}" if available else "")
+                path = output_dir / f"{slug(row.name)}{part}"
                 files = {"output_dir": str(path), "results_file": f"{path}.json"}
+                if row.teacher:
+                    files["distill_from"] = str(output_dir / f"{slug(row.teacher)}{part}")
+                    files["unlabeled_file"] = str(output_dir / f"texts_{task.name}.jsonl")
                 runs.append(Run(row, replace(arguments, seed=seed, fold=fold, **files), available))
     return runs
 
@@ -142,21 +146,33 @@ def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bo
     """Train `jobs` runs at a time and yield each, with its ``record`` or ``failure`` set, when it ends.
 
     Closing the iterator terminates runs in progress. Only a run's record, which names the `table`, is kept; with
-    `keep_models` also model, log and predictions, in the run's ``output_dir``.
+    `keep_models`, and of teachers, also model, log and predictions, in the run's ``output_dir``. Teachers come first.
     """
     processes: list[subprocess.Popen] = []
-    pool = ThreadPoolExecutor(jobs)
+    pool, runs, futures = ThreadPoolExecutor(jobs), list(runs), {}
+    teachers = {run.arguments.distill_from for run in runs}
     try:
-        futures = [pool.submit(_train, run, table, keep_models, processes) for run in runs]
-        yield from (future.result() for future in as_completed(futures))
+        for run in sorted(runs, key=lambda run: run.row.teacher is not None):
+            place, teacher = run.arguments.output_dir, futures.get(run.arguments.distill_from)
+            keep = keep_models or place in teachers
+            futures[place] = pool.submit(_train, run, table, keep, processes, after=teacher)
+        yield from (future.result() for future in as_completed(futures.values()))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:
             process.terminate()  # no effect after its end
 
 
-def _train(run: Run, table: str, keep_models: bool, processes: list[subprocess.Popen]) -> Run:
-    """Train a run in a hidden folder, then write its record; keep the log if the run itself fails."""
+def _train(
+    run: Run, table: str, keep_models: bool, processes: list[subprocess.Popen], after: Future | None = None
+) -> Run:
+    """Train a run in a hidden folder, then write its record; keep the log if the run itself fails.
+
+    Args:
+        after: of the run's teacher, which it waits for.
+    """
+    if after is not None:
+        after.result()
     file, log = run.record_file, run.record_file.with_suffix(".log")
     file.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)

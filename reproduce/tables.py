@@ -20,6 +20,7 @@ SET_BY_TABLE = {
     "model_name_or_path": "use --rows; the table finetuning has a pretrained encoder",
     "resume_from_checkpoint": "finished runs are kept, others start again",
     **dict.fromkeys(("train_file", "validation_file", "test_file"), "put the data into --data_dir"),
+    **dict.fromkeys(("distill_from", "unlabeled_file"), "use --rows; the table distillation has students"),
     "seed": "use --seeds",
     "fold": "use --folds",
     "results_file": "the records are in --output_dir",
@@ -74,6 +75,7 @@ class Row:
     paper: Mapping[str, str] = field(default_factory=dict)  # column name -> published figure, as printed
     options: Mapping[str, Any] = field(default_factory=dict)  # of RunArguments, overriding the table's
     pretrained: str | None = None  # where weights come from; None: random numbers
+    teacher: str | None = None  # the row whose models label the table's texts for this one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     options: Mapping[str, Any] = field(default_factory=dict)  # of RunArguments, for all rows
+    texts: Mapping[str, str] = field(default_factory=dict)  # task -> source of the texts that teachers label
     published: bool = True
 
 
@@ -197,9 +200,9 @@ def _paper(title: str, columns: tuple[Column, ...], *rows: Row, options: Mapping
     return Table(title=title, columns=columns, rows=tuple(found), options=options or {})
 
 
-def _own(title: str, columns: tuple[Column, ...], *rows: Row, options: Mapping[str, Any] | None = None) -> Table:
+def _own(title: str, columns: tuple[Column, ...], *rows: Row, **fields: Mapping[str, Any]) -> Table:
     """A table without published figures."""
-    return Table(title=title, columns=columns, rows=rows, options=options or {}, published=False)
+    return Table(title=title, columns=columns, rows=rows, published=False, **fields)
 
 
 _BASELINES = (_BI_LSTM, _BI_GRU, _BI_SRU, _MULTI_CNN, _HRCHY_CNN, _MULTI_HEAD)
@@ -213,6 +216,14 @@ _SNLI_OTHERS = (
 # The DiSAN repository trains its baselines like DiSAN itself.
 _OF_DISAN = {"activation": "elu", "classifier_highway": False}
 _600D = {"hidden_size": 600, "classifier_size": 300, "classifier_highway": False}
+_BACKBONE = "sentence-transformers/all-MiniLM-L6-v2"
+_SIMILARITY = Row(name="disan-mini-en-similarity", encoder="disan", pretrained="disan-mini-en-similarity")
+_MINILM = Row(
+    name="all-MiniLM-L6-v2",
+    encoder="wordbag",
+    overrides={"pooling": "mean"},
+    options={"backbone": _BACKBONE, "embedding_trainable": "all", "num_train_epochs": 3},
+)
 _DISAN_ROWS = (_MULTI_HEAD, _BI_LSTM, _DISAN_UNDIRECTED, _DISAN)
 
 TABLES = {
@@ -313,13 +324,23 @@ TABLES = {
         Row(name="Source2token", encoder="wordbag"),
         # As wide as the backbone, so that all rows have the same head.
         *(_variant(row, hidden_size=384) for row in (_BI_LSTM, _MULTI_HEAD, _DISAN, _BIBLOSAN, _MTSA)),
-        options={"backbone": "sentence-transformers/all-MiniLM-L6-v2", "cache_backbone": "float16"},
+        options={"backbone": _BACKBONE, "cache_backbone": "float16"},
     ),
     "finetuning": _own(
         "A pretrained encoder with a head, and the same training of a new one",
         (_SENTENCES[3], _SENTENCES[0], Column(name="SST-2", task="sst2"), _SICK_E),
-        _DISAN,
-        *(Row(name=name, encoder="disan", pretrained=name) for name in ("disan-mini-en", "disan-mini-en-similarity")),
+        *(_DISAN, Row(name="disan-mini-en", encoder="disan", pretrained="disan-mini-en"), _SIMILARITY),
+    ),
+    "distillation": _own(
+        "An encoder that learns from 20,000 texts labelled by a fine-tuned transformer, and the same training without",
+        (*_SENTENCES, Column(name="SST-2", task="sst2")),
+        *(_MINILM, _SIMILARITY, replace(_SIMILARITY, name=f"{_SIMILARITY.name}, taught", teacher=_MINILM.name)),
+        texts={
+            "trec": "squad",
+            "cr": "pros_cons",
+            "mpqa": "masc",
+            **dict.fromkeys(("subj", "sst2"), "movie_reviews"),
+        },
     ),
     "pair_features": _own(
         "How a classifier compares the vectors of a pair",

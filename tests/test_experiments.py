@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,7 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
-from small_data import FILLER, QUESTION_WORDS, options, question_rows, write_splits, write_trec, write_vectors
+from small_data import (
+    FILLER,
+    QUESTION_WORDS,
+    options,
+    question_rows,
+    read_lines,
+    write_rows,
+    write_splits,
+    write_trec,
+    write_vectors,
+)
 
 from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError
@@ -365,6 +376,44 @@ class TestCommand:
         run(capsys, "finetuning", "--columns", "TREC", "--output_dir", tmp_path, "--data_dir", tmp_path)
         found = {(a.encoder, a.model_name_or_path) for a in trained}
         assert found == {("disan", None), *((None, name) for name in pretrained_names())}
+
+    def test_teachers_come_first_and_keep_their_models(self, trained, tmp_path, capsys):
+        questions = [{"question": f"what is {i}?", "title": "t"} for i in range(30)]
+        write_rows(tmp_path / "data" / "squad" / "train.jsonl.gz", questions)
+        options = ["--columns", "TREC", "--rows", "disan-mini-en-similarity, taught", "--seeds", "1", "2"]
+        options += ["--output_dir", tmp_path / "out", "--data_dir", tmp_path / "data", "--jobs", "2"]
+        assert run(capsys, "distillation", *options)[0] == 0
+        teachers, students = trained[:2], trained[2:]
+        assert {a.backbone for a in teachers} == {"sentence-transformers/all-MiniLM-L6-v2"} and len(students) == 2
+        kept = {str(tmp_path / "out" / f"all_minilm_l6_v2_trec_seed{seed}") for seed in (1, 2)}
+        assert {a.distill_from for a in students} == {a.output_dir for a in teachers} == kept
+        texts = tmp_path / "out" / "texts_trec.jsonl"
+        assert {a.unlabeled_file for a in students} == {str(texts)}
+        found = [row["text"] for row in read_lines(texts)]
+        assert sorted(found) == sorted(row["question"] for row in questions) and found != sorted(found)
+        assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {
+            Path(folder).name for folder in kept
+        }
+
+        # A teacher whose model is gone is trained again if a student of its is left, and only then.
+        for folder in kept:
+            shutil.rmtree(folder)
+        trained.clear()
+        run(capsys, "distillation", *options)
+        assert not trained
+        (tmp_path / "out" / "disan_mini_en_similarity_taught_trec_seed2.json").unlink()
+        run(capsys, "distillation", *options)
+        assert [a.seed for a in trained] == [2, 2] and trained[0].backbone and trained[1].distill_from
+
+    def test_texts_for_teachers_need_a_folder(self, trained, tmp_path, capsys):
+        options = ["--columns", "SST-2", "--output_dir", tmp_path / "out"]
+        code, _, error = run(capsys, "distillation", *options)
+        assert code == 2 and "which are not on the Hub; give --data_dir" in error
+        write_rows(
+            tmp_path / "text" / "train.jsonl.gz", [{"text": "a film", "source": "movie_reviews"}, {"text": "x"}]
+        )
+        assert run(capsys, "distillation", *options, "--data_dir", tmp_path)[0] == 0
+        assert read_lines(tmp_path / "out" / "texts_sst2.jsonl") == [{"text": "a film"}]
 
     def test_missing_data_is_not_an_error(self, tmp_path, capsys):
         folder = write_trec(tmp_path / "data", train=12)
