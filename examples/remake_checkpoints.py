@@ -9,7 +9,6 @@ is the checkpoint, with the card of the new run. `--cards model_cards` writes on
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from argparse import ArgumentParser
 from dataclasses import replace
@@ -20,7 +19,8 @@ from huggingface_hub import ModelCard
 
 from hf_blosan.errors import InputError
 from hf_blosan.hub.model_card import make_model_card
-from hf_blosan.training import parse_arguments, train
+from hf_blosan.training import train
+from hf_blosan.training.reporting import arguments_of
 
 TASKS = ("trec", "sst2_phrases", "sick_relatedness", "propbank_srl", "squad_sentences", "multi30k_en_de")
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -51,7 +51,7 @@ def remake(record: dict[str, Any], output_dir: Path, **paths: str | None) -> dic
 
     Paths of word vectors and of a backbone count only where the run has some.
     """
-    recorded = parse_arguments(shlex.split(record["command"])[2:])
+    recorded = arguments_of(record)
     given = {name: path for name, path in paths.items() if path}
     for name in ("word_vectors", "backbone"):
         if not getattr(recorded, name):

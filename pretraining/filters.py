@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from benchmarks.order_suite import content_words, skeleton, skeletons, texts
-from hf_blosan.training.distillation import normal
+from hf_blosan.data.columns import normal
 
 SHORT = {"n't": " not", "'re": " are", "'m": " am", "'ll": " will", "'s": " is"}
 LONGEST_GAP = 3

@@ -96,6 +96,7 @@ def run_table(options: TableArguments, training_words: list[str]) -> int:
 
     for run in runs:
         run.load_record()
+    forget_teachers(runs)
     finished = [run for run in runs if run.record]
     # A run writes all_results.json last: a folder without it may be that of an interrupted run.
     bare = sum(not Path(run.arguments.output_dir, "all_results.json").exists() for run in finished)
@@ -105,7 +106,6 @@ def run_table(options: TableArguments, training_words: list[str]) -> int:
             "them again, or give another --output_dir",
             file=sys.stderr,
         )
-    forget_teachers(runs)
     missing = missing_data({run.task for run in runs if not run.record}, data_dir)
     left = [run for run in runs if not run.record and run.task not in missing]
     for run in left:

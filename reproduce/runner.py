@@ -171,8 +171,9 @@ def _train(
     Args:
         after: of the run's teacher, which it waits for.
     """
-    if after is not None:
-        after.result()
+    if after is not None and after.result().failure:
+        run.failure = "its teacher failed"
+        return run
     file, log = run.record_file, run.record_file.with_suffix(".log")
     file.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -12,9 +11,8 @@ from scipy import stats
 
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import Task, load_task
-from hf_blosan.training.arguments import parse_arguments
 from hf_blosan.training.preparation import DATA_OPTIONS, find_task
-from hf_blosan.training.reporting import read_record
+from hf_blosan.training.reporting import arguments_of, read_record
 
 from .runner import Run
 from .tables import Row
@@ -40,11 +38,10 @@ def recorded_runs(paths: Iterable[str | Path]) -> list[Run]:
     for path in map(Path, paths):
         try:
             record = read_record(path)
-            _, *words = shlex.split(record["command"].removeprefix("python "))
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{path} is not the record of a run; give a file written by --results_file") from error
-        arguments = parse_arguments(words[1:] if words[:1] == ["train"] else words)
-        runs.append(Run(Row(name=path.stem, encoder=record["encoder"]), arguments, folds=0, record=record))
+            run = Run(Row(name=path.stem, encoder=record["encoder"]), arguments_of(record), folds=0, record=record)
+        except (OSError, ValueError, KeyError) as error:  # InputError is a ValueError
+            raise InputError(f"{path} is not the record of a run ({error}); give a file of --results_file") from error
+        runs.append(run)
     return runs
 
 
@@ -62,14 +59,15 @@ def paired_bootstrap(
         samples, seed: of the bootstrap.
 
     Returns:
-        ``(mean, low, high)``, or None: the figure is not in FIGURES, the systems have no seed in common, or their
-        folds depend on the seed.
+        ``(mean, low, high)``, or None: the figure is not in FIGURES, the systems have no seed with the same folds in
+        common, or their test rows differ between seeds or systems.
     """
     one, other = _by_seed(first), _by_seed(second)
     seeds = [seed for seed in one if seed in other and one[seed].keys() == other[seed].keys()]
     if figure not in FIGURES or not seeds:
         return None
-    labels, *others = [np.concatenate([_labels(run) for run in one[seed].values()]) for seed in seeds]
+    parts = [runs[seed].values() for runs in (one, other) for seed in seeds]
+    labels, *others = [np.concatenate([_labels(run) for run in part]) for part in parts]
     if any(not np.array_equal(labels, same) for same in others):
         return None
     systems = [

@@ -24,7 +24,7 @@ def write_texts(source: str, data_dir: str | None, path: str | Path) -> None:
         path: JSON lines file.
 
     Raises:
-        InputError: the folder is not given, or lacks the data set.
+        InputError: the folder is not given, or lacks the texts.
     """
     if Path(path).exists():
         return
@@ -35,5 +35,7 @@ def write_texts(source: str, data_dir: str | None, path: str | Path) -> None:
     else:
         rows = read_table(Path(data_dir, "text", "train.jsonl.gz"))
         texts = [text for text, found in zip(rows["text"], rows["source"], strict=True) if found == source]
+    if not texts:
+        raise InputError(f"{data_dir} has no texts of {source}; correct --data_dir")
     order = np.random.default_rng(SEED).permutation(len(texts))[:NUMBER]
     write_text(path, "".join(json.dumps({"text": texts[i]}, ensure_ascii=False) + "\n" for i in order))

@@ -20,6 +20,7 @@ from small_data import (
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
 from hf_blosan.cli.commands import main
+from hf_blosan.data.columns import normal
 from hf_blosan.errors import InputError
 from hf_blosan.estimators import SentenceClassifier
 from hf_blosan.tasks.kinds import find_kind
@@ -86,8 +87,8 @@ class TestRows:
         exact = [[float(name == row["label"]) for name in names] for row in gold]
         assert rows["labels"][: len(gold)] == exact
         classify = pipeline("text-classification", str(bert), top_k=None, device="cpu")
-        known = {distillation.normal(row["text"]) for file in questions.values() for row in read_lines(file)}
-        kept = {distillation.normal(row["text"]): row["text"] for row in reversed(read_lines(texts))}
+        known = {normal(row["text"]) for file in questions.values() for row in read_lines(file)}
+        kept = {normal(row["text"]): row["text"] for row in reversed(read_lines(texts))}
         kept = [text for key, text in reversed(kept.items()) if key not in known]
         assert len(kept) == found.taught_rows < 40
         probabilities = [{answer["label"].lower(): answer["score"] for answer in row} for row in classify(kept)]
@@ -136,6 +137,37 @@ class TestRows:
         scores = [row["score"] for row in read_lines(tmp_path / "scores.jsonl")]
         np.testing.assert_allclose(found.data["train"]["labels"][56:], scores, atol=1e-4)
 
+    def test_a_transformer_that_scores_pairs(self, tmp_path, bert, caplog):
+        """One number, without a range in its configuration, as cross-encoders have it."""
+        data = write_splits(tmp_path, pair_rows)
+        model = BertForSequenceClassification.from_pretrained(bert, num_labels=1, ignore_mismatched_sizes=True)
+        torch.nn.init.normal_(model.classifier.weight, std=3.0)
+        texts = write_rows(tmp_path / "pairs.jsonl", pairs := pair_rows(30, seed=9))
+        tokenizer = AutoTokenizer.from_pretrained(bert)
+        tokenizer.save_pretrained(tmp_path / "scorer")
+        batch = tokenizer(*([row[name] for row in pairs] for name in ("sentence1", "sentence2")), padding=True)
+        with torch.no_grad():
+            raw = model.eval()(**{name: torch.tensor(ids) for name, ids in batch.items()}).logits[:, 0]
+        assert raw.min() < 0 or raw.max() > 6  # the task has 1 to 5
+        for problem_type in (None, "regression"):
+            model.config.problem_type = problem_type
+            model.save_pretrained(tmp_path / "scorer")
+            caplog.clear()
+            _, found = prepared(distilling(tmp_path, data, tmp_path / "scorer", texts))
+            expected = raw.clamp(found.task.score_min, found.task.score_max)
+            torch.testing.assert_close(torch.tensor(found.data["train"]["labels"][56:]), expected, rtol=0, atol=1e-4)
+            assert "does it predict another range?" in caplog.text
+
+    def test_scores_of_another_range(self, tmp_path):
+        data = write_splits(tmp_path, pair_rows)
+        train(options(tmp_path / "teacher", data, max_train_steps=1))
+        halved = write_splits(
+            tmp_path / "half", lambda *args: [row | {"score": row["score"] / 5} for row in pair_rows(*args)]
+        )
+        texts = write_rows(tmp_path / "pairs.jsonl", pair_rows(30, seed=9))
+        with pytest.raises(InputError, match="predicts scores from 1 to 5, the task custom has 0 to 1; give a model"):
+            prepared(distilling(tmp_path, halved, tmp_path / "teacher", texts))
+
 
 class TestTraining:
     def test_loss_of_probabilities(self, tmp_path, questions):
@@ -145,12 +177,15 @@ class TestTraining:
         soft = torch.tensor([[0.7, 0.2, 0.1], [0, 1, 0], [0.1, 0.1, 0.8], [1, 0, 0]])
         model = found.model.eval()
         logits = model(**batch).logits
+        kind.soft_labels = True
         output = kind.outputs(model, batch | {"labels": soft})
         for smoothing in (0.0, 0.1):
             target = (1 - smoothing) * soft + smoothing / 3
             expected = -(target * logits.log_softmax(-1)).sum(-1).mean()
             torch.testing.assert_close(kind.loss(output, soft, smoothing), expected)
+        kind.soft_labels = False
         ids = kind.loss(kind.outputs(model, batch), batch["labels"], 0.1)
+        kind.soft_labels = True
         exact = torch.eye(3)[batch["labels"]]
         torch.testing.assert_close(kind.loss(output, exact, 0.1), ids)
 

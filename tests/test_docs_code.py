@@ -73,6 +73,7 @@ COMMANDS_NOT_RUN = {
     "make ": "the commands of continuous integration",
     "--hub_model_id": "needs an account on the Hub; tests/test_upload.py uploads to a Hub of its own",
     "-m reproduce ": "trains for hours; tests/test_experiments.py runs a table of small models",
+    "out/teacher": "fine-tunes a transformer of the Hub; tests/test_distillation.py distils small models",
     "out/experiments": "reads the records of such a table; tests/test_paper_analyses.py has some",
     "convert_tf_checkpoint": "needs weights of the authors' code; tests/test_convert_tf_checkpoint.py has some",
     "--encoder toy": "needs the encoder of the page; tests/test_docs.py writes and trains it",

@@ -246,6 +246,11 @@ class TestDifferences:
         first, second = (recorded_runs([tmp_path / f"{encoder}.json"]) for encoder in ("disan", "birnn"))
         mean, low, high = paired_bootstrap("test_accuracy", first, second)
         assert low <= mean <= high and mean == pytest.approx(found[0] - found[1])
+        rows = write_splits(tmp_path / "others", question_rows, evaluation=20)
+        arguments = replace(arguments, results_file=str(tmp_path / "third.json"), **rows)
+        monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
+        train(arguments)
+        assert paired_bootstrap("test_accuracy", first, recorded_runs([tmp_path / "third.json"])) is None
         (tmp_path / "other.json").write_text("{}")
         with pytest.raises(InputError, match="other.json is not the record of a run"):
             recorded_runs([tmp_path / "other.json"])
@@ -405,13 +410,32 @@ class TestCommand:
         run(capsys, "distillation", *options)
         assert [a.seed for a in trained] == [2, 2] and trained[0].backbone and trained[1].distill_from
 
+    def test_a_student_needs_its_teacher(self, trained, tmp_path, capsys, monkeypatch):
+        write_rows(tmp_path / "squad" / "train.jsonl.gz", [{"question": "what is it?"}])
+        call = runner._call
+
+        def failing(arguments, log, processes):
+            if not arguments.backbone:
+                return call(arguments, log, processes)
+            log.write_text("error: no memory\n")
+            return 2
+
+        monkeypatch.setattr(runner, "_call", failing)
+        options = ["--columns", "TREC", "--output_dir", tmp_path / "out", "--data_dir", tmp_path]
+        code, lines, error = run(capsys, "distillation", *options)
+        assert code == 1 and "its teacher failed" in error
+        assert [bool(a.distill_from) for a in trained] == [False]
+
     def test_texts_for_teachers_need_a_folder(self, trained, tmp_path, capsys):
         options = ["--columns", "SST-2", "--output_dir", tmp_path / "out"]
         code, _, error = run(capsys, "distillation", *options)
         assert code == 2 and "which are not on the Hub; give --data_dir" in error
-        write_rows(
-            tmp_path / "text" / "train.jsonl.gz", [{"text": "a film", "source": "movie_reviews"}, {"text": "x"}]
-        )
+        others = [{"text": "x", "source": "masc"}]
+        write_rows(tmp_path / "text" / "train.jsonl.gz", others)
+        code, _, error = run(capsys, "distillation", *options, "--data_dir", tmp_path)
+        assert code == 2 and "has no texts of movie_reviews; correct --data_dir" in error
+        films = [{"text": "a film", "source": "movie_reviews"}]
+        write_rows(tmp_path / "text" / "train.jsonl.gz", others + films)
         assert run(capsys, "distillation", *options, "--data_dir", tmp_path)[0] == 0
         assert read_lines(tmp_path / "out" / "texts_sst2.jsonl") == [{"text": "a film"}]
 

@@ -18,8 +18,8 @@ from small_parses import (
 )
 
 from benchmarks.order_suite import content_words, items, skeleton, skeletons, texts
+from hf_blosan.data.columns import normal
 from hf_blosan.errors import InputError
-from hf_blosan.training.distillation import normal
 from pretraining import attributes, opposites, swaps, words
 from pretraining.filters import Frames
 from pretraining.inflection import TENSES, Noun, Phrase, Verb, indefinite, inflect

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_data import options, question_rows, read_log, write_splits
+from small_data import FILLER, WORDS, options, question_rows, read_log, write_backbone, write_splits
 
 from hf_blosan.errors import InputError
 from hf_blosan.training import train
@@ -57,8 +57,14 @@ def free_port() -> str:
 
 @pytest.mark.slow
 def test_two_machines_give_the_figures_of_one_process(tmp_path, questions):
-    """With the same rows in every update; without dropout, whose numbers differ between processes."""
-    common = {"config_overrides": "hidden_size=8,embedding_size=6,classifier_size=8,dropout=0", "eval_every": 2}
+    """With the same rows in every update; without dropout, whose numbers differ between processes.
+
+    Of the vocabulary each process trains the words of the rows alone.
+    """
+    words = [*FILLER, *(word for words in WORDS.values() for word in words), *(f"word{i}" for i in range(40))]
+    tokenizer = write_backbone(tmp_path / "tokenizer", words)
+    common = {"tokenizer_name": str(tokenizer)}
+    common |= {"config_overrides": "hidden_size=8,embedding_size=6,classifier_size=8,dropout=0", "eval_every": 2}
     train(options(tmp_path / "one", questions, gradient_accumulation_steps=2, **common))
     shared = options(tmp_path / "two", questions, **common)
     place = ("--num_machines", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", free_port())

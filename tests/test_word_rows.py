@@ -13,6 +13,7 @@ from small_data import (
     prepared,
     question_rows,
     read_log,
+    tagging_rows,
     write_backbone,
     write_splits,
 )
@@ -34,7 +35,7 @@ def tokenizer(tmp_path_factory):
     return str(write_backbone(tmp_path_factory.mktemp("words") / "tokenizer", mixed))
 
 
-@pytest.fixture(params=[question_rows, pair_rows], ids=["sentences", "pairs"])
+@pytest.fixture(params=[question_rows, pair_rows, tagging_rows], ids=["sentences", "pairs", "tags"])
 def data(request, tmp_path):
     """Training rows without colours, which the test rows have."""
     rows = write_splits(tmp_path, request.param)
@@ -74,7 +75,7 @@ def test_only_used_rows_are_parameters(data, tokenizer, tmp_path):
     _, preparation = prepared(options(tmp_path, data, tokenizer_name=tokenizer))
     table, rows = word_source(preparation.model), preparation.data
     before = table.weight.detach().clone()
-    train_used_words(table, rows["train"])
+    train_used_words(table, rows["train"], pad_token_id=0)
     used = ids_of(rows["train"])
     assert type(table) is UsedWords and len(table.weight) == len(used | {0})
     assert torch.equal(table.vectors(), before) and torch.equal(table.state_dict()["weight"], before)
@@ -99,7 +100,7 @@ def test_only_used_rows_are_parameters(data, tokenizer, tmp_path):
 def test_padding_has_no_gradient(data, tokenizer, tmp_path):
     _, preparation = prepared(options(tmp_path, data, tokenizer_name=tokenizer))
     table = word_source(preparation.model)
-    train_used_words(table, preparation.data["train"])
+    train_used_words(table, preparation.data["train"], pad_token_id=0)
     used = sorted(ids_of(preparation.data["train"]))
     table(torch.tensor([[0, used[1], 0]])).sum().backward()
     rows = table.weight.grad.abs().sum(1).nonzero().flatten().tolist()
@@ -114,13 +115,37 @@ def test_resumed_runs_are_the_same(data, tokenizer, tmp_path):
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
+def test_another_padding_than_the_models(data, tokenizer, tmp_path):
+    """A tokenizer may pad with another token than the configuration names; padding is masked."""
+    _, preparation = prepared(options(tmp_path, data, tokenizer_name=tokenizer))
+    table, unused = word_source(preparation.model), preparation.tokenizer.convert_tokens_to_ids(OTHERS[0])
+    train_used_words(table, preparation.data["train"], pad_token_id=unused)
+    assert {0, unused} <= set(table.ids.tolist())
+    assert table.train()(torch.tensor([[unused]])).shape == (1, 1, 6)
+
+
+def test_a_checkpoint_brings_back_all_rows(data, tokenizer, tmp_path):
+    """Also those that are not trained, if the table at the start is another now."""
+    tables = []
+    for seed in (1, 2):
+        _, preparation = prepared(options(tmp_path, data, tokenizer_name=tokenizer))
+        tables.append(word_source(preparation.model))
+        torch.nn.init.normal_(tables[-1].weight, generator=torch.Generator().manual_seed(seed))
+        train_used_words(tables[-1], preparation.data["train"], pad_token_id=0)
+    assert not torch.equal(tables[0].vectors(), tables[1].vectors())
+    tables[1].load_state_dict(tables[0].state_dict())
+    assert torch.equal(tables[0].vectors(), tables[1].vectors())
+
+
 def test_other_rows_do_not_resume(data, tokenizer, tmp_path, monkeypatch):
     """The optimiser's state belongs to the rows that it trains."""
     arguments = options(tmp_path / "run", data, tokenizer_name=tokenizer, checkpointing_steps="epoch")
     with monkeypatch.context() as patch:
         patch.setattr(word_rows, "WORTHWHILE", 0.0)
         train(arguments)
-    with pytest.raises(InputError, match="different settings .*trained_words was None, now it is"):
+    with pytest.raises(
+        InputError, match="different settings .*trained_words was None, now it is .* and its version of hf_blosan"
+    ):
         train(replace(arguments, resume_from_checkpoint="epoch_0"))
 
 
@@ -128,5 +153,5 @@ def test_tables_that_stay_whole(data, tokenizer, tmp_path):
     for changes in ({}, {"tokenizer_name": tokenizer, "embedding_trainable": "none"}):
         _, preparation = prepared(options(tmp_path, data, **changes))
         table = word_source(preparation.model)
-        train_used_words(table, preparation.data["train"])
+        train_used_words(table, preparation.data["train"], pad_token_id=0)
         assert type(table) is WordEmbeddings

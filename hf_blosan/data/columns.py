@@ -117,6 +117,11 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     return text
 
 
+def normal(text: str) -> str:
+    """Letters and digits in lower case, as texts are compared."""
+    return re.sub(r"[\W_]+", "", text.lower())
+
+
 def is_number(value: Any) -> bool:
     """Whether a cell is a finite number, or a text of one."""
     try:

@@ -244,7 +244,7 @@ class TaskKind(ABC):
         """Raise InputError if the labels of a teacher, a saved model of that name, are not those of the task."""
         raise InputError(
             f"--distill_from needs a task with a label or a score for each text or pair, and {self.task.name} is "
-            "another; leave it out"
+            "of another kind; leave it and --unlabeled_file out"
         )
 
     def taught_rows(

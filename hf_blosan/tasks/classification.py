@@ -31,8 +31,13 @@ PAIR = [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes musi
 
 
 class Classification(TaskKind):
-    """One label per row."""
+    """One label per row.
 
+    Attributes:
+        soft_labels: whether the labels of training rows are probabilities, which a teacher gives.
+    """
+
+    soft_labels = False
     unused_fields = ("score_min", "score_max", "num_score_classes", "passage_block_length")
 
     @classmethod
@@ -154,6 +159,7 @@ class Classification(TaskKind):
 
     def taught_rows(self, gold, texts, answers, teacher):
         """Labels become probabilities, (labels,): 1 for a gold label."""
+        self.soft_labels = True
         soft = probabilities_of(teacher.config, answers, "softmax")[:, self.teachers_order(teacher)]
         exact = np.eye(len(self.task.labels), dtype=np.float32)[gold["label"][:]]
         features = Features(gold.features | {"label": List(Value("float32"))})
@@ -162,13 +168,13 @@ class Classification(TaskKind):
 
     def outputs(self, model, batch):
         """Without the model's own loss if labels are probabilities."""
-        if batch["labels"].dim() == 2:
+        if self.soft_labels:
             batch = {name: value for name, value in batch.items() if name != "labels"}
         return super().outputs(model, batch)
 
     def loss(self, output, labels, label_smoothing):
         """Cross entropy, with class ids, (B,), or probabilities, (B, labels), as labels."""
-        if labels.dim() == 1:
+        if not self.soft_labels:
             return super().loss(output, labels, label_smoothing)
         return cross_entropy(output.logits.float(), labels, label_smoothing=label_smoothing)
 

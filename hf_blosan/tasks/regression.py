@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from typing import Any
@@ -14,9 +15,13 @@ from ..data.columns import is_number
 from ..errors import InputError
 from .classification import Classification, labels_of
 
+logger = logging.getLogger(__name__)
+
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
 """Of the configuration, what heads of scores alone use, and heads of classes alone."""
+MUCH_BEYOND = 0.05
+"""How far beyond the task's range, in parts of it, a teacher's score is worth a warning."""
 LARGEST_SCORE = 1e15  # its square fits in float32
 
 
@@ -74,7 +79,7 @@ class Regression(Classification):
     @classmethod
     def saved_fields(cls, config):
         measured = {"metrics": ("Pearson", "Spearman", "MeanSquaredError"), "best_metric": "pearson"}
-        return {name: getattr(config, name) for name in SCORE_FIELDS} | measured
+        return {name: getattr(config, name, None) for name in SCORE_FIELDS} | measured
 
     def for_rows(self, table, where, names):
         """The score of a pair is within the model's range; that of a single text is unbounded."""
@@ -95,15 +100,30 @@ class Regression(Classification):
         return None
 
     def check_teacher(self, teacher, name):
-        if not isinstance(teacher, Regression):
+        """A model of one number; transformers' own do not say in which range."""
+        if teacher.config.num_labels != 1 or not isinstance(teacher, Classification):
             raise InputError(
-                f"--distill_from: the model at {name!r} predicts {', '.join(teacher.task.labels) or 'no scores'}, the "
-                f"task {self.task.name} has scores; give a model trained on these"
+                f"--distill_from: the model at {name!r} predicts {', '.join(teacher.task.labels)}, the task "
+                f"{self.task.name} has scores; give a model trained on these"
+            )
+        ranges = [(task.score_min, task.score_max) for task in (teacher.task, self.task)]
+        if ranges[0][0] is not None and ranges[0] != ranges[1]:
+            given, wanted = (f"{low:g} to {high:g}" for low, high in ranges)
+            raise InputError(
+                f"--distill_from: the model at {name!r} predicts scores from {given}, the task {self.task.name} has "
+                f"{wanted}; give a model trained on these"
             )
 
     def taught_rows(self, gold, texts, answers, teacher):
         """A teacher's scores, within the range of the task's."""
-        scores = answers[:, 0].clip(self.task.score_min, self.task.score_max)
+        low, high = self.task.score_min, self.task.score_max
+        scores = answers[:, 0].clip(low, high)
+        if changed := np.mean(np.abs(scores - answers[:, 0]) > MUCH_BEYOND * (high - low)):
+            logger.warning(
+                "the teacher's scores of %.1f%% of the texts are beyond %g to %g and become the nearest of these; "
+                "does it predict another range?",
+                *(100 * changed, low, high),
+            )
         return gold, Dataset.from_dict(texts | {"label": scores}, features=gold.features)
 
     def config_fields(self):

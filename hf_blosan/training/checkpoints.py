@@ -267,7 +267,8 @@ def _check_settings(checkpoint: Path, description: dict[str, Any], settings: dic
         name = different[0]
         raise InputError(
             f"{checkpoint} belongs to a run with different settings ({', '.join(different)}): {name} was "
-            f"{written.get(name)}, now it is {settings[name]}; resume with the options of that run."
+            f"{written.get(name)}, now it is {settings[name]}; resume with the options of that run, "
+            "and its version of hf_blosan."
         )
 
 

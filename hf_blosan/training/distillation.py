@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import logging
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import numpy as np
 from datasets import concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..data.columns import as_text, check_columns
+from ..data.columns import as_text, check_columns, normal
 from ..data.tables import read_table, row_numbers
 from ..errors import InputError
 from ..files import write_bytes
@@ -42,8 +41,8 @@ ROWS_AT_ONCE = 64 * BATCH_SIZE
 def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDict) -> Dataset:
     """The training rows and, after them, those of `--unlabeled_file` with the teacher's answers as labels.
 
-    Rows with the texts of a row of the task, in any case and punctuation, are left out: they would teach held-out
-    rows, or give a training row a second label. So are repetitions.
+    Rows with the texts of a row of the task, whatever their case and punctuation, are left out: they would teach
+    held-out rows, or give a training row a second label. So are repetitions.
 
     Args:
         arguments: options of the run.
@@ -56,7 +55,7 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
     name, where = arguments.distill_from, str(arguments.unlabeled_file)
     teacher = kind_of(read_config(name, trust_remote_code=arguments.trust_remote_code))
     kind.check_teacher(teacher, name)
-    taken = getattr(teacher.config, "num_sentences", kind.task.num_sentences)  # other models take both
+    taken = getattr(teacher.config, "num_sentences", kind.task.num_sentences)  # a transformer takes one text or two
     if taken != kind.task.num_sentences:
         raise InputError(
             f"--distill_from: the model at {name!r} takes {taken} sentence(s) a row, the task {kind.task.name} has "
@@ -94,11 +93,6 @@ def without_known(
             known.add(key)
             kept[number] = item
     return kept
-
-
-def normal(text: str) -> str:
-    """Letters and digits in lower case, as texts are compared."""
-    return re.sub(r"[\W_]+", "", text.lower())
 
 
 def answers_of(name: str, teacher: TaskKind, items: list[tuple[str, ...]], arguments: RunArguments) -> np.ndarray:

@@ -75,7 +75,7 @@ class TrainingLoop:
         self.bars = bars and accelerator.is_local_main_process
         self.progress = Progress()
 
-        train_used_words(word_source(preparation.model), preparation.data["train"])
+        train_used_words(word_source(preparation.model), preparation.data["train"], self.tokenizer.pad_token_id)
         self.sampler = preparation.batch_sampler(arguments)
         loader = training_loader(preparation.data["train"], self.sampler, preparation.collate)
         optimizer = build_optimizer(
@@ -337,8 +337,8 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
     settings["task"] = preparation.task.name
     if preparation.kind.loss_scale != 1:
         settings["loss_scale"] = preparation.kind.loss_scale
-    if isinstance(words := word_source(preparation.model), UsedWords):
-        settings["trained_words"] = len(words.ids)
+    words = word_source(preparation.model)
+    settings["trained_words"] = len(words.ids) if isinstance(words, UsedWords) else None
     settings["train_rows"] = len(preparation.data["train"])
     splits = {split: rows for split, rows in preparation.data.items() if not split.startswith("test")}
     settings |= {f"{split}_data": fingerprint(rows) for split, rows in splits.items()}

@@ -22,7 +22,7 @@ from ..data.rows import READABLE_TABLES
 from ..files import plain, sha256, write_json, write_text
 from ..hub.model_card import figure_table
 from ..text.tokenization import is_word_level
-from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments
+from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments, parse_arguments
 from .optim import word_source
 
 if TYPE_CHECKING:
@@ -121,6 +121,12 @@ def command_line(argv: list[str] | None = None) -> str:
     return shlex.join(["python", file if relative.startswith(os.pardir) else relative, *shown])
 
 
+def arguments_of(record: Mapping[str, Any]) -> RunArguments:
+    """The options that the command of a record names; raises InputError if it is not a training command."""
+    words = shlex.split(record["command"])
+    return parse_arguments(words[next((i for i, word in enumerate(words) if word.startswith("--")), len(words)) :])
+
+
 def git_commit() -> str | None:
     """Commit of the package's working tree, with `-dirty` if files differ; None outside a repository."""
     here = Path(__file__).resolve()
@@ -191,7 +197,9 @@ def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
     """The files of rows and word vectors -> their SHA-256."""
     given = dict(task.files) | {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}
     others = (arguments.word_vectors, arguments.unlabeled_file)
-    found = {Path(file).name: Path(file) for file in (*given.values(), *others) if file}
+    found: dict[str, Path] = {}
+    for path in map(Path, filter(None, (*given.values(), *others))):
+        found[path.name if found.get(path.name, path) == path else f"{path.parent.name}/{path.name}"] = path
     if arguments.data_dir and not (task.files or task.generated):
         names = [stems for split, stems in task.local.splits.items() if split not in given]
         names += [(task.local.phrases,)] if task.local.phrases and "train" not in given else []

@@ -55,16 +55,23 @@ class UsedWords(WordEmbeddings):
 
     def _load_from_state_dict(self, state_dict, prefix, *args):
         if (rows := state_dict.get(f"{prefix}weight")) is not None and rows.shape == self.table.shape:
+            self.table.copy_(rows)
             state_dict[f"{prefix}weight"] = rows[self.ids.to(rows.device)]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def train_used_words(table: nn.Module, rows: Dataset) -> None:
-    """Make a word table, in place, one that trains only the words of encoded training rows, if that saves much."""
+def train_used_words(table: nn.Module, rows: Dataset, pad_token_id: int) -> None:
+    """Make a word table, in place, one that trains only the words of encoded training rows, if that saves much.
+
+    Args:
+        table: the source of a model's word vectors; a backbone stays as it is.
+        rows: encoded training rows.
+        pad_token_id: what batches are padded with.
+    """
     if type(table) is not WordEmbeddings or table.fixed_weight is not None or not table.weight.requires_grad:
         return
-    special = [] if table.padding_idx is None else [table.padding_idx]
-    ids = torch.tensor(sorted(ids_of(rows).union(special)))
+    special = {pad_token_id} if table.padding_idx is None else {pad_token_id, table.padding_idx}
+    ids = torch.tensor(sorted(ids_of(rows) | special))
     if len(ids) > WORTHWHILE * len(table.weight):
         return
     whole = table.weight.detach()
@@ -73,7 +80,7 @@ def train_used_words(table: nn.Module, rows: Dataset) -> None:
     for name, tensor in (("table", whole), ("ids", ids), ("places", places)):
         table.register_buffer(name, tensor, persistent=False)
     table.weight = nn.Parameter(whole[ids])
-    if special:
+    if table.padding_idx is not None:
         table.padding_idx = int(places[table.padding_idx])
     table.__class__ = UsedWords
 
