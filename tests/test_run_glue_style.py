@@ -132,7 +132,7 @@ class TestBadInput:
             ),
             ("--task_name nope --encoder disan --output_dir o", "unknown task 'nope'; choose one of"),
             ("--encoder disan --output_dir o", "Nothing to train on"),
-            ("--task_name demo --output_dir o", "No model: give --encoder"),
+            ("--task_name demo --output_dir o", "No model: give --model_name_or_path"),
             ("--task_name demo --encoder disan", "No --output_dir"),
             ("--task_name demo --encoder disan --model_name_or_path m --output_dir o", "exclude each other"),
             ("--task_name demo --train_file f.csv --encoder disan --output_dir o --cpu", "f.csv does not exist"),

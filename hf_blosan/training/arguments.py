@@ -239,7 +239,11 @@ class RunArguments:
                 self.text_pair_column_name and not self.text_column_name,
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both.",
             ),
-            (not self.encoder and not model, "No model: give --encoder, or --model_name_or_path for a saved one."),
+            (
+                not self.encoder and not model,
+                "No model: give --model_name_or_path, for instance disan-mini-en, an English encoder that comes with "
+                "the package, or --encoder for a new one.",
+            ),
             (self.encoder and model, "--encoder and --model_name_or_path exclude each other; leave one of them out."),
             (model and tokenizer, "--model_name_or_path has its own tokenizer; leave out --tokenizer_name."),
             (model and vectors, "--model_name_or_path has its own embedding; leave out --word_vectors."),
