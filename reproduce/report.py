@@ -224,6 +224,8 @@ def _vectors(record: Mapping[str, Any], published: bool) -> str:
     """The source of the word vectors; next to published figures also a note that theirs differ."""
     if backbone := record.get("backbone"):
         return f"Words are hidden states of {backbone}."
+    if start := record.get("continued_from"):
+        return f"Word vectors start from those of {start}."
     vectors = record["word_vectors"]
     start = f"from `{vectors['file']}` (width {vectors['width']})" if vectors else "at random"
     if not published or vectors and "glove.6b" in vectors["file"].lower():

@@ -214,7 +214,8 @@ def test_the_command_writes_the_page(tmp_path, capsys):
 
 COMPARED = [folder for folder in FOLDERS if folder.name not in ("mtsa_srl", "mtsa_translation", "trec_all_systems")]
 """The folders whose records have predictions that paired tests can be made of."""
-OTHER = re.compile(r"([^,(]+) \(([-+.\d]+), ([-+.\d]+) to ([-+.\d]+)(?:, p = ([.\d]+))?\)")
+OTHER = r" \(([-+.\d]+), ([-+.\d]+) to ([-+.\d]+)(?:, p = ([.\d]+))?\)"
+"""What follows the name of a system."""
 
 
 @pytest.mark.parametrize("folder", COMPARED, ids=lambda folder: folder.name)
@@ -241,8 +242,10 @@ def test_bold_figures_are_told_apart(folder):
         assert first == (min if column.figure in LOWER_IS_BETTER else max)(means, key=means.get)
         alone = kind.startswith("significantly")
         assert (column.text(means[first]) in bold) == alone, column.name
-        for name, *numbers in OTHER.findall(others):
-            name = name.strip()
+        names = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
+        compared = re.findall(f"({names}){OTHER}", others)
+        assert compared
+        for name, *numbers in compared:
             difference, low, high = map(float, numbers[:3])
             p = paired_p_value(column.figure, found[first], found[name])
             assert numbers[3] == ("" if p is None else f"{p:.3f}")
