@@ -1,6 +1,5 @@
 """The papers' tables: their data, and the command that runs them."""
 
-import itertools
 import json
 import shutil
 import subprocess
@@ -15,11 +14,8 @@ from scipy.stats import ttest_1samp
 from small_data import (
     FILLER,
     QUESTION_WORDS,
-    options,
-    question_rows,
     read_lines,
     write_rows,
-    write_splits,
     write_trec,
     write_vectors,
 )
@@ -35,7 +31,6 @@ from hf_blosan.training import RunArguments, parse_arguments, train
 from hf_blosan.training.reporting import count_parameters
 from reproduce import command, runner, significance
 from reproduce.runner import plan
-from reproduce.significance import paired_bootstrap, recorded_runs
 from reproduce.tables import TABLES, choose, slug
 
 
@@ -208,63 +203,6 @@ def a_record(arguments: RunArguments) -> dict:
 
 
 class TestDifferences:
-    LABELS = np.random.default_rng(0).integers(0, 2, 400).astype(float)
-
-    def runs(self, monkeypatch, wrong, seeds=(1, 2), folds=(0, 1)) -> list[runner.Run]:
-        """Runs whose predictions differ from the labels at every `wrong`-th row."""
-        monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: self.LABELS[fold::2])
-        found = []
-        for seed, fold in itertools.product(seeds, folds):
-            predictions = self.LABELS.copy()
-            predictions[::wrong] = 1 - predictions[::wrong]
-            arguments = RunArguments(task_name="cr", encoder="disan", output_dir="o", seed=seed, fold=fold)
-            record = {"test_predictions": predictions[fold::2].tolist()}
-            found.append(runner.Run(None, arguments, 10, record=record))
-        return found
-
-    def test_interval_holds_the_difference(self, monkeypatch):
-        one, other = self.runs(monkeypatch, 10), self.runs(monkeypatch, 5)
-        mean, low, high = paired_bootstrap("test_accuracy", one, other)
-        assert mean == pytest.approx(0.1)
-        # The systems differ in a tenth of the rows, always to the advantage of the first.
-        width = 1.96 * (0.1 * 0.9 / 400) ** 0.5
-        assert low == pytest.approx(0.1 - width, abs=0.01) and high == pytest.approx(0.1 + width, abs=0.01)
-        assert paired_bootstrap("test_accuracy", one, other) == (mean, low, high)
-        assert paired_bootstrap("test_accuracy", other, one)[0] == -mean
-        assert paired_bootstrap("test_mse", one, one) == (0, 0, 0)
-
-    def test_runs_of_records(self, tmp_path, monkeypatch):
-        """On a user's own files; each run is tested on the rows that its command names."""
-        data, found = write_splits(tmp_path, question_rows), []
-        for encoder in ("disan", "birnn"):
-            arguments = options(
-                tmp_path / encoder, data, encoder=encoder, results_file=str(tmp_path / f"{encoder}.json")
-            )
-            monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
-            record = train(arguments)
-            found.append(record["figures"]["test_accuracy"])
-        first, second = (recorded_runs([tmp_path / f"{encoder}.json"]) for encoder in ("disan", "birnn"))
-        mean, low, high = paired_bootstrap("test_accuracy", first, second)
-        assert low <= mean <= high and mean == pytest.approx(found[0] - found[1])
-        rows = write_splits(tmp_path / "others", question_rows, evaluation=20)
-        arguments = replace(arguments, results_file=str(tmp_path / "third.json"), **rows)
-        monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
-        train(arguments)
-        assert paired_bootstrap("test_accuracy", first, recorded_runs([tmp_path / "third.json"])) is None
-        (tmp_path / "other.json").write_text("{}")
-        with pytest.raises(InputError, match="other.json is not the record of a run"):
-            recorded_runs([tmp_path / "other.json"])
-
-    def test_only_runs_in_common_are_compared(self, monkeypatch):
-        one = self.runs(monkeypatch, 10)
-        assert paired_bootstrap("test_accuracy", one, self.runs(monkeypatch, 5, seeds=(3,))) is None
-        assert paired_bootstrap("test_accuracy", one, self.runs(monkeypatch, 5, folds=(0,))) is None
-        assert paired_bootstrap("test_f1", one, one) is None
-        other = self.runs(monkeypatch, 5, seeds=(2, 3))
-        assert paired_bootstrap("test_accuracy", one, other)[0] == pytest.approx(0.1)
-        monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: self.LABELS[fold::2] + seed)
-        assert paired_bootstrap("test_accuracy", one, one) is None
-
     def test_a_table_with_the_best_figures_seen_and_intervals(self, trained, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(significance, "_load_labels", lambda task, **_: np.array([0.0, 1.0, 1.0, 0.0]))
 

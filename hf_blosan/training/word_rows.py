@@ -30,7 +30,7 @@ class UsedWords(WordEmbeddings):
     Attributes:
         weight: the rows of the words that the training texts use, (U, E).
         ids: their ids, (U,), ascending.
-        table: all rows, (V, E), those of ``weight`` as they were before training.
+        table: all rows, (V, E); those in ``weight`` are out of date here.
         places: the place of each id in ``weight``, (V,), or -1.
     """
 

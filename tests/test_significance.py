@@ -1,0 +1,73 @@
+"""The paired test of the difference between two systems."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_data import options, question_rows, write_splits
+
+from hf_blosan.errors import InputError
+from hf_blosan.training import RunArguments, train
+from reproduce import significance
+from reproduce.runner import Run
+from reproduce.significance import paired_bootstrap, recorded_runs
+
+LABELS = np.random.default_rng(0).integers(0, 2, 400).astype(float)
+
+
+def runs(monkeypatch, wrong, seeds=(1, 2), folds=(0, 1)) -> list[Run]:
+    """Runs whose predictions differ from the labels at every `wrong`-th row."""
+    monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: LABELS[fold::2])
+    found = []
+    for seed, fold in itertools.product(seeds, folds):
+        predictions = LABELS.copy()
+        predictions[::wrong] = 1 - predictions[::wrong]
+        arguments = RunArguments(task_name="cr", encoder="disan", output_dir="o", seed=seed, fold=fold)
+        record = {"test_predictions": predictions[fold::2].tolist()}
+        found.append(Run(None, arguments, 10, record=record))
+    return found
+
+
+def test_interval_holds_the_difference(monkeypatch):
+    one, other = runs(monkeypatch, 10), runs(monkeypatch, 5)
+    mean, low, high = paired_bootstrap("test_accuracy", one, other)
+    assert mean == pytest.approx(0.1)
+    # The systems differ in a tenth of the rows, always to the advantage of the first.
+    width = 1.96 * (0.1 * 0.9 / 400) ** 0.5
+    assert low == pytest.approx(0.1 - width, abs=0.01) and high == pytest.approx(0.1 + width, abs=0.01)
+    assert paired_bootstrap("test_accuracy", one, other) == (mean, low, high)
+    assert paired_bootstrap("test_accuracy", other, one)[0] == -mean
+    assert paired_bootstrap("test_mse", one, one) == (0, 0, 0)
+
+
+def test_runs_of_records(tmp_path, monkeypatch):
+    """On a user's own files; each run is tested on the rows that its command names."""
+    data, found = write_splits(tmp_path, question_rows), []
+    for encoder in ("disan", "birnn"):
+        arguments = options(tmp_path / encoder, data, encoder=encoder, results_file=str(tmp_path / f"{encoder}.json"))
+        monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
+        record = train(arguments)
+        found.append(record["figures"]["test_accuracy"])
+    first, second = (recorded_runs([tmp_path / f"{encoder}.json"]) for encoder in ("disan", "birnn"))
+    mean, low, high = paired_bootstrap("test_accuracy", first, second)
+    assert low <= mean <= high and mean == pytest.approx(found[0] - found[1])
+    rows = write_splits(tmp_path / "others", question_rows, evaluation=20)
+    arguments = replace(arguments, results_file=str(tmp_path / "third.json"), **rows)
+    monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
+    train(arguments)
+    assert paired_bootstrap("test_accuracy", first, recorded_runs([tmp_path / "third.json"])) is None
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(InputError, match="other.json is not the record of a run"):
+        recorded_runs([tmp_path / "other.json"])
+
+
+def test_only_runs_in_common_are_compared(monkeypatch):
+    one = runs(monkeypatch, 10)
+    assert paired_bootstrap("test_accuracy", one, runs(monkeypatch, 5, seeds=(3,))) is None
+    assert paired_bootstrap("test_accuracy", one, runs(monkeypatch, 5, folds=(0,))) is None
+    assert paired_bootstrap("test_f1", one, one) is None
+    other = runs(monkeypatch, 5, seeds=(2, 3))
+    assert paired_bootstrap("test_accuracy", one, other)[0] == pytest.approx(0.1)
+    monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: LABELS[fold::2] + seed)
+    assert paired_bootstrap("test_accuracy", one, one) is None
