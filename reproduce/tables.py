@@ -347,6 +347,12 @@ TABLES = {
         (_SICK_E, *(Column(name=task.upper(), task=task) for task in ("mrpc", "rte")), _SNLI[1]),
         *(_variant(_DISAN, f"DiSAN, {name}", pair_features=name) for name in ("released", "absolute", "both")),
     ),
+    "ablations": _own(
+        "The encoders of the three papers without one of their parts",
+        (_SENTENCES[3], _SICK_E),
+        *(_DISAN, _DISAN_UNDIRECTED, _BIBLOSAN, _BIBLOSAN_GLOBAL, _BIBLOSAN_LOCAL),
+        *(_MTSA, _MTSA_UNDIRECTED, _MTSA_GLOBAL, _MTSA_PAIRS),
+    ),
     "all_systems": _own(
         "Every system and ablation of the three papers",
         (*_SENTENCES, _SST1, _SST2, *_SICK, *_SNLI),
