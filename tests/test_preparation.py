@@ -158,6 +158,15 @@ class TestPreparation:
         with pytest.raises(InputError, match="vectors.txt, line 1"):
             prepared(arguments)
 
+    @pytest.mark.parametrize("recipe", ["modern", "paper"])
+    def test_the_modern_recipe_scales_word_vectors_that_start_at_random(self, tmp_path, questions, recipe):
+        path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "red"])
+        random, from_file = (
+            prepared(options(tmp_path, questions, recipe=recipe, word_vectors=vectors))[1].model.config
+            for vectors in (None, str(path))
+        )
+        assert (random.embedding_scale, from_file.embedding_scale) == (10.0 if recipe == "modern" else 1.0, 1.0)
+
     @pytest.mark.parametrize(
         "given", [{"embedding_trainable": "none"}, {"config_overrides": "embedding_trainable=none"}]
     )

@@ -36,6 +36,7 @@ class Recipe:
         dropout, attention_dropout: drop probabilities (1 minus the released code's keep probabilities).
         many_rows_dropout: ``dropout`` for 20,000 training rows or more, if different.
         l2: factor ``wd`` of ``wd * sum(w^2) / 2``.
+        embedding_scale: factor of word vectors that start at random, which are within 0.05.
         activation: activation function of encoder and head.
         hidden_size: width of a token and of the sentence vector, both directions together.
         pair_features: how a classifier compares the vectors of a pair.
@@ -67,6 +68,7 @@ class Recipe:
     attention_dropout: float = 0.0
     many_rows_dropout: float | None = None
     l2: float
+    embedding_scale: float = 1.0
     activation: str = "relu"
     hidden_size: int = 600
     pair_features: str = "released"
@@ -136,6 +138,7 @@ _MODERN = {
     "label_smoothing": 0.1,
     "ema_decay": 0.99,
     "l2": 0.0,
+    "embedding_scale": 10.0,  # without it, few epochs hardly change the word table
 }
 _PAIRS = ("snli", "sick", "own_pairs", "own_scores")
 # Custom tasks.

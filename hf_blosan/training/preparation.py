@@ -285,7 +285,10 @@ def propose_config(
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the data."""
     task, known = kind.task, {entry.name for entry in fields(config_class(encoder))}
     recipe = task.recipe(encoder, arguments.recipe).for_rows(len(train))
-    proposed = {name: value for name, value in asdict(recipe).items() if name in known} | dict(recipe.config)
+    proposed = {name: value for name, value in asdict(recipe).items() if name in known}
+    if arguments.word_vectors:
+        del proposed["embedding_scale"]
+    proposed |= recipe.config
     subwords = arguments.tokenizer_name or kind.vocabulary != "word level"
     of_words = recipe.embedding_trainable if arguments.word_vectors else None
     default = "none" if arguments.backbone else "all" if subwords else of_words or "train_words"
