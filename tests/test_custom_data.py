@@ -64,6 +64,8 @@ def parquet_file(names):
         ("b.jsonl", b"", "cannot be read|has no rows"),
         ("c.csv", b"text,label\na,0\nb,1\ntext,label\nc,0\n", "c.csv, row 3 repeats the header; remove it"),
         ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them"),
+        ("f.csv", b"text;label\na, b;0\n", "f.csv has one column, 'text;label'; separate cells by commas in"),
+        ("f.tsv", b"text,label\na,0\n", "f.tsv has one column, 'text,label'; .* by tabs in a .tsv file"),
         ("d.parquet", parquet_file(["text", "text", "label"]), "^[^ ]*d.parquet has two columns 'text'"),
         (
             "d.jsonl",
@@ -84,6 +86,7 @@ def test_unreadable_files_are_named(tmp_path, name, content, message):
     [
         ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header; remove it"),
         ("b.csv", b"text,text\na,b\n", "b.csv has two columns 'text'"),
+        ("e.csv", b"id\ttext\n1\ta\n", r"e.csv has one column, 'id\\ttext'"),
         ("b.parquet", parquet_file(["text", "text"]), "b.parquet has two columns 'text'; rename one of them"),
         ("c.jsonl", b'{"text": "a", "text": "b"}\n', "c.jsonl cannot be read after row 0 .a row names 'text' twice"),
         (

@@ -234,8 +234,9 @@ def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterato
     A blank line is an empty list.
 
     Raises:
-        InputError: two columns have the same name; or, while reading, a row repeats the header (as in files that
-            were joined), has another number of cells, or is quoted wrongly.
+        InputError: two columns have the same name, or the only column's has semicolons or tabs, or commas in TSV; or,
+            while reading, a row repeats the header (as in files that were joined), has another number of cells, or is
+            quoted wrongly.
     """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is too small for texts
     lines = _Lines(file)
@@ -243,6 +244,10 @@ def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterato
     rows = csv.reader(iter(lines), strict=True, **layout)
     header = next(filter(None, rows), [])
     columns = [column or f"Unnamed: {i}" for i, column in enumerate(header)]
+    if len(columns) == 1 and set(columns[0]) & (set(";\t,") - {layout["delimiter"]}):
+        raise InputError(
+            f"{name} has one column, {columns[0]!r}; separate cells by commas in a .csv file, by tabs in a .tsv file"
+        )
     _check_names(columns, name)
     return columns, _checked(rows, lines, columns, name)
 
