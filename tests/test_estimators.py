@@ -438,6 +438,8 @@ def test_wrong_texts_are_named(X, error, message):
         (classifier, [0.5, 1.5, 1.25], "Unknown label type"),
         (classifier, [[1, 2], [1, 2], [1, 2]], "1d array"),
         (classifier, [np.nan, 1.0, 2.0], "y contains NaN"),
+        (classifier, ["a", np.nan, "b"], "contains NaN"),
+        (classifier, ["a", 1, "b"], r"^y has labels of several types \(int, str\)"),
         (classifier, np.array(["a", None, "b"], dtype=object), r"^y has labels of several types \(NoneType, str\)"),
         (regressor, [2, 2, 2], "^y: every score is 2; a regression task needs different scores"),
         (regressor, ["a", "b", "c"], "could not convert string to float"),

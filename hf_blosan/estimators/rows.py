@@ -67,6 +67,8 @@ def read_labels(y: Any, name: str = "y") -> np.ndarray:
     Raises:
         ValueError: they are missing, of several types, or numbers that are no classes.
     """
+    if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
+        y = np.array(y, dtype=object)  # as text, numpy would make a class 'nan' of a missing label
     labels = _column(y, name, None)
     try:
         np.unique(labels)
