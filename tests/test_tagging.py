@@ -208,7 +208,7 @@ ROLES = {
     "encoder": "birnn",
     "config_overrides": "hidden_size=24,embedding_size=8,predicate_size=4,dropout=0.0",
     "learning_rate": 0.03,
-    "num_train_epochs": 5,  # three are too few for one seed in eight
+    "num_train_epochs": 5,  # three are too few for some seeds
     "label_smoothing": 0.1,
 }
 
