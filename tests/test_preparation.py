@@ -21,6 +21,7 @@ from hf_blosan.hub.saved import load
 from hf_blosan.tasks import TASKS
 from hf_blosan.tasks.recipes import find_recipe
 from hf_blosan.training import train
+from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.preparation import find_task
 from hf_blosan.training.reporting import command_line, count_parameters, held_out
 
@@ -222,6 +223,22 @@ class TestPreparation:
         assert all(torch.equal(value, preparation.model.state_dict()[name]) for name, value in saved.items())
         run = train(options(tmp_path / "second", questions, max_train_steps=1, **changes))
         assert run["continued_from"] == "first" and run["encoder"] == "disan" and run["tokenizer"] == "word level"
+
+    @pytest.mark.parametrize("max_length", [20, 5])
+    def test_a_model_reads_as_many_tokens_as_it_was_trained_on(self, tmp_path, max_length):
+        """Also if the model that training started from read fewer, or more: the answer is the tenth word."""
+
+        def rows(count, seed):
+            return [{"text": "very " * 9 + ("red", "blue")[i % 2], "label": "rb"[i % 2]} for i in range(count)]
+
+        data = write_splits(tmp_path, rows)
+        train(options(tmp_path / "first", data, max_length=8, max_train_steps=1))
+        changes = {"encoder": None, "model_name_or_path": str(tmp_path / "first"), "config_overrides": "dropout=0"}
+        run = train(options(tmp_path / "second", data, max_length=max_length, num_train_epochs=8, **changes))
+        assert (run["figures"]["test_accuracy"] == 1) == (max_length == 20)
+        figures = evaluate(EvaluateArguments(str(tmp_path / "second"), test_file=data["test_file"], cpu=True))
+        assert figures["test_accuracy"] == run["figures"]["test_accuracy"]
+        assert AutoTokenizer.from_pretrained(tmp_path / "second").model_max_length == max_length
 
     def test_a_new_head_for_scores_starts_in_the_middle_of_their_range(self, tmp_path, questions):
         """Its classifier for sentences had no bias, without which 530 is out of reach."""

@@ -22,7 +22,14 @@ from ..registry import FAMILIES, locate
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
 from ..tasks.kinds import find_kind
-from ..text.tokenization import check_max_length, count_words, load_tokenizer, num_fixed_words, vocabulary_size
+from ..text.tokenization import (
+    check_max_length,
+    count_words,
+    limit_length,
+    load_tokenizer,
+    num_fixed_words,
+    vocabulary_size,
+)
 from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
@@ -155,7 +162,12 @@ def prepare(
         config = saved_config or backbone
         options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(backbone)}
         tokenizer = pretrained_tokenizer(pretrained, kind, config, **options)
-        check_max_length(arguments.max_length, tokenizer, getattr(config, "backbone_config", backbone))
+        transformer = getattr(config, "backbone_config", backbone)
+        check_max_length(arguments.max_length, tokenizer, transformer)
+        if transformer is None:  # later commands read as many tokens as training; below a backbone, all its positions
+            tokenizer.model_max_length = arguments.max_length
+            if config is not None:
+                limit_length(tokenizer, config)
     else:
         tokenizer, vectors = make_vocabulary(arguments, kind, dataset["train"], overrides.get("embedding_size"))
     data = kind.encode(dataset, tokenizer, arguments.max_length)
@@ -287,7 +299,7 @@ def propose_config(
     recipe = task.recipe(encoder, arguments.recipe).for_rows(len(train))
     proposed = {name: value for name, value in asdict(recipe).items() if name in known}
     if arguments.word_vectors:
-        del proposed["embedding_scale"]
+        del proposed["embedding_scale"]  # it is for vectors that start at random
     proposed |= recipe.config
     subwords = arguments.tokenizer_name or kind.vocabulary != "word level"
     of_words = recipe.embedding_trainable if arguments.word_vectors else None
