@@ -32,6 +32,8 @@ from .registry import FAMILIES, MODULES, load, locate
 from .tasks.kinds import kind_of
 from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
 
+logger = logging.getLogger(__name__)
+
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
@@ -271,6 +273,7 @@ def export(name: str, output: str | Path) -> str:
         tokenizer = load_tokenizer(name, model.config)
         check_type_ids(tokenizer, model.config, name)
     check_weights(model)
+    logger.info("tracing and converting %s, which takes a minute or more", type(model).__name__)
     difference = export_onnx(model, path, tokenizer)
     done = f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
     if not to_folder:

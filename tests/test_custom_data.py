@@ -273,7 +273,7 @@ def test_custom_columns(tmp_path, caplog):
     with caplog.at_level("INFO"):
         task = custom_task(path)
     assert task.local.text_columns == ("body", "mood") and task.local.label_column == "labels"
-    assert "a.csv: texts from body and mood, labels from labels" in caplog.text
+    assert "a.csv: pairs of texts from body and mood, labels from labels" in caplog.text
     task = custom_task(path, text_column_name="mood", text_pair_column_name="body", label_column_name="labels")
     first = load_task(task, seed=0, validation_file=path)["train"][0]
     assert first == {"sentence1": "good", "sentence2": "text 0", "label": 0, "row": 1}
@@ -325,6 +325,19 @@ def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
     path = write_rows(tmp_path / "c.jsonl", [*rows[1:3], {"text": None, "label": 1}, {"text": "", "label": 0}])
     with pytest.raises(InputError, match="c.jsonl, row 3: text is null; fill it in or remove the row"):
         custom_task(path)
+
+
+def test_labels_that_differ_in_case_are_classes_and_said(tmp_path, caplog):
+    rows = [{"text": f"text {i}", "label": ("Good", "bad", "good")[i % 3]} for i in range(12)]
+    assert custom_task(write_rows(tmp_path / "a.jsonl", rows)).labels == ("Good", "bad", "good")
+    assert caplog.messages == ["labels that differ in case alone are different classes: Good, good"]
+
+
+def test_a_fraction_beside_validation_rows_is_said_not_to_be_used(tmp_path, caplog):
+    rows = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(12)]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    assert len(load_task(custom_task(path, path), seed=0, validation_fraction=0.5)["train"]) == 12
+    assert caplog.messages == ["custom has validation rows: validation_fraction 0.5 is not used"]
 
 
 @pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])

@@ -187,9 +187,14 @@ def test_hub_columns_and_label_order_are_mapped(monkeypatch):
     assert data["test"]["label"][:3] == [1, 2, 0]
 
 
-def test_integer_labels_follow_the_order_of_their_source():
+def test_integer_labels_follow_the_order_of_their_source(caplog):
     task = TASKS["subj"]
     raw = Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
+    with caplog.at_level("INFO"):
+        find_kind(task).normalise(
+            Dataset.from_dict({"text": ["a", "b"], "label": ["1", "Subjective"]}), task.hub, "mine"
+        )
+    assert caplog.messages == ["mine: numbers as labels are read as class ids: 1 for subjective"]
     assert find_kind(task).normalise(raw, task.local, "here")["label"][:] == [0, 1]
     assert find_kind(task).normalise(raw, task.hub, "there")["label"][:] == [1, 0]
 
@@ -211,6 +216,8 @@ def test_missing_places_are_named(tmp_path):
         load_task("trec", data_dir=tmp_path, seed=0)
     with pytest.raises(InputError, match="data file .*a.csv does not exist"):
         load_task("trec", train_file=tmp_path / "a.csv", seed=0)
+    with pytest.raises(InputError, match="data file .* is a folder; give the path of a .jsonl"):
+        load_task("trec", train_file=tmp_path, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,8 @@ def test_command_refuses_other_files(tmp_path, capsys, content):
         assert main(["card", str(path), "--output_dir", str(tmp_path / "file")]) == 2
         messages = capsys.readouterr().err
         assert "file is a file; give a folder" in messages
+        assert main(["card", str(tmp_path), "--output_dir", str(tmp_path)]) == 2
+        assert "is a folder; give the file in it that --results_file wrote" in capsys.readouterr().err
         assert main(["card", str(path), "--output_dir", str(tmp_path)]) == 2
         assert "give a file written by --results_file" in capsys.readouterr().err
 

@@ -27,6 +27,7 @@ from hf_blosan.text.tokenization import (
     build_tokenizer,
     count_words,
     limit_length,
+    load_tokenizer,
     num_fixed_words,
     num_training_words,
     prepare_pretrained_tokenizer,
@@ -162,6 +163,14 @@ def test_a_class_with_a_post_processor_of_its_own_keeps_the_pair_types(tmp_path)
 def test_pretrained_tokenizer_without_padding_is_refused():
     with pytest.raises(InputError, match="no padding token"):
         prepare_pretrained_tokenizer(zero_type_tokenizer(pad_token=None))
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(
+        InputError, match="^the folder .* has no tokenizer; save it there with tokenizer.save_pretrained$"
+    ):
+        load_tokenizer(str(tmp_path))
 
 
 def write(path, text: str):

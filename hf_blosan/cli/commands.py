@@ -119,6 +119,7 @@ def main(argv: list[str] | None = None) -> int:
         options = read_options(namespace, command.options)
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
+        logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # it logs every attempt, twice
         prepare_imports()
         try:
             if command.needs_training:

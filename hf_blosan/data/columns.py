@@ -14,6 +14,8 @@ from typing import Any
 from ..errors import InputError, listed, unpaired_surrogate
 
 LABEL_COLUMNS = ("label", "labels", "score")
+TEXTS_A_ROW = {1: "one text", 2: "pairs of texts"}
+"""What a model or a task with this many texts takes, in messages."""
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
 
 

@@ -38,6 +38,12 @@ BLANK = object()
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
+def check_is_file(path: Path, remedy: str) -> None:
+    """Raise InputError, whose message ends in the remedy, if the path is no file."""
+    if not path.is_file():
+        raise InputError(f"data file {path} {'is a folder' if path.is_dir() else 'does not exist'}; {remedy}")
+
+
 class Rows:
     """The rows of a file as dictionaries; a context manager.
 
@@ -64,8 +70,7 @@ class Rows:
             self.name = "standard input"
             self._rows = _lines_or_json(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig"))
             return
-        if not self.path.is_file():
-            raise InputError(f"data file {path} does not exist; give a file, or - for standard input")
+        check_is_file(self.path, "give a file, or - for standard input")
         suffix = next((suffix for suffix in READABLE_ROWS if self.path.name.endswith(suffix)), None)
         if suffix is None:
             raise InputError(

@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 
 from ..errors import InputError, first_line
-from .rows import READABLE_TABLES, Rows
+from .rows import READABLE_TABLES, Rows, check_is_file
 
 NO_COMMON_TYPE = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
@@ -35,10 +35,7 @@ def read_table(path: str | Path) -> Dataset:
             of cells.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(
-            f"data file {path} does not exist; give the path of a .jsonl, .json, .csv, .tsv or .parquet file"
-        )
+    check_is_file(path, "give the path of a .jsonl, .json, .csv, .tsv or .parquet file")
     if not path.name.endswith(READABLE_TABLES):
         raise InputError(f"data file {path} is of an unknown type; use one that ends in {', '.join(READABLE_TABLES)}")
     columns: dict[str, list] = {}

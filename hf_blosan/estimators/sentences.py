@@ -108,6 +108,11 @@ class SentenceEstimator(BaseEstimator):
             raise InputError("X has 1 sample; give two texts or more")
         task = make_task(self.kind, rows, classes)
         if "validation" not in rows and self.validation_fraction is None:
+            if self.early_stopping_patience:
+                raise InputError(
+                    f"early_stopping_patience={self.early_stopping_patience} needs rows to evaluate on; give "
+                    "validation_fraction, or validation rows to fit"
+                )
             task = replace(task, evaluation_splits=())
         if self.model is not None and self.encoder is not None:
             raise InputError(

@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, Literal, TypedDict, get_args, get_origin
 
 from huggingface_hub.dataclasses import validate_typed_dict
-from huggingface_hub.errors import StrictDataclassError, StrictDataclassFieldValidationError
+from huggingface_hub.errors import HFValidationError, StrictDataclassError, StrictDataclassFieldValidationError
 from transformers import AutoConfig, PreTrainedConfig
 
 from ..errors import InputError, first_line, listed, unpaired_surrogate
@@ -53,7 +53,11 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
         raise InputError(f"config.json of the model at {name!r} is impossible: {error}") from error
     except (OSError, ValueError) as error:
         remedy = " or ".join(["give its folder or Hub name", *pretrained_names()])
-        raise InputError(f"no saved model at {name!r} ({first_line(error)}); {remedy}") from error
+        reason = first_line(error)
+        if not Path(place).exists():  # transformers only says why it is not on the Hub
+            impossible = isinstance(error.__cause__, HFValidationError)
+            reason = "no such folder" if impossible else f"no such folder; {reason}"
+        raise InputError(f"no saved model at {name!r} ({reason}); {remedy}") from error
     except (StrictDataclassError, TypeError, AttributeError, LookupError, RecursionError) as error:
         problem = f"{first_line(error)}; save the model again"
         if isinstance(error, StrictDataclassError):

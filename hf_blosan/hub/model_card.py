@@ -220,6 +220,8 @@ def write_cards(options: CardArguments) -> int:
     """
     for path in map(Path, options.results):
         check_writable("--output_dir", options.output_dir, folder=True)
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; give the file in it that --results_file wrote")
         try:
             card = make_model_card(json.loads(path.read_text(encoding="utf-8")), location=path.stem)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -151,5 +151,6 @@ def mistake(errors: Sequence[Any], *, pairs: bool) -> str:
         return "the request is not a JSON object with the header Content-Type: application/json; send one"
     if where[0] == "inputs":
         one = PAIR if pairs else TEXT
-        return f"inputs must be {one} or a list of {'these' if pairs else 'texts'}, in Unicode; correct it"
+        several = f"a list of one or more {'of these' if pairs else 'texts'}"
+        return f"inputs must be {one} or {several}, in Unicode; correct it"
     return f"{'.'.join(map(str, where))}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,9 +16,18 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import cut, encode_dataset, sentence_lengths
-from ..data.columns import ColumnNames, as_text, check_columns, check_distinct, is_integer, label_column, text_columns
+from ..data.columns import (
+    TEXTS_A_ROW,
+    ColumnNames,
+    as_text,
+    check_columns,
+    check_distinct,
+    is_integer,
+    label_column,
+    text_columns,
+)
 from ..data.tables import row_numbers
-from ..errors import InputError
+from ..errors import InputError, listed
 from .base import Source, TaskKind
 
 logger = logging.getLogger(__name__)
@@ -113,6 +123,8 @@ class Classification(TaskKind):
         if None in values:
             row = kept[values.index(None)]
             raise InputError(f"{where}, row {numbers[row]}: {wrong.format(labels[row])}; correct the row or remove it")
+        if isinstance(feature, ClassLabel) and not isinstance(raw.features[source.label_column], ClassLabel):
+            log_class_ids([labels[row] for row in kept], values, feature.names, where)
         rows = {}
         for name, column in zip(self.task.text_columns, texts, strict=True):
             given = ((row, cells[column][row]) for row in kept)
@@ -268,6 +280,10 @@ def _classes(labels: list) -> list[str]:
     # -1 among class ids; in labels -1 and 1 it is a class.
     if integers and len(found) > 2 and min(map(int, found)) == -1:
         found -= set(NO_GOLD_LABEL)
+    if len({label.lower() for label in found}) < len(found):
+        by_case = Counter(label.lower() for label in found)
+        alike = sorted(label for label in found if by_case[label.lower()] > 1)
+        logger.warning("labels that differ in case alone are different classes: %s", listed(alike, 8))
     return sorted(found, key=int if integers else None)
 
 
@@ -284,9 +300,21 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     return {str(i): lower[name.lower()] for i, name in enumerate(source.label_order or labels)} | lower | exact
 
 
+def _label_text(label: Any) -> str:
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label).strip()
+
+
 def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:
-    text = str(int(label)) if isinstance(label, float) and label.is_integer() else str(label).strip()
+    text = _label_text(label)
     return lookup.get(text, lookup.get(text.lower()))
+
+
+def log_class_ids(labels: Sequence[Any], values: Sequence[int], names: Sequence[str], where: str) -> None:
+    """Log the names of labels that are numbers, and so were read as class ids."""
+    ids = {label: names[value] for label, value in zip(map(_label_text, labels), values, strict=True)}
+    read = [f"{label} for {ids[label]}" for label in sorted(filter(is_integer, ids), key=int) if label != ids[label]]
+    if read:
+        logger.info("%s: numbers as labels are read as class ids: %s", where, listed(read, 8))
 
 
 def choose_texts(
@@ -305,7 +333,7 @@ def choose_texts(
         columns = trained if fits else text_columns({name: [row.get(name) for row in head] for name in head[0]}, where)
         logger.info("%s: texts from %s", where, " and ".join(columns))
     if num_texts and len(columns) != num_texts:
-        given, taken = (" and ".join(columns), "one text") if len(columns) == 2 else (columns[0], "pairs of texts")
+        given, taken = " and ".join(columns), TEXTS_A_ROW[num_texts]
         raise InputError(
             f"the model takes {taken} a row, but {where} has {given}; name the columns with --text_column_name and, "
             "for pairs, --text_pair_column_name"

@@ -76,7 +76,7 @@ def load_task(
         InputError: a directory, file or column is missing, a label or score is not one of the task's, or the splitting
             options do not fit the data.
     """
-    task = get_task(task) if isinstance(task, str) else task
+    task, given_fraction = get_task(task) if isinstance(task, str) else task, validation_fraction
     if train_file is None:
         num_folds = task.num_folds if num_folds is None else num_folds
         validation_fraction = task.validation_fraction if validation_fraction is None else validation_fraction
@@ -96,6 +96,8 @@ def load_task(
             which = "its own validation rows" if "validation" in splits else "no test rows"
             raise InputError(f"--select_on_test: {task.name} has {which}, so that it cannot be used; leave it out")
         splits["validation"] = splits["test"]
+    elif "validation" in splits and given_fraction is not None:
+        logger.warning("%s has validation rows: validation_fraction %g is not used", task.name, given_fraction)
     elif task.evaluation_splits and "validation" not in splits:
         if validation_fraction is None:
             raise InputError(

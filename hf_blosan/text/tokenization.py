@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -18,6 +19,8 @@ from ..errors import InputError, loading
 from ..registry import locate
 
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
+TOKENIZER_FILES = ("tokenizer*", "*vocab*", "*.model")
+"""Of which a folder with a tokenizer has one or more."""
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 UNKNOWN_WORD = 9 * "\U0002a6a5"
 """A word outside every vocabulary: a rare Chinese character, repeated."""
@@ -204,8 +207,11 @@ def load_tokenizer(
     """
     from transformers import AutoTokenizer  # here, because it takes a third of a second to import
 
+    place = locate(name)
+    if Path(place).is_dir() and not any(any(Path(place).glob(pattern)) for pattern in TOKENIZER_FILES):
+        raise InputError(f"the folder {name!r} has no tokenizer; save it there with tokenizer.save_pretrained")
     with loading(name, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(locate(name), trust_remote_code=trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
         length, names = tokenizer.model_max_length, tokenizer.model_input_names
         if not isinstance(length, int | float) or not length >= 1 or length % 1:
             raise InputError(

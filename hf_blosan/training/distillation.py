@@ -15,7 +15,7 @@ import numpy as np
 from datasets import concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..data.columns import as_text, check_columns, normal
+from ..data.columns import TEXTS_A_ROW, as_text, check_columns, normal
 from ..data.tables import read_table, row_numbers
 from ..errors import InputError
 from ..files import write_bytes
@@ -58,8 +58,8 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
     taken = getattr(teacher.config, "num_sentences", kind.task.num_sentences)  # a transformer takes one text or two
     if taken != kind.task.num_sentences:
         raise InputError(
-            f"--distill_from: the model at {name!r} takes {taken} sentence(s) a row, the task {kind.task.name} has "
-            f"{kind.task.num_sentences}; give another model"
+            f"--distill_from: the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task {kind.task.name} has "
+            f"{TEXTS_A_ROW[kind.task.num_sentences]}; give another model"
         )
     table, columns = read_table(where), kind.task.local.text_columns
     check_columns(columns, table.column_names, where)

@@ -15,6 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
+from ..data.columns import TEXTS_A_ROW
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
 from ..hub.configs import config_problem, is_encoder, read_config
@@ -356,8 +357,8 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
     name, task, taken = arguments.model_name_or_path, kind.task, encoder_config(config).num_sentences
     if not is_encoder(config) and taken != task.num_sentences:
         raise InputError(
-            f"the model at {name!r} takes {taken} sentence(s) a row, the task {task.name} has {task.num_sentences}; "
-            "choose another model or task"
+            f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task {task.name} has "
+            f"{TEXTS_A_ROW[task.num_sentences]}; choose another model or task"
         )
     saved = {label.lower(): i for i, label in config.id2label.items()}
     wanted = {label.lower(): i for i, label in enumerate(task.labels)}
