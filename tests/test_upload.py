@@ -49,7 +49,7 @@ def test_every_commit_is_a_model_with_its_card(hub, tmp_path, questions):
             files["README.md"].decode()
         )
         card = ModelCard(files["README.md"].decode())
-        assert card.data.license == "apache-2.0" and card.data.eval_results[0].metric_name == "validation accuracy"
+        assert card.data.license is None and card.data.eval_results[0].metric_name == "validation accuracy"
         assert 'model="me/tiny"' in card.text and "`train.jsonl` (train)" in card.text
     first, last = repo.commits[1][1], repo.commits[-1][1]
     assert {name for name in first if not name.endswith(".py")} == ALWAYS | {"README.md"}

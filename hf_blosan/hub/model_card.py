@@ -156,7 +156,6 @@ def card_metadata(run: dict[str, Any]) -> ModelCardData:
     ]
     return ModelCardData(
         language=task.get("languages", "en") or None,
-        license="apache-2.0",
         library_name="transformers",
         pipeline_tag=kind.pipeline,
         base_model=backbone if "/" in (backbone := run.get("backbone") or "") else None,
