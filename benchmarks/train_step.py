@@ -14,14 +14,12 @@ from itertools import islice
 from typing import Any, Literal
 
 import torch
-from accelerate.utils import set_seed
 
 from hf_blosan.cli.options import option
 from hf_blosan.registry import FAMILIES
 from hf_blosan.training import RunArguments
 from hf_blosan.training.loop import TrainingLoop
-from hf_blosan.training.preparation import find_encoder, find_task, prepare
-from hf_blosan.training.run import make_accelerator
+from hf_blosan.training.run import make_accelerator, prepare_run
 
 from .command import DATA_DIR, Options, choose, command
 from .measure import times
@@ -56,12 +54,9 @@ def make_loop(encoder: str, options: StepOptions, output_dir: str) -> TrainingLo
         output_dir=output_dir,
         cpu=True,
     )
-    set_seed(options.seed)
-    task = find_task(arguments)
-    arguments = arguments.resolved(task, encoder)
-    preparation = prepare(arguments, task, *find_encoder(arguments))
-    figures = {"evaluate": lambda model: {}, "best_metric": "none", "log": lambda *_, **__: None}
-    return TrainingLoop(arguments, preparation, make_accelerator(arguments), **figures)
+    accelerator = make_accelerator(arguments)
+    arguments, preparation, evaluator = prepare_run(arguments, accelerator, bars=False)
+    return TrainingLoop(arguments, preparation, accelerator, evaluator, log=lambda *_, **__: None, bars=False)
 
 
 def train_on(loop: TrainingLoop, batches: list[dict[str, torch.Tensor]]) -> None:

@@ -86,7 +86,6 @@ def test_every_road(tmp_path, peer):
     assert all(row["sentences_per_second"] > 0 and f"| {row['form']} | {row['entry']} |" in page for row in rows)
 
 
-@pytest.mark.slow  # prepares two training runs
 def test_training_steps(tmp_path):
     path = tmp_path / "steps.json"
     options = ["--models", "wordbag", "--batch_size", "4", "--steps", "2"]
