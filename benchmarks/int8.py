@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from transformers import PreTrainedModel, TorchAoConfig
 
 from hf_blosan.cli.options import option
-from hf_blosan.errors import InputError
+from hf_blosan.errors import InputError, require
 from hf_blosan.training import RunArguments
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
@@ -105,7 +105,9 @@ def measured(task_name: str, folder: Path, options: Int8Options) -> list[dict[st
 
 
 def measure(options: Int8Options, report: dict[str, Any]) -> None:
-    for task, folder in options.models():
+    models = options.models()
+    require("the comparison needs", "quantization", "torchao")
+    for task, folder in models:
         report["rows"] += measured(task, folder, options)
 
 

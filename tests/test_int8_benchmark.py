@@ -1,6 +1,7 @@
 """The benchmark of models in fewer bits: what it records and refuses, never how fast anything is."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
@@ -9,6 +10,7 @@ from hf_blosan.training import RunArguments, train
 
 
 @pytest.mark.slow  # trains a model
+@pytest.mark.skipif(not find_spec("torchao"), reason="needs torchao; pip install hf_blosan[quantization]")
 @pytest.mark.filterwarnings("ignore:.*quantize_dynamic", "ignore:torch.ao.quantization is deprecated")
 def test_from_a_trained_model_to_figures(tmp_path):
     options = {"task_name": "demo", "encoder": "mtsa", "max_train_steps": 20, "max_eval_samples": 100, "cpu": True}

@@ -194,7 +194,7 @@ def test_word_vectors_are_measured_on_every_fold(tmp_path):
     assert sum(row["rows"]["test"] for row in report["rows"]) == 400
     accuracies = [row["figures"]["accuracy"] for row in report["rows"]]
     assert np.mean(accuracies) > 0.9  # a third of the rows are positive
-    assert f"| cr | 10 | accuracy | {np.mean(accuracies):.4f} ± " in path.with_suffix(".md").read_text()
+    assert f"| cr | accuracy | 10 | {np.mean(accuracies):.4f} ± " in path.with_suffix(".md").read_text()
 
 
 @pytest.mark.slow  # imports sentence-transformers and trains
