@@ -330,14 +330,14 @@ def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
 def test_labels_that_differ_in_case_are_classes_and_said(tmp_path, caplog):
     rows = [{"text": f"text {i}", "label": ("Good", "bad", "good")[i % 3]} for i in range(12)]
     assert custom_task(write_rows(tmp_path / "a.jsonl", rows)).labels == ("Good", "bad", "good")
-    assert caplog.messages == ["labels that differ in case alone are different classes: Good, good"]
+    assert "labels that differ in case alone are different classes: Good, good" in caplog.messages
 
 
 def test_a_fraction_beside_validation_rows_is_said_not_to_be_used(tmp_path, caplog):
     rows = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(12)]
     path = write_rows(tmp_path / "a.jsonl", rows)
     assert len(load_task(custom_task(path, path), seed=0, validation_fraction=0.5)["train"]) == 12
-    assert caplog.messages == ["custom has validation rows: validation_fraction 0.5 is not used"]
+    assert "custom has validation rows: validation_fraction 0.5 is not used" in caplog.messages
 
 
 @pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])

@@ -152,7 +152,7 @@ BAD_JSON = {
     "{": "not valid JSON (Expecting property name",
     "\xff": "not JSON in UTF-8",
     "[" * 100_000: "not JSON in UTF-8",
-    "{}": 'inputs must be {"text": ..., "text_pair": ...} or a list of these',
+    "{}": 'inputs must be {"text": ..., "text_pair": ...} or a list of one or more of these',
     '{"inputs": "a cat"}': "inputs must be",
     '{"inputs": []}': "inputs must be",
     '{"inputs": [{"text": "a cat"}]}': "inputs must be",
@@ -182,7 +182,7 @@ class TestRefusals:
 
     def test_a_text_for_a_model_of_texts(self, serve):
         client = serve("labels")
-        assert "inputs must be a text or a list of texts" in error(post(client, PAIRS), 422)
+        assert "inputs must be a text or a list of one or more texts" in error(post(client, PAIRS), 422)
         assert "text 2 has no tokens" in error(post(client, ["a cat", "", "a dog"]), 422)
 
     def test_special_tokens_are_no_words(self, serve, monkeypatch):
