@@ -346,6 +346,7 @@ class TestPreparation:
                 {"encoder": None, "model_name_or_path": "no/such/place"},
                 r"no saved model at 'no/such/place' \(no such folder\)",
             ),
+            ({"encoder": None, "model_name_or_path": "a" * 5000}, r"no saved model at 'a+' \(no such folder\)"),
             ({"config_overrides": "hidden=8"}, "disan has no field 'hidden'; choose one of .*hidden_size"),
             ({"config_overrides": "vocab_size=8"}, "disan has no field 'vocab_size'"),
             ({"config_overrides": "hidden_size=7"}, "hidden_size=7 does not divide into 2 directions"),

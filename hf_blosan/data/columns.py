@@ -14,9 +14,9 @@ from typing import Any
 from ..errors import InputError, listed, unpaired_surrogate
 
 LABEL_COLUMNS = ("label", "labels", "score")
-TEXTS_A_ROW = {1: "one text", 2: "pairs of texts"}
-"""What a model or a task with this many texts takes, in messages."""
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
+TEXTS_A_ROW = {1: "one text", 2: "pairs of texts"}
+"""What a model or a task takes, by its number of texts, in messages."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ _ROWS_AT_ONCE = 1024  # of Parquet
 
 
 def check_is_file(path: Path, remedy: str) -> None:
-    """Raise InputError, whose message ends in the remedy, if the path is no file."""
+    """Raise InputError unless the path is a file; the message ends in the remedy."""
     if not path.is_file():
         raise InputError(f"data file {path} {'is a folder' if path.is_dir() else 'does not exist'}; {remedy}")
 

@@ -1,6 +1,7 @@
 """The configuration of a saved model, and its validation."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -54,7 +55,7 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
     except (OSError, ValueError) as error:
         remedy = " or ".join(["give its folder or Hub name", *pretrained_names()])
         reason = first_line(error)
-        if not Path(place).exists():  # transformers only says why it is not on the Hub
+        if not os.path.exists(place):  # transformers only says why it is not on the Hub
             impossible = isinstance(error.__cause__, HFValidationError)
             reason = "no such folder" if impossible else f"no such folder; {reason}"
         raise InputError(f"no saved model at {name!r} ({reason}); {remedy}") from error

@@ -280,9 +280,8 @@ def _classes(labels: list) -> list[str]:
     # -1 among class ids; in labels -1 and 1 it is a class.
     if integers and len(found) > 2 and min(map(int, found)) == -1:
         found -= set(NO_GOLD_LABEL)
-    if len({label.lower() for label in found}) < len(found):
-        by_case = Counter(label.lower() for label in found)
-        alike = sorted(label for label in found if by_case[label.lower()] > 1)
+    counts = Counter(label.lower() for label in found)
+    if alike := sorted(label for label in found if counts[label.lower()] > 1):
         logger.warning("labels that differ in case alone are different classes: %s", listed(alike, 8))
     return sorted(found, key=int if integers else None)
 
@@ -311,7 +310,8 @@ def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:
 
 def log_class_ids(labels: Sequence[Any], values: Sequence[int], names: Sequence[str], where: str) -> None:
     """Log the names of labels that are numbers, and so were read as class ids."""
-    ids = {label: names[value] for label, value in zip(map(_label_text, labels), values, strict=True)}
+    distinct = dict(zip(labels, values, strict=True))
+    ids = {_label_text(label): names[value] for label, value in distinct.items()}
     read = [f"{label} for {ids[label]}" for label in sorted(filter(is_integer, ids), key=int) if label != ids[label]]
     if read:
         logger.info("%s: numbers as labels are read as class ids: %s", where, listed(read, 8))

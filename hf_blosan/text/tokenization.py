@@ -8,6 +8,7 @@ extra words (in the papers the remaining words of the vector file, with fixed ve
 from __future__ import annotations
 
 import copy
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -208,7 +209,7 @@ def load_tokenizer(
     from transformers import AutoTokenizer  # here, because it takes a third of a second to import
 
     place = locate(name)
-    if Path(place).is_dir() and not any(any(Path(place).glob(pattern)) for pattern in TOKENIZER_FILES):
+    if os.path.isdir(place) and not any(any(Path(place).glob(pattern)) for pattern in TOKENIZER_FILES):
         raise InputError(f"the folder {name!r} has no tokenizer; save it there with tokenizer.save_pretrained")
     with loading(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
