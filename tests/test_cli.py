@@ -179,6 +179,9 @@ class TestMistakes:
         assert "it has tokens, tags; name the column with --label_column_name, or choose other rows: the" in message
         assert message.rstrip().endswith("the model is for classifying sentences")
         assert "does not name a task of this package" in refused(capsys, "evaluate", classifier)
+        pairs = write_rows(tmp_path / "pairs.jsonl", [{"sentence1": "a", "sentence2": "b", "label": "other"}])
+        message = refused(capsys, "evaluate", classifier, "--test_file", pairs)
+        assert "takes one text a row, pairs.jsonl has pairs of texts; choose another model or other rows" in message
         message = refused(capsys, "evaluate", classifier, "--task_name", "demo")
         assert "predicts animal, colour, number, word-order entailment (generated) has entailment" in message
         message = refused(capsys, "evaluate", scorer, "--task_name", "demo")

@@ -184,10 +184,10 @@ def test_custom_numbers_are_names_and_not_positions(tmp_path):
     task = custom_task(train)
     assert (task.num_sentences, task.labels) == (1, ("10", "11"))
     assert set(load_task(task, seed=0, validation_fraction=0.1)["train"]["label"]) == {0, 1}
-    with pytest.raises(InputError, match="custom has no validation rows, .* --validation_fraction 0.1"):
+    with pytest.raises(InputError, match="there are no validation rows, .* --validation_fraction 0.1"):
         load_task(task, seed=0)
     other = write_rows(tmp_path / "b.csv", [{"text": "a", "label": 0}])
-    with pytest.raises(InputError, match="label '0' is not one of the labels of custom"):
+    with pytest.raises(InputError, match="label '0' is not one of the labels"):
         load_task(task, validation_file=other, seed=0)
 
 
@@ -337,7 +337,7 @@ def test_a_fraction_beside_validation_rows_is_said_not_to_be_used(tmp_path, capl
     rows = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(12)]
     path = write_rows(tmp_path / "a.jsonl", rows)
     assert len(load_task(custom_task(path, path), seed=0, validation_fraction=0.5)["train"]) == 12
-    assert "custom has validation rows: validation_fraction 0.5 is not used" in caplog.messages
+    assert "there are validation rows: validation_fraction 0.5 is not used" in caplog.messages
 
 
 @pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])
@@ -359,7 +359,7 @@ def test_custom_data_set_of_the_hub_or_the_disk(tmp_path, monkeypatch, saved_as)
     else:
         rows["train"].save_to_disk(tmp_path / "pairs")
         task = custom_task(dataset_name=str(tmp_path / "pairs"))
-        with pytest.raises(InputError, match="pairs has no validation rows"):
+        with pytest.raises(InputError, match="there are no validation rows"):
             load_task(task, seed=0)
     assert task.labels == ("neutral", "contradiction", "entailment")
     data = load_task(task, seed=0, validation_fraction=0.34)

@@ -112,11 +112,11 @@ def test_test_rows_for_validation(tmp_path):
     data = load_task("cr", data_dir=tmp_path, seed=5, fold=3, select_on_test=True)
     assert {split: len(rows) for split, rows in data.items()} == {"train": 36, "validation": 4, "test": 4}
     assert data["validation"][:] == data["test"][:]
-    with pytest.raises(InputError, match="--select_on_test: cr has no test rows"):
+    with pytest.raises(InputError, match="--select_on_test: there are no test rows"):
         load_task("cr", data_dir=tmp_path, seed=5, num_folds=0, select_on_test=True)
     for split in ("train", "validation", "test"):
         write_rows(tmp_path / "sst2" / f"{split}.jsonl", polarity_rows(4))
-    with pytest.raises(InputError, match="--select_on_test: sst2 has its own validation rows"):
+    with pytest.raises(InputError, match="--select_on_test: there are validation rows"):
         load_task("sst2", data_dir=tmp_path, seed=5, select_on_test=True)
 
 
@@ -226,7 +226,7 @@ def test_missing_places_are_named(tmp_path):
         ({"fold": 10}, "fold is 10; with 10 folds it must be 0 to 9"),
         ({"num_folds": 1}, "num_folds is 1"),
         ({"num_folds": 90}, "too few for 90 folds"),
-        ({"num_folds": 30}, "largest class of cr has 22 rows"),
+        ({"num_folds": 30}, "largest class has 22 rows"),
         ({"validation_fraction": 1.0}, "validation_fraction is 1.0"),
         ({"validation_fraction": 0.99}, "too few to hold"),
         ({"max_train_samples": 0}, "max_train_samples is 0"),

@@ -165,7 +165,7 @@ class TestRows:
             tmp_path / "half", lambda *args: [row | {"score": row["score"] / 5} for row in pair_rows(*args)]
         )
         texts = write_rows(tmp_path / "pairs.jsonl", pair_rows(30, seed=9))
-        with pytest.raises(InputError, match="predicts scores from 1 to 5, the task custom has 0 to 1; give a model"):
+        with pytest.raises(InputError, match="predicts scores from 1 to 5, the task has 0 to 1; give a model"):
             prepared(distilling(tmp_path, halved, tmp_path / "teacher", texts))
 
 
@@ -234,8 +234,8 @@ class TestBadInput:
             (question_rows, "nowhere", [{"text": "a cat"}], "no saved model at .*nowhere"),
             (question_rows, "bert", [{"sentence": "a cat"}], "texts.jsonl has no column 'text'"),
             (question_rows, "bert", [{"text": "a cat"}, {"text": None}], "row 2: text is null"),
-            (question_rows, "bert", None, "every text of .* is one of custom"),
-            (pair_rows, "bert", pair_rows(3), "predicts number, Animal, colour, the task custom has scores"),
+            (question_rows, "bert", None, "every text of .* is one of the task"),
+            (pair_rows, "bert", pair_rows(3), "predicts number, Animal, colour, the task has scores"),
             (tagging_rows, "bert", tagging_rows(3), "needs a task with a label or a score for each text or pair"),
         ],
     )
@@ -250,7 +250,7 @@ class TestBadInput:
         data = write_splits(
             tmp_path, lambda count, seed: [{"text": f"{i} a cat", "label": i % 2} for i in range(count)]
         )
-        with pytest.raises(InputError, match="predicts number, Animal, colour, the task custom has 0, 1"):
+        with pytest.raises(InputError, match="predicts number, Animal, colour, the task has 0, 1"):
             prepared(distilling(tmp_path, data, bert, questions["test_file"]))
 
     def test_a_teacher_of_pairs(self, tmp_path, questions):
@@ -261,7 +261,7 @@ class TestBadInput:
 
         data = write_splits(tmp_path, pairs)
         train(options(tmp_path / "pairs", data, max_train_steps=1))
-        with pytest.raises(InputError, match="takes pairs of texts a row, the task custom has one text"):
+        with pytest.raises(InputError, match="takes pairs of texts a row, the task has one text"):
             prepared(distilling(tmp_path, questions, tmp_path / "pairs", questions["test_file"]))
 
     def test_a_teacher_whose_answers_are_not_numbers(self, tmp_path, questions, texts, bert, cache):

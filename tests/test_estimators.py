@@ -426,7 +426,7 @@ def test_wrong_parameters_are_named(parameters, message):
         (["a", "\ud800"], InputError, r"^X\[1\] has an unpaired surrogate"),
         (["a", "b", "c"], ValueError, "inconsistent numbers of samples"),
         (["a"], ValueError, "inconsistent numbers of samples"),
-        (["a", "b"], InputError, "^custom has 2 training rows, too few to hold out 1"),
+        (["a", "b"], InputError, "^2 training rows are too few to hold out 1"),
     ],
 )
 def test_wrong_texts_are_named(X, error, message):

@@ -271,7 +271,7 @@ class TestHeads:
         for name, message in (
             (
                 "translations",
-                "^the model at 'tiny-en' is of class DiSANModel, the task multi30k_en_de needs EncoderDecoderModel; "
+                "^the model at 'tiny-en' is of class DiSANModel, the task needs EncoderDecoderModel; "
                 "train a new model$",
             ),
             ("roles", "predicate_size is 0, but .* has predicates; use a model with predicate_size above 0$"),

@@ -177,7 +177,7 @@ class TestBadInput:
             "--output_dir",
             tmp_path / "out",
         ]
-        assert "custom has no validation rows" in fails(capsys, *options)
+        assert "there are no validation rows" in fails(capsys, *options)
         options += ["--validation_fraction", 0.1]
         wrong = write_rows(tmp_path / "wrong.jsonl", [*rows, {"text": "two", "label": "number"}])
         message = fails(capsys, *options, "--validation_file", wrong)

@@ -220,9 +220,9 @@ def test_a_passage_is_never_in_two_splits(tmp_path):
         folds.append(passages[-1])
     assert [len(rows) for rows in splits] == [32, 8, 20] and len(set.union(*folds)) == 30
     file = write_rows(tmp_path / "one.jsonl", squad_rows(2))
-    with pytest.raises(InputError, match="1 training passages, too few to hold out"):
+    with pytest.raises(InputError, match="1 training passages are too few to hold out"):
         load_task("squad_sentences", train_file=file, validation_fraction=0.5, seed=1)
-    with pytest.raises(InputError, match="training split of squad_sentences has 1 passages, too few for 2 folds"):
+    with pytest.raises(InputError, match="training split has 1 passages, too few for 2 folds"):
         load_task("squad_sentences", train_file=file, num_folds=2, validation_fraction=0.5, seed=1)
 
 

@@ -275,9 +275,7 @@ class TestTask:
         table = frozen.encoder.get_input_embeddings().weight
         assert [x for x in frozen.parameters() if not x.requires_grad] == [table]
         config = find_encoder(options(data_dir, again, **changes))[1]
-        with pytest.raises(
-            InputError, match="is of class EncoderDecoderModel, the task trec needs MTSAFor.*train a new"
-        ):
+        with pytest.raises(InputError, match="is of class EncoderDecoderModel, the task needs MTSAFor.*train a new"):
             check_head(options(data_dir, again, **changes), find_kind(TASKS["trec"]), config)
 
     @pytest.mark.parametrize("overrides", [None, "embedding_dtype=float32"])

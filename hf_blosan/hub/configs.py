@@ -1,6 +1,7 @@
 """The configuration of a saved model, and its validation."""
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import fields
@@ -14,6 +15,8 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from ..errors import InputError, first_line, listed, unpaired_surrogate
 from ..registry import locate, pretrained_names
+
+logger = logging.getLogger(__name__)
 
 NAMES_OF_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}
 DEEPEST = 20
@@ -46,6 +49,8 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
     """
     given: Any = {}
     place = locate(name)
+    if not os.path.exists(place):  # without a network the answer takes half a minute
+        logger.info("no folder %s; trying it as a name on the Hub", name)
     try:
         given, _ = PreTrainedConfig.get_config_dict(place)
         check_fields(given)

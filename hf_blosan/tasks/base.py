@@ -244,8 +244,8 @@ class TaskKind(ABC):
     def check_teacher(self, teacher: TaskKind, name: str) -> None:
         """Raise InputError if the labels of a teacher, a saved model of that name, are not those of the task."""
         raise InputError(
-            f"--distill_from needs a task with a label or a score for each text or pair, and {self.task.name} is "
-            "of another kind; leave it and --unlabeled_file out"
+            "--distill_from needs a task with a label or a score for each text or pair, and this one is of another "
+            "kind; leave it and --unlabeled_file out"
         )
 
     def taught_rows(

@@ -136,7 +136,7 @@ class Classification(TaskKind):
     def label_reader(self, raw: Dataset, source: Source) -> tuple[Any, Callable[[Any], Any], str]:
         """The type of labels, how to read a cell (``None`` if invalid), and the message for one, with ``{!r}``."""
         lookup = _label_lookup(raw.features[source.label_column], source, self.task.labels)
-        wrong = f"label {{!r}} is not one of the labels of {self.task.name} ({', '.join(self.task.labels)})"
+        wrong = f"label {{!r}} is not one of the labels ({', '.join(self.task.labels)})"
         return ClassLabel(names=list(self.task.labels)), lambda label: _class_id(label, lookup), wrong
 
     def strata(self, rows):
@@ -153,7 +153,7 @@ class Classification(TaskKind):
         if self.teachers_order(teacher) is None:
             raise InputError(
                 f"--distill_from: the model at {name!r} predicts {', '.join(teacher.task.labels) or 'scores'}, the "
-                f"task {self.task.name} has {', '.join(self.task.labels)}; give a model trained on these labels"
+                f"task has {', '.join(self.task.labels)}; give a model trained on these labels"
             )
 
     def teachers_order(self, teacher: TaskKind) -> list[int] | None:

@@ -86,23 +86,23 @@ def load_task(
     files = dict(task.files) | {split: path for split, path in files.items() if path is not None}
     splits = _read_splits(task, data_dir, files)
     if "train" not in splits:
-        raise InputError(f"task {task.name} has no training rows; give --train_file or --data_dir")
+        raise InputError("there are no training rows; give --train_file or --data_dir")
     if "test" not in splits and num_folds:
         splits["train"], splits["test"] = _hold_out_fold(splits["train"], task, fold, num_folds, seed)
     elif fold:
-        logger.warning("%s has a test split or none: fold %d is not used", task.name, fold)
+        logger.warning("fold %d is not used: there are test rows, or no folds", fold)
     if select_on_test:
         if "validation" in splits or "test" not in splits:
-            which = "its own validation rows" if "validation" in splits else "no test rows"
-            raise InputError(f"--select_on_test: {task.name} has {which}, so that it cannot be used; leave it out")
+            which = "validation rows" if "validation" in splits else "no test rows"
+            raise InputError(f"--select_on_test: there are {which}, so that it cannot be used; leave it out")
         splits["validation"] = splits["test"]
     elif "validation" in splits and given_fraction is not None:
-        logger.warning("%s has validation rows: validation_fraction %g is not used", task.name, given_fraction)
+        logger.warning("there are validation rows: validation_fraction %g is not used", given_fraction)
     elif task.evaluation_splits and "validation" not in splits:
         if validation_fraction is None:
             raise InputError(
-                f"{task.name} has no validation rows, which select the best model; give --validation_file, or hold "
-                "out a part of the training rows, for instance with --validation_fraction 0.1"
+                "there are no validation rows, which select the best model; give --validation_file, or hold out a "
+                "part of the training rows, for instance with --validation_fraction 0.1"
             )
         splits["train"], splits["validation"] = _hold_out_fraction(splits["train"], task, validation_fraction, seed)
     order = dict.fromkeys(["train", "validation", *sorted(splits.keys() - {"test"}), "test"])
@@ -191,9 +191,9 @@ def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: i
     kind = find_kind(task)
     groups, unit = kind.row_groups(rows) or (np.arange(len(rows)), "rows")
     distinct, labels = np.unique(groups), kind.strata(rows)
-    splitter, what, count = KFold, f"the training split of {task.name}", len(distinct)
+    splitter, what, count = KFold, "the training split", len(distinct)
     if labels is not None:
-        splitter, what, count = StratifiedKFold, f"the largest class of {task.name}", max(Counter(labels).values())
+        splitter, what, count = StratifiedKFold, "the largest class", max(Counter(labels).values())
     if count < num_folds:
         raise InputError(f"{what} has {count} {unit}, too few for {num_folds} folds; use fewer folds")
     folds = stored_folds(task.name, rows) if num_folds == task.num_folds else None
@@ -204,8 +204,8 @@ def _hold_out_fold(rows: Dataset, task: Task, fold: int, num_folds: int, seed: i
         is_held_out = folds == fold
     kept, held_out = np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
     logger.info(
-        "%s: %s %d of %d (%d rows) of the training rows is the test split",
-        *(task.name, "fold" if folds is None else "stored fold", fold, num_folds, len(held_out)),
+        "%s %d of %d (%d rows) of the training rows is the test split",
+        *("fold" if folds is None else "stored fold", fold, num_folds, len(held_out)),
     )
     return rows.select(kept), rows.select(held_out)
 
@@ -222,10 +222,10 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
         is_held_out = np.isin(groups, distinct[: round(fraction * len(distinct))])
         if not 0 < is_held_out.sum() < len(rows):
             raise InputError(
-                f"{task.name} has {len(distinct)} training {unit}, too few to hold out {fraction:g} of them for "
-                "validation; give a validation file or more rows"
+                f"{len(distinct)} training {unit} are too few to hold out {fraction:g} of them for validation; give a "
+                "validation file or more rows"
             )
-        logger.info("%s: %d of %d training rows are the validation split", task.name, is_held_out.sum(), len(rows))
+        logger.info("%d of %d training rows are the validation split", is_held_out.sum(), len(rows))
         return rows.select(np.flatnonzero(~is_held_out)), rows.select(np.flatnonzero(is_held_out))
     single, options = [], {}
     if (labels := kind.strata(rows)) is not None:
@@ -240,10 +240,10 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
         parts = rest.train_test_split(test_size=size, seed=seed, **options)
     except ValueError as error:
         raise InputError(
-            f"{task.name} has {len(rows)} training rows, too few to hold out {size} for validation; "
-            "give validation rows or more training rows"
+            f"{len(rows)} training rows are too few to hold out {size} for validation; give validation rows or more "
+            "training rows"
         ) from error
-    logger.info("%s: %d of %d training rows are the validation split", task.name, size, len(rows))
+    logger.info("%d of %d training rows are the validation split", size, len(rows))
     return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]
 
 

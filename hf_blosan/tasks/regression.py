@@ -104,13 +104,13 @@ class Regression(Classification):
         if teacher.config.num_labels != 1 or not isinstance(teacher, Classification):
             raise InputError(
                 f"--distill_from: the model at {name!r} predicts {', '.join(teacher.task.labels)}, the task "
-                f"{self.task.name} has scores; give a model trained on these"
+                "has scores; give a model trained on these"
             )
         ranges = [(task.score_min, task.score_max) for task in (teacher.task, self.task)]
         if ranges[0][0] is not None and ranges[0] != ranges[1]:
             given, wanted = (f"{low:g} to {high:g}" for low, high in ranges)
             raise InputError(
-                f"--distill_from: the model at {name!r} predicts scores from {given}, the task {self.task.name} has "
+                f"--distill_from: the model at {name!r} predicts scores from {given}, the task has "
                 f"{wanted}; give a model trained on these"
             )
 

@@ -113,9 +113,7 @@ class Tagging(TaskKind):
             for n, (before, tag) in enumerate(zip(["O", *tags], tags, strict=False)):
                 if tag not in ids:
                     known = listed(self.task.labels, 8)
-                    raise InputError(
-                        f"{row}: {tag!r} is not one of the tags of {self.task.name} ({known}); correct the row"
-                    )
+                    raise InputError(f"{row}: {tag!r} is not one of the tags ({known}); correct the row")
                 if not may_follow(before, tag):
                     tags[n], changed = f"B-{tag[2:]}", changed + 1
             for index in predicate:

@@ -58,7 +58,7 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
     taken = getattr(teacher.config, "num_sentences", kind.task.num_sentences)  # a transformer takes one text or two
     if taken != kind.task.num_sentences:
         raise InputError(
-            f"--distill_from: the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task {kind.task.name} has "
+            f"--distill_from: the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
             f"{TEXTS_A_ROW[kind.task.num_sentences]}; give another model"
         )
     table, columns = read_table(where), kind.task.local.text_columns
@@ -70,7 +70,7 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
     }
     new = without_known(items, dataset, kind.task.text_columns)
     if not new:
-        raise InputError(f"every text of {where} is one of {kind.task.name}; give texts that are not")
+        raise InputError(f"every text of {where} is one of the task; give texts that are not")
     answers = answers_of(name, teacher, list(new.values()), arguments)
     texts = dict(zip(kind.task.text_columns, zip(*new.values(), strict=True), strict=True))
     rows = kind.taught_rows(dataset["train"], texts | {"row": list(new)}, answers, teacher)

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
 from transformers.utils.logging import disable_progress_bar
 
-from ..data.columns import ColumnNames
+from ..data.columns import TEXTS_A_ROW, ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError, listed
 from ..files import check_writable, write_json
@@ -101,8 +101,8 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     name = arguments.task_name or getattr(config, "finetuning_task", None)
     if not arguments.task_name and name not in TASKS:
         raise InputError(
-            f"the model at {arguments.model_name_or_path!r} does not name a task of this package; give --task_name, "
-            "--test_file or --dataset_name"
+            f"the model at {arguments.model_name_or_path!r} does not name a task of this package, whose test rows it "
+            "could be measured on; give --test_file, --dataset_name or --task_name"
         )
     task = get_task(name)
     check_fits(arguments.model_name_or_path, config, find_kind(task))
@@ -160,4 +160,10 @@ def check_fits(name: str, config: PreTrainedConfig, kind: TaskKind) -> None:
         raise InputError(
             f"the model at {name!r} predicts {listed(saved, 8)}, {task.title} has {listed(task.labels, 8)}; choose "
             "another model or other rows"
+        )
+    taken = getattr(encoder_config(config), "num_sentences", task.num_sentences)  # other classes do not say
+    if taken != task.num_sentences:
+        raise InputError(
+            f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, {task.title} has "
+            f"{TEXTS_A_ROW[task.num_sentences]}; choose another model or other rows"
         )

@@ -261,7 +261,7 @@ def make_vocabulary(
         return tokenizer, None
     if kind.vocabulary != "word level":
         raise InputError(
-            f"--word_vectors needs a word-level vocabulary, but {kind.task.name} has a {kind.vocabulary} vocabulary; "
+            f"--word_vectors needs a word-level vocabulary, but the task has a {kind.vocabulary} vocabulary; "
             "leave them out"
         )
     if arguments.vocabulary == "train":
@@ -357,14 +357,14 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
     name, task, taken = arguments.model_name_or_path, kind.task, encoder_config(config).num_sentences
     if not is_encoder(config) and taken != task.num_sentences:
         raise InputError(
-            f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task {task.name} has "
+            f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
             f"{TEXTS_A_ROW[task.num_sentences]}; choose another model or task"
         )
     saved = {label.lower(): i for i, label in config.id2label.items()}
     wanted = {label.lower(): i for i, label in enumerate(task.labels)}
     if not is_encoder(config) and saved.keys() == wanted.keys() and saved != wanted:
         raise InputError(
-            f"the model at {name!r} has the labels of {task.name} in another order "
+            f"the model at {name!r} has the labels of the task in another order "
             f"({', '.join(config.id2label.values())}); train a new model"
         )
     wanted_class = kind.model_class(encoder_config(config).model_type)
@@ -373,7 +373,7 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
         if not (can_change and (is_encoder(config) or arguments.ignore_mismatched_sizes)):
             remedy = "--ignore_mismatched_sizes gives its encoder a new head" if can_change else "train a new model"
             raise InputError(
-                f"the model at {name!r} is of class {', '.join(config.architectures)}, the task {task.name} needs "
+                f"the model at {name!r} is of class {', '.join(config.architectures)}, the task needs "
                 f"{wanted_class.__name__}; {remedy}"
             )
 
@@ -409,12 +409,12 @@ def pretrained_model(
             raise InputError(f"the configuration of {name!r} is impossible: {reason}") from error
         except ValueError as error:
             raise InputError(
-                f"the model at {name!r} does not fit the task {task.name} ({first_line(error)}); change its "
+                f"the model at {name!r} does not fit the task ({first_line(error)}); change its "
                 "configuration by --config_overrides"
             ) from error
         except RuntimeError as error:
             raise InputError(
-                f"the weights at {name!r} do not fit the task {task.name}; --ignore_mismatched_sizes "
+                f"the weights at {name!r} do not fit the task; --ignore_mismatched_sizes "
                 "reinitialises those of another shape"
             ) from error
     if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
