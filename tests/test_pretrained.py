@@ -15,7 +15,7 @@ import torch
 from cli_models import refused
 from loopback_hub import LoopbackHub
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 from small_data import (
     options,
     pair_rows,
@@ -138,17 +138,23 @@ class TestNames:
         message = refused(capsys, "evaluate", tiny_en, "--cpu")
         assert "the model at 'tiny-en' does not name a task of this package" in message
 
-    def test_vectors_are_those_of_sentence_transformers(self, tiny_en, texts, tmp_path, monkeypatch):
-        """``encode`` gives pooled vectors; an encoder that normalises them does so in sentence-transformers alone."""
+    def test_vectors_are_those_of_sentence_transformers(self, tiny_en, texts, tmp_path, monkeypatch, capsys):
+        """``encode`` gives pooled vectors, of length 1 if modules.json says so; other modules are refused."""
         model = SentenceTransformer(hf_blosan.pretrained(tiny_en), device="cpu")
         expected = model.encode(TEXTS)
         np.testing.assert_allclose(encoded(tiny_en, texts, tmp_path), expected, rtol=0, atol=1e-6)
         model.append(Normalize())
         model.save(str(tmp_path / "encoders" / "unit-en"))
         monkeypatch.setattr(registry, "PRETRAINED", tmp_path / "encoders")
-        np.testing.assert_allclose(encoded("unit-en", texts, tmp_path), expected, rtol=0, atol=1e-6)
         unit = SentenceTransformer(hf_blosan.pretrained("unit-en"), device="cpu").encode(TEXTS)
         np.testing.assert_allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(encoded("unit-en", texts, tmp_path), unit, rtol=0, atol=1e-6)
+        before = identity("unit-en")
+        model[1] = Dense(expected.shape[1], 5)
+        model.save(str(tmp_path / "encoders" / "unit-en"))
+        assert identity("unit-en") != before
+        message = refused(capsys, "encode", "unit-en", texts)
+        assert "go through Dense of sentence-transformers (modules.json), which is not applied here" in message
 
     def test_encode_resumes_with_the_same_encoder_only(self, tiny_en, tmp_path, monkeypatch):
         before = identity(tiny_en)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,6 +88,30 @@ def _auto_class(name: str, config: PreTrainedConfig, task: str | None) -> type:
     return transformers.AutoModel if is_encoder else getattr(transformers, kind.auto_class)
 
 
+def is_normalized(name: str) -> bool:
+    """Whether sentence-transformers gives the model's vectors length 1, by a ``Normalize`` in modules.json.
+
+    Args:
+        name: as in :func:`load`; empty for a model that was not loaded.
+
+    Raises:
+        InputError: modules.json is damaged, or has other modules after the encoder, which this package does not apply.
+    """
+    missing = dict.fromkeys(
+        ("_raise_exceptions_for_missing_entries", "_raise_exceptions_for_connection_errors"), False
+    )
+    with loading(name):
+        file = cached_file(locate(name), "modules.json", **missing) if name else None
+        modules = json.loads(Path(file).read_text()) if file else []
+        later = [module["type"].rpartition(".")[2] for module in modules[1:]]
+    if others := [module for module in later if module != "Normalize"]:
+        raise InputError(
+            f"the vectors of {name!r} go through {', '.join(others)} of sentence-transformers (modules.json), which "
+            "is not applied here; use SentenceTransformer"
+        )
+    return bool(later)
+
+
 def identity(name: str) -> list[Any]:
     """Identifies a version of the saved model: its files, or its commit on the Hub."""
     folder = Path(locate(name))
@@ -106,7 +131,7 @@ def contents(name: str) -> dict[str, Any]:
 def _files_read(folder: Path) -> list[Path]:
     """The files of a saved model that decide what it computes."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin"))
-    return [path for path in files if path.name.startswith(("config", "model", "pytorch_model", "tokenizer"))]
+    return [path for path in files if path.name.startswith(("config", "mod", "pytorch_model", "tokenizer"))]
 
 
 def file_state(path: Path) -> tuple[int, int]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import characters, token_limit
 from ..hub.finite import NotFinite
+from ..hub.saved import is_normalized
 from ..tasks.base import Source, Task, TaskKind
 from ..tasks.classification import Classification, choose_texts
 from ..tasks.kinds import remembered_rows
@@ -30,6 +32,9 @@ class SentenceVectors(Classification):
 
     Args:
         config: of the model.
+
+    Raises:
+        InputError: as in :func:`hf_blosan.hub.saved.is_normalized`.
     """
 
     pipeline = "feature-extraction"
@@ -39,9 +44,11 @@ class SentenceVectors(Classification):
             Task(name="vectors", title="sentence vectors", local=Source(location="", text_columns=(), splits={})),
             config,
         )
+        self.normalized = is_normalized(config.name_or_path)
 
     def infer(self, model, batch, *, quick=False):
-        return model(**batch).pooler_output
+        vectors = model(**batch).pooler_output
+        return F.normalize(vectors, dim=-1) if self.normalized else vectors
 
     def choose_texts(self, head, where, names):
         trained = tuple(remembered_rows(self.config).get("text_columns", ()))
