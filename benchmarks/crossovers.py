@@ -8,25 +8,32 @@ under a forward mask. The results are the lengths in ``ranges`` in ``hf_blosan/k
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import torch
 
+from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
-from hf_blosan.files import write_json
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
-from hf_blosan.training.reporting import command_line
 
-from .command import check_positive, exit_code, surroundings
+from .command import Options, command
 
 LENGTHS = (32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256, 288, 320, 384, 448)
 PASSES = ("forward", "backward")
 TOKENS, SIZE, SCALE = 1024, 300, 5.0
 NO_MASKS = (None,) * 4
+
+
+@dataclass(kw_only=True)
+class CrossoverOptions(Options):
+    """Options of ``python -m benchmarks.crossovers``."""
+
+    threads: int = option("Threads of torch.", 1)
+    repeats: int = option("Calls, of which the fastest counts.", 5)
 
 
 def seconds(calls, repeats: int) -> list[float]:
@@ -54,24 +61,15 @@ def ratios(half_range: float, length: int, repeats: int) -> dict[str, float]:
     return {pass_: linear / fused for pass_, (linear, fused) in zip(PASSES, times, strict=True)}
 
 
-def run(argv: list[str] | None = None) -> None:
-    """Measure all tiers and write the report.
+def measure(options: CrossoverOptions, report: dict[str, Any]) -> None:
+    """A row for each tier.
 
     Raises:
-        InputError: an option that cannot be used, or the kernels are not compiled.
+        InputError: the kernels are not compiled.
     """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.crossovers", description=__doc__.partition("\n")[0])
-    parser.add_argument("--output", type=Path, required=True, help="JSON file")
-    parser.add_argument("--repeats", type=int, default=5, help="calls, of which the fastest counts; default: 5")
-    parser.add_argument("--seed", type=int, default=42)
-    argv = sys.argv[1:] if argv is None else argv
-    options = parser.parse_args(argv)
-    check_positive(options, "repeats")
     if not has_cpu_kernels():
         raise InputError("the CPU kernels are not compiled; reinstall the package with a C++20 compiler")
     torch.manual_seed(options.seed)
-    torch.set_num_threads(1)
-    rows = []
     sizes, _ = OPERATORS.expansion(torch.empty(0, dtype=torch.float64), SCALE)
     for half_range, _, terms in sizes.tolist():
         found = {length: ratios(half_range, length, options.repeats) for length in LENGTHS}
@@ -79,16 +77,11 @@ def run(argv: list[str] | None = None) -> None:
         for pass_ in PASSES:
             faster = (n for n in LENGTHS if all(found[m][pass_] <= 1 for m in LENGTHS if m >= n))
             row["from"][pass_] = next(faster, None)
-        rows.append(row)
+        report["rows"].append(row)
         print(f"half range {half_range:g}, {int(terms)} terms: faster from {row['from']}", file=sys.stderr)
-    command = command_line(["-m", "benchmarks.crossovers", *argv])
-    report = {**surroundings(), "seed": options.seed, "repeats": options.repeats, "command": command, "rows": rows}
-    write_json(options.output, report)
 
 
-def main(argv: list[str] | None = None) -> int:
-    return exit_code(run, argv)
-
+main = command("benchmarks.crossovers", CrossoverOptions, measure, recorded=("repeats",))
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -241,6 +241,6 @@ def test_crossovers_from_command_to_record(tmp_path, monkeypatch):
     monkeypatch.setattr(crossovers, "TOKENS", 32)
     assert crossovers.main(["--output", str(tmp_path / "x.json"), "--repeats", "1"]) == 0
     content = json.loads((tmp_path / "x.json").read_text())
-    assert content["command"].startswith("python -m benchmarks.crossovers") and len(content["rows"]) == 7
+    assert content["header"]["command"].startswith("python -m benchmarks.crossovers") and len(content["rows"]) == 7
     for row in content["rows"]:
         assert row["ratios"].keys() == {"32", "40"} and row["from"].keys() == {"forward", "backward"}
