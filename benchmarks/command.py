@@ -36,7 +36,7 @@ FILES = ("word_vectors",)
 class Options:
     """What every benchmark can be told. A number must be 1 or more, unless its default is 0."""
 
-    output: str = option("JSON file of the report; Markdown is written beside it.", MISSING)
+    output: str = option("JSON file of the report; most write Markdown beside it.", MISSING)
     threads: int = option("Threads of torch.", 2)
     seed: int = option("Of all random numbers.", 42)
     commit: str | None = option("To record where git cannot tell it.")

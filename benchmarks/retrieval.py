@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hf_blosan.cli.options import option
+from hf_blosan.errors import require
 from hf_blosan.tasks.passages import sentence_spans
 
 from .command import command
@@ -67,6 +68,7 @@ def by_vectors(model: Any, search: Search, batch_size: int) -> Iterator[np.ndarr
 
 def by_bm25(search: Search) -> Iterator[np.ndarray]:
     """The same, by BM25 with the usual k1 = 1.5 and b = 0.75."""
+    require("BM25 needs", "benchmark", "bm25s")
     import bm25s
 
     index = bm25s.BM25()

@@ -48,7 +48,7 @@ class Translation(TaskKind):
     use = "translating sentences"
     own_code = False
     unused_fields = (*SCORE_FIELDS, *CLASSIFIER_FIELDS, "classifier_size", "passage_block_length")
-    other_uses = "translates, which only hf-blosan predict supports; give another model"
+    other_uses = "translates, which hf-blosan predict and evaluate do; give another model"
     gives_vectors = False
 
     @classmethod

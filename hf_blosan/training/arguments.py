@@ -108,8 +108,8 @@ class RunArguments:
         "(10 for cr, mpqa, subj and mr); 0, no test split, for your own files."
     )
     validation_fraction: float | None = option(
-        "Fraction of the training data held out if there is no validation split. Default: 0.1 where the task's "
-        "protocol has no such split; none for your own files."
+        "Fraction of the training data held out if there is no validation split. Default: the task's (0.1, 0.05 for "
+        "squad_sentences); none for your own files."
     )
     select_on_test: bool = option(
         "Hold no validation rows out of the training rows, and keep the model that is best on the test rows: the "
@@ -196,8 +196,8 @@ class RunArguments:
         False,
     )
     early_stopping_patience: int | None = option(
-        "Stop after this many evaluations without improvement; 0: never. Default: for your own data those of 3 "
-        "epochs and at least 100 updates, 5 with --recipe paper, else 0."
+        "Stop after this many evaluations without improvement; 0: never. Default: the recipe's. For your own data "
+        "that is 3 epochs and at least 100 updates, with --recipe paper 5."
     )
     seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)

@@ -1,7 +1,7 @@
 // Matrix products by oneDNN, which comes with torch, where it takes less time than what torch uses for them.
 //
 // torch computes float32 products by MKL, whose AVX-512 code runs on Intel's processors only; on others MKL takes AVX2.
-// oneDNN has AVX-512 code for all of them. benchmarks/reports/cpu_products.md has what layers gain.
+// oneDNN has AVX-512 code for all of them.
 
 #include "products.h"
 
