@@ -265,7 +265,7 @@ class TestTask:
         assert main(["predict", str(folder), *texts, "--probabilities"]) == 2
         assert "writes the column 'translation', which has no probabilities; leave it out" in capsys.readouterr().err
         assert main(["encode", str(folder), str(tmp_path / "own.jsonl"), "--text_column_name", "en"]) == 2
-        assert "translates, which only hf-blosan predict supports" in capsys.readouterr().err
+        assert "translates, which hf-blosan predict and evaluate do" in capsys.readouterr().err
         changes = {"encoder": None, "model_name_or_path": str(folder), "config_overrides": None}
         with pytest.raises(InputError, match="has no column 'en'; it has tokens, tags"):
             tags = write_rows(tmp_path / "tags.jsonl", tagging_rows(3))
