@@ -13,6 +13,7 @@ the layout that transformers.js and optimum expect: ``onnx/model.onnx`` and, wit
 import copy
 import logging
 import os
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -30,7 +31,7 @@ from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
 from .registry import FAMILIES, MODULES, load, locate
 from .tasks.kinds import kind_of
-from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer
+from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer, positions_of
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +107,13 @@ def random_inputs(model: nn.Module, names: tuple[str, ...], batch: int, length: 
 def example_length(model: nn.Module) -> int:
     """A length at which every loop of the graph has two steps or more: torch.export takes one step for a constant."""
     block_length = getattr(model.config, "block_length", None)
-    return 23 * (block_length if isinstance(block_length, int) else 1)
+    return min(23 * (block_length if isinstance(block_length, int) else 1), most_tokens(model))
+
+
+def most_tokens(model: nn.Module) -> int:
+    """The positions of a model's backbone, or a number without limits."""
+    positions = positions_of(model.config.backbone_config) if model.config.backbone_config is not None else None
+    return positions or sys.maxsize
 
 
 def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> float:
@@ -189,7 +196,7 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
     options.log_severity_level = 3  # errors; the exporter leaves unused constants behind
     session = InferenceSession(path, options, providers=["CPUExecutionProvider"])
     largest = 0.0
-    for shape in ((2, 9), (5, 40), (1, 1), (2, 3 * example_length(model) + 1)):
+    for shape in ((2, 9), (5, 40), (1, 1), (2, min(3 * example_length(model) + 1, most_tokens(model)))):
         inputs = random_inputs(model, names, *shape)
         found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
         output = model(**inputs, return_dict=True)
@@ -268,6 +275,11 @@ def export(name: str, output: str | Path) -> str:
     require("export needs", "export", *PACKAGES)
     disable_progress_bar()  # for loading, which is fast
     check_writable("output", output if to_folder else path, folder=to_folder)
+    beside = to_folder and output.resolve() != Path(locate(name)).resolve()  # gets a configuration and a tokenizer
+    if beside and any(output.glob("*.safetensors")):
+        raise InputError(
+            f"output folder {output} has another model, whose configuration would be lost; give another one"
+        )
     model, tokenizer = load_exportable(name), None
     if cached_file(locate(name), "tokenizer_config.json", _raise_exceptions_for_missing_entries=False):
         tokenizer = load_tokenizer(name, model.config)
@@ -278,7 +290,7 @@ def export(name: str, output: str | Path) -> str:
     done = f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
     if not to_folder:
         return done
-    if output.resolve() != Path(locate(name)).resolve():
+    if beside:
         model.config.save_pretrained(output)
         if tokenizer is not None:
             tokenizer.save_pretrained(output)

@@ -17,6 +17,7 @@ from small_data import TINY, pair_rows, question_rows, read_lines, write_rows, w
 from transformers import AutoModel, AutoTokenizer
 
 from hf_blosan import DiSANConfig, DiSANForSequenceClassification
+from hf_blosan.cli import lists
 from hf_blosan.cli.commands import COMMANDS, main
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task
@@ -197,6 +198,15 @@ class TestMistakes:
         words = ["evaluate", model, "--task_name", "sst2", "--data_dir", tmp_path, "--cpu", "--predictions_file"]
         message = refused(capsys, *words, tmp_path / "predictions.txt")
         assert "has no test rows; give --test_file, or leave it out" in message
+
+
+def test_an_interruption_without_progress(monkeypatch, capsys):
+    def interrupted(task):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lists, "describe_rows", interrupted)
+    assert main(["tasks"]) == 130
+    assert capsys.readouterr().err == "\ninterrupted\n"
 
 
 class TestThin:

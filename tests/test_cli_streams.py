@@ -1,14 +1,17 @@
 """`hf-blosan predict` and `encode`: their files are right in every format, whatever interrupts the command."""
 
 import csv
+import errno
 import io
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow.parquet
@@ -17,7 +20,14 @@ import torch
 from cli_models import refused, save
 from small_data import pair_rows, question_rows, read_lines, write_backbone, write_rows
 from tqdm import tqdm
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DistilBertConfig,
+    DistilBertModel,
+    pipeline,
+)
 
 import hf_blosan
 from hf_blosan.cli.commands import main
@@ -106,7 +116,7 @@ class TestPredict:
             patch.setattr(classification, "tokenize_texts", see)
             assert main(["predict", classifier, str(rows), str(tmp_path / "o.jsonl")]) == 0
         assert max(len(text) for (text,) in seen) == 61_200
-        message = "1 texts have more than 61200 characters; only the first were tokenized"
+        message = "1 texts have more than 61200 characters; no more were tokenized"
         assert message in caplog.text
         classify = pipeline("text-classification", classifier)
         expected = [classify(text, truncation=True)[0]["score"] for text in (short, long)]
@@ -174,6 +184,17 @@ class TestEncode:
             np.testing.assert_array_equal(np.array([row["vector_pair"] for row in rows], dtype=np.float32), both[:, 1])
 
 
+def test_an_encoder_that_pools_nothing(classifier, questions, tmp_path, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(classifier)
+    config = DistilBertConfig(vocab_size=len(tokenizer), dim=8, hidden_dim=8, n_layers=1, n_heads=1)
+    for part in (DistilBertModel(config), tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    message = refused(capsys, "encode", tmp_path / "model", questions, tmp_path / "o.npy")
+    assert "model gives no sentence vectors (pooler_output); give an encoder that pools its tokens" in message.replace(
+        "'", ""
+    )
+
+
 OUTPUTS = [
     ("predict", ".jsonl"),
     ("predict", ".csv"),
@@ -239,6 +260,31 @@ class TestStreaming:
         assert main(["encode", classifier, str(tmp_path / "rows"), str(output), "--batch_size", "16"]) == 0
         assert np.load(output, mmap_mode="r").shape == (3000, 8) and read == written == 3000
         assert max(ahead) == 32
+
+    def test_full_disk(self, classifier, questions, tmp_path, capsys, small_buffer):
+        """What does not fit is lost, and nothing else."""
+        whole, output = tmp_path / "whole.jsonl", tmp_path / "o.jsonl"
+        words = ["encode", classifier, questions, str(output), "--batch_size", "4"]
+        assert main([*words[:3], str(whole), *words[4:]]) == 0
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stat().st_size // 2, limits[1]))
+        try:
+            message = refused(capsys, *words)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert "cannot be written (File too large); free some space and repeat the command with --resume" in message
+        assert {path.name for path in tmp_path.glob(".o*")} == {".o.jsonl.partial", ".o.jsonl.partial.json"}
+        assert main([*words, "--resume"]) == 0
+        assert output.read_bytes() == whole.read_bytes()
+
+    def test_full_disk_at_the_end(self, classifier, questions, tmp_path, monkeypatch, capsys):
+        with monkeypatch.context() as patch:
+            error = OSError(errno.ENOSPC, "No space left on device")
+            patch.setattr(pyarrow.parquet.ParquetWriter, "write_table", Mock(side_effect=error))
+            message = refused(capsys, "encode", classifier, questions, tmp_path / "o.parquet")
+        assert "cannot be written (No space left on device); free some space and repeat the command" in message
+        assert {path.name for path in tmp_path.glob(".o*")} == {".o.parquet.partial", ".o.parquet.partial.json"}
+        assert main(["encode", classifier, questions, str(tmp_path / "o.parquet"), "--resume"]) == 0
 
     @pytest.mark.parametrize("after", [1, 4])
     @pytest.mark.parametrize(("command", "suffix"), OUTPUTS)

@@ -462,6 +462,10 @@ def test_other_rows_than_those_of_the_fit(fitted):
         estimator.predict([("a", "b")])
     with pytest.raises(InputError, match="^y_val has the label 'plant', which y does not have"):
         classifier().fit(X, y, X[:1], ["plant"])
+    with pytest.raises(InputError, match="^X_val has pairs of texts, X has single texts; give the same"):
+        classifier().fit(X, y, [("a", "b")], y[:1])
+    with pytest.raises(InputError, match="^y_val is given without X_val"):
+        classifier().fit(X, y, y_val=y)
     with pytest.raises(NotFittedError):
         classifier().predict(X)
     with pytest.raises(NotFittedError):

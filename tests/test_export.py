@@ -9,15 +9,17 @@ import onnx
 import pytest
 import torch
 from onnxruntime import InferenceSession
+from small_data import write_backbone
 from test_graphs import ENCODERS, TASKS, build, inputs
 from test_models import make
 from torch.nn import functional as F
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from benchmarks import onnx as benchmark
-from hf_blosan import export
+from hf_blosan import BiBloSANConfig, BiBloSANModel, export
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import install
+from hf_blosan.export import example_length, most_tokens
 from hf_blosan.kernels import directional_attention_graph
 from hf_blosan.models.equations import directional_attention
 from hf_blosan.text.tokenization import build_tokenizer
@@ -177,6 +179,13 @@ def test_outputs_have_the_names_that_other_programs_know(tmp_path):
         np.testing.assert_allclose(found, output.last_hidden_state.detach(), atol=1e-5)
 
 
+def test_no_sentence_is_longer_than_the_backbone(tmp_path):
+    bert = str(write_backbone(tmp_path / "bert", ["a", "cat"]))
+    for block_length, length in ((8, 184), (30, 320)):
+        model = BiBloSANModel(BiBloSANConfig(backbone=bert, block_length=block_length, hidden_size=8))
+        assert example_length(model) == length and most_tokens(model) == 320
+
+
 @pytest.mark.slow
 def test_a_failure_leaves_no_file(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
@@ -202,6 +211,9 @@ def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
     assert "is of type bert; choose one of disan" in error(other)
     (other / "config.json").write_text('{"model_type": "disan", "architectures": ["DiSANForMaskedLM"]}')
     assert "is of class DiSANForMaskedLM; choose one of" in error(other)
+    capsys.readouterr()
+    assert main(["export", str(saved[0]), str(other)]) == 2  # would overwrite its config.json
+    assert f"output folder {other} has another model, whose configuration would be lost" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert f"export needs onnxscript; {install('export')}" in error(saved[0])
     assert not (tmp_path / "x.onnx").exists()

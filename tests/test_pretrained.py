@@ -34,6 +34,7 @@ import hf_blosan
 from hf_blosan import registry
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
+from hf_blosan.hub import saved
 from hf_blosan.hub.saved import identity, load
 from hf_blosan.text.tokenization import load_tokenizer
 from hf_blosan.training import train
@@ -163,7 +164,14 @@ class TestNames:
         copytree(hf_blosan.pretrained(tiny_en), tmp_path / "tiny-en")
         (tmp_path / "tiny-en" / "tokenizer.json").touch()
         monkeypatch.setattr(registry, "PRETRAINED", tmp_path)
-        assert identity(tiny_en) != before
+        touched = identity(tiny_en)
+        (tmp_path / "tiny-en" / "generation_config.json").write_text("{}")
+        assert before != touched != identity(tiny_en)
+
+    def test_a_normalize_that_the_hub_does_not_tell(self, monkeypatch, caplog):
+        monkeypatch.setattr(saved, "cached_file", lambda *given, **options: None)  # without a network
+        assert not saved.is_normalized("me/my-copy")
+        assert "modules.json of me/my-copy is not in the cache; if it has a Normalize, that is not" in caplog.text
 
     def test_push_adds_the_code(self, tiny_en, tmp_path, monkeypatch, capsys):
         folder = Path(hf_blosan.pretrained(tiny_en))

@@ -55,7 +55,7 @@ class TestShard:
 
     def test_names(self):
         assert Shard(3, 16).part("out/a.b.parquet") == Path("out/a.b-00003-of-00016.parquet")
-        assert Shard(3, 16).manifest("out/a.b.parquet") == Path("out/.a.b-00003-of-00016.json")
+        assert Shard(3, 16).manifest("out/a.b.parquet") == Path("out/.a.b-00003-of-00016.parquet.json")
 
 
 class TestParts:
@@ -122,7 +122,7 @@ class TestParts:
     ):
         words = ["encode", classifier, questions, tmp_path / f"v{suffix}", "--shard", "1/3"]
         assert run(*words) == 0
-        part, manifest = tmp_path / f"v-00001-of-00003{suffix}", tmp_path / ".v-00001-of-00003.json"
+        part, manifest = tmp_path / f"v-00001-of-00003{suffix}", tmp_path / f".v-00001-of-00003{suffix}.json"
         content, described = part.read_bytes(), manifest.read_bytes()
         part.unlink(), manifest.unlink()
         with monkeypatch.context() as patch:

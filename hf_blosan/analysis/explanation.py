@@ -202,8 +202,8 @@ def explain(
             raise InputError(f"{text!r} has no tokens; give a sentence with words")
         if len(tokens) > max_tokens:
             raise InputError(
-                f"the sentence {' '.join(text.split())[:30]!r}... has {len(tokens)} tokens, {max_tokens} are allowed; "
-                "shorten it, or increase max_tokens"
+                f"the sentence {' '.join(text.split())[:30]!r}... has {len(tokens)} tokens, {max_tokens} are allowed "
+                "(max_tokens); shorten it"
             )
     was_training = model.training
     try:

@@ -142,7 +142,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: standard output cannot be written ({error.strerror}); write to a file", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
-        print(f"\n{error or 'interrupted'}", file=sys.stderr)
+        print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
         return 130
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
 from datasets import ClassLabel, Dataset, Features, Value
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..data.columns import ColumnNames
@@ -82,6 +82,27 @@ def read_labels(y: Any, name: str = "y") -> np.ndarray:
 def read_scores(y: Any, name: str = "y") -> np.ndarray:
     """Scores, (n,), float64; raises ValueError if they are missing or not finite numbers."""
     return _column(y, name, np.float64)
+
+
+def read_rows(
+    X: Any, y: Any, X_val: Any, y_val: Any, read_targets: Callable[..., np.ndarray]
+) -> dict[str, tuple[list[tuple[str, ...]], np.ndarray]]:
+    """split -> texts and targets, of what `fit` is given.
+
+    Raises:
+        ValueError, TypeError: some cannot be used, or the validation rows do not match the training rows.
+    """
+    rows = {"train": (read_texts(X), read_targets(y))}
+    if X_val is not None or y_val is not None:
+        if X_val is None:
+            raise InputError("y_val is given without X_val; give the texts of the validation rows, too")
+        rows["validation"] = read_texts(X_val, "X_val"), read_targets(y_val, "y_val")
+    for items, targets in rows.values():
+        check_consistent_length(items, targets)
+        if len(items[0]) != len(rows["train"][0][0]):
+            what = ("single texts", "pairs of texts")
+            raise InputError(f"X_val has {what[len(items[0]) - 1]}, X has {what[2 - len(items[0])]}; give the same")
+    return rows
 
 
 def _column(y: Any, name: str, dtype: Any) -> np.ndarray:

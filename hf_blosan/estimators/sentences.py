@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..cli.overrides import format_config_overrides
@@ -25,7 +25,7 @@ from ..tasks.classification import probabilities_of
 from ..tasks.kinds import kind_of
 from ..training.checkpoints import save_pretrained
 from . import fitting
-from .rows import make_task, read_labels, read_scores, read_texts
+from .rows import make_task, read_labels, read_rows, read_scores, read_texts
 
 OPTIONS = {
     "encoder": "encoder",
@@ -215,11 +215,7 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
             ValueError: X or y cannot be used, a parameter is out of range, or training diverges.
             TypeError: X is no sequence.
         """
-        rows = {"train": (read_texts(X), read_labels(y))}
-        if X_val is not None:
-            rows["validation"] = read_texts(X_val, "X_val"), read_labels(y_val, "y_val")
-        for items, labels in rows.values():
-            check_consistent_length(items, labels)
+        rows = read_rows(X, y, X_val, y_val, read_labels)
         classes = np.unique(rows["train"][1])
         for split, (items, labels) in rows.items():
             rows[split] = items, _positions(labels, classes)
@@ -253,12 +249,7 @@ class SentenceRegressor(RegressorMixin, SentenceEstimator):
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> SentenceRegressor:
         """Train; arguments and errors as in :meth:`SentenceClassifier.fit`, with numbers for `y`."""
-        rows = {"train": (read_texts(X), read_scores(y))}
-        if X_val is not None:
-            rows["validation"] = read_texts(X_val, "X_val"), read_scores(y_val, "y_val")
-        for items, scores in rows.values():
-            check_consistent_length(items, scores)
-        self._fit(rows)
+        self._fit(read_rows(X, y, X_val, y_val, read_scores))
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
@@ -20,6 +21,15 @@ from ..tasks.kinds import kind_of
 from ..text.tokenization import check_type_ids, load_tokenizer
 from .configs import has_head, read_config
 from .finite import refuse_not_finite
+
+logger = logging.get_logger(__name__)
+
+SUFFIXES = (".json", ".safetensors", ".bin", ".txt", ".model")
+NAMES = (
+    *("config", "generation_config", "model", "modules", "pytorch_model"),
+    *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece"),
+)
+"""How the names of the files begin that decide what a saved model computes."""
 
 
 def load(
@@ -109,6 +119,9 @@ def is_normalized(name: str) -> bool:
             f"the vectors of {name!r} go through {', '.join(others)} of sentence-transformers (modules.json), which "
             "is not applied here; use SentenceTransformer"
         )
+    if name and not file and not Path(locate(name)).is_dir():
+        if try_to_load_from_cache(name, "modules.json") is not _CACHED_NO_EXIST:
+            logger.warning("modules.json of %s is not in the cache; if it has a Normalize, that is not applied", name)
     return bool(later)
 
 
@@ -129,9 +142,8 @@ def contents(name: str) -> dict[str, Any]:
 
 
 def _files_read(folder: Path) -> list[Path]:
-    """The files of a saved model that decide what it computes."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".bin"))
-    return [path for path in files if path.name.startswith(("config", "mod", "pytorch_model", "tokenizer"))]
+    """The files of a saved model that decide what it computes: weights, configurations, vocabularies."""
+    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name.startswith(NAMES))
 
 
 def file_state(path: Path) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import characters, token_limit
+from ..errors import InputError
 from ..hub.finite import NotFinite
 from ..hub.saved import is_normalized
 from ..tasks.base import Source, Task, TaskKind
@@ -47,7 +48,12 @@ class SentenceVectors(Classification):
         self.normalized = is_normalized(config.name_or_path)
 
     def infer(self, model, batch, *, quick=False):
-        vectors = model(**batch).pooler_output
+        vectors = getattr(model(**batch), "pooler_output", None)
+        if vectors is None:
+            raise InputError(
+                f"the model at {model.name_or_path!r} gives no sentence vectors (pooler_output); give an encoder that "
+                "pools its tokens"
+            )
         return F.normalize(vectors, dim=-1) if self.normalized else vectors
 
     def choose_texts(self, head, where, names):
@@ -137,12 +143,14 @@ class Batches:
     def report(self, option: str = "--max_length") -> None:
         """Warn about truncated texts; `option`: what raises the limit."""
         if self.truncated:
+            positions = getattr(self.model.config, "backbone_config", None) and self.tokenizer.model_max_length
+            remedy = "as many as the backbone has positions" if self.limit == positions else f"increase {option}"
             logger.warning(
-                "%d texts have more than %d tokens (the longest %d) and were truncated; increase %s",
-                *(self.truncated, self.limit, self.longest, option),
+                "%d texts have more than %d tokens (the longest %d) and were truncated; %s",
+                *(self.truncated, self.limit, self.longest, remedy),
             )
         if self.shortened:
             logger.warning(
-                "%d texts have more than %d characters; only the first were tokenized",
+                "%d texts have more than %d characters; no more were tokenized",
                 *(self.shortened, characters(self.limit)),
             )

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -166,7 +167,8 @@ class Output:
     def close(self, *, discard: bool = False) -> None:
         """Keep the rows written so far for resuming, unless `discard` is set."""
         if self.partial and self.lock.is_locked:
-            self.file.close()
+            with suppress(OSError):  # a full disk, again: what was not recorded is cut off when the command resumes
+                self.file.close()
             if discard or not self.rows:
                 self.partial.unlink(missing_ok=True)
                 self.state.unlink(missing_ok=True)
@@ -284,9 +286,13 @@ def _write_parquet(path: Path, tables: Iterator[Any]) -> Path:
     from pyarrow.parquet import ParquetWriter
 
     first, converted = next(tables), path.with_name(f"{path.name}.parquet")
-    with ParquetWriter(converted, first.schema) as writer:
-        for table in chain([first], tables):
-            writer.write_table(table)
+    try:
+        with ParquetWriter(converted, first.schema) as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
+    except BaseException:
+        converted.unlink(missing_ok=True)
+        raise
     return converted
 
 

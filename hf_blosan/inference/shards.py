@@ -57,7 +57,7 @@ class Shard:
 
     def manifest(self, output: str | Path) -> Path:
         """The file that says what the part is."""
-        return (part := self.part(output)).with_name(f".{part.stem}.json")
+        return (part := self.part(output)).with_name(f".{part.name}.json")
 
     def block(self, rows: int) -> tuple[int, int]:
         """The first row of the part, from 0, and the one after its last; sizes differ by one at most."""

@@ -78,14 +78,15 @@ def encode(arguments: EncodeArguments) -> int:
     formats = vector_formats(arguments.vector_dtype)
     check_streams(arguments, formats)
     config = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code)
-    batches = load_batches(arguments, SentenceVectors(config), "feature-extraction")
+    kind = SentenceVectors(config)
+    batches = load_batches(arguments, kind, "feature-extraction")
 
     def compute(items: list[tuple[str, ...]]) -> Columns:
         vectors = np.stack(batches([(text,) for item in items for text in item]))
         vectors = vectors.reshape(len(items), len(items[0]), -1)
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(items[0])])}
 
-    names = {"--vector_dtype": arguments.vector_dtype}
+    names = {"--vector_dtype": arguments.vector_dtype, "modules.json": kind.normalized}
     stream(arguments, compute, formats, batches, made_by=(identity(arguments.model), names))
     return 0
 
@@ -219,9 +220,10 @@ def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
     except OSError as error:
         if arguments.output == "-":
             raise
+        proceed = "--overwrite" if arguments.input == "-" else "--resume"
         raise InputError(
             f"output file {arguments.path} cannot be written ({error.strerror}); free some space and repeat the "
-            "command with --resume"
+            f"command with {proceed}"
         ) from error
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(interruption(arguments, output)) from error

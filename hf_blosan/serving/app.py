@@ -52,7 +52,7 @@ def make_app(
         arguments: limits of requests and batches.
         token: required as ``Authorization: Bearer TOKEN``; ``None`` if they need none.
     """
-    kind = kind_of(model.config) if hasattr(model, "classifier") else SentenceVectors(model.config)
+    kind = kind_of(model.config) if "For" in type(model).__name__ else SentenceVectors(model.config)
     pairs = kind.task.num_sentences == 2
     task = ANSWERS[kind.pipeline](model.config)
     batches = Batches(model, tokenizer, kind, batch_size=arguments.batch_size, max_length=arguments.max_length)

@@ -360,10 +360,16 @@ def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -
         config: of a backbone, or of a model.
     """
     part = getattr(config, "decoder", getattr(config, "backbone_config", config))
-    positions = getattr(part, "max_position_embeddings", None) or 0
-    if positions > 0:  # XLNet's are -1
-        used = (part.pad_token_id or 0) + 1 if part.model_type in _POSITIONS_AFTER_PADDING else 0
-        tokenizer.model_max_length = min(tokenizer.model_max_length, positions - used)
+    if (positions := positions_of(part)) is not None:
+        tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+
+
+def positions_of(config: PreTrainedConfig) -> int | None:
+    """The tokens that a model has positions for; ``None`` if it takes any number."""
+    positions = getattr(config, "max_position_embeddings", None) or 0
+    if positions <= 0:  # XLNet's are -1
+        return None
+    return positions - ((config.pad_token_id or 0) + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0)
 
 
 def decoder_positions(tokenizer: PreTrainedTokenizerBase) -> int:
