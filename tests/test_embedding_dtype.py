@@ -113,6 +113,49 @@ def test_layers_in_bfloat16(tmp_path):
     assert model.dtype == torch.bfloat16 and model(IDS).pooler_output.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("model_type", ["disan", "mtsa", "multihead"])
+def test_the_dtype_is_that_of_the_layers(model_type, tmp_path):
+    """In int8 they have scales and biases alone, and replicas of torch.nn.DataParallel have no parameters."""
+    model = make(model_type=model_type, num_fixed=0)
+    expected = model(IDS).pooler_output
+    model.save_pretrained(tmp_path, layers_dtype="int8", embedding_dtype="bfloat16")
+    small = AutoModel.from_pretrained(tmp_path)
+    assert small.dtype == torch.float32 and small(IDS).pooler_output.dtype == torch.float32
+    model.set_embedding_dtype("float16")
+    (replica,) = replicate(model, ["cpu"])
+    assert not list(replica.parameters()) and replica.dtype == torch.float32
+    torch.testing.assert_close(replica(IDS).pooler_output, expected, rtol=0, atol=20 * ERRORS["float16"])
+
+
+def replicate(model, devices):
+    """As torch.nn.parallel.replicate, which refuses the CPU."""
+    modules = list(model.modules())
+    copies = {module: module._replicate_for_data_parallel() for module in modules}
+    for module, copy in copies.items():
+        copy._former_parameters = {}
+        for name, child in module._modules.items():
+            setattr(copy, name, copies[child]) if child is not None else copy._modules.__setitem__(name, None)
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                copy._parameters[name] = None
+            else:
+                setattr(copy, name, parameter.view_as(parameter))
+                copy._former_parameters[name] = getattr(copy, name)
+        for name, buffer in module._buffers.items():
+            copy._buffers[name] = buffer
+    return [copies[model] for _ in devices]
+
+
+def test_small_numbers_in_half_precision():
+    """The scale of a row is rounded, after which a number could exceed what int8 holds."""
+    model = make(num_fixed=0).half()
+    vectors = torch.linspace(-1e-5, 1e-5, VOCABULARY * 16).view(VOCABULARY, 16)
+    model.set_embedding_dtype("int8")
+    model.load_word_vectors(vectors)
+    found = model.get_input_embeddings().vectors()
+    assert (found * vectors >= 0).all() and (found - vectors).abs().max() < 5e-6
+
+
 def test_int8_is_for_inference(tmp_path):
     make().save_pretrained(tmp_path, embedding_dtype="int8")
     model = AutoModel.from_pretrained(tmp_path)

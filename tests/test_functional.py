@@ -285,3 +285,16 @@ def test_tensors_of_different_shapes_are_refused():
     x = torch.randn(3, 4, 16)
     with pytest.raises(ValueError, match=r"shapes differ: keys \(1, 4, 16\), queries \(3, 4, 16\)"):
         F.directional_attention(x[:1], x, x, direction="full")
+
+
+def test_arguments_by_name_and_without_tokens():
+    keys, queries, values, _ = random_inputs(2, 5, 3)
+    by_name = F.directional_attention(values=values, keys=keys, queries=queries, direction="forward")
+    assert torch.equal(by_name, F.directional_attention(keys, queries, values, direction="forward"))
+    q, k, v, scores = (torch.randn(2, 3, 4, 5) for _ in range(4))
+    by_name = F.tensorized_attention(q=q, k=k, v=v, source_scores=scores, directions="full")
+    assert torch.equal(by_name, F.tensorized_attention(q, k, v, scores, directions="full"))
+    for implementation in F.IMPLEMENTATIONS:
+        empty = [x[:, :, :0] for x in (q, k, v, scores)]
+        out = F.tensorized_attention(*empty, directions="full", implementation=implementation)
+        assert out.shape == (2, 3, 0, 5)

@@ -99,6 +99,8 @@ def test_no_rows_and_another_module_as_context():
     with torch.no_grad():
         expected = model(**batch).pooler_output
         assert model(torch.zeros(0, 5, dtype=torch.long)).last_hidden_state.shape == (0, 5, model.config.hidden_size)
+        nothing = torch.zeros(0, 5, dtype=torch.long)
+        assert model(nothing, token_type_ids=nothing, pairs=True).pooler_output.shape == (0, model.config.hidden_size)
         model.context = Wrapper(model.context)
         torch.testing.assert_close(model(**batch).pooler_output, expected, **EXACT)
 
@@ -128,7 +130,7 @@ def test_where_padding_stays(rows_seen, remove_kernels):
         assert shapes() == packed
         assert shapes(output_attentions=True) == shapes(output_hidden_states=True) == padded
         assert shapes(token_mask=torch.ones(17, 17, dtype=torch.bool)) == padded
-        for part in (model.context, model.context.layers[0], model.pooler):
+        for part in (model.context, model.context.layers[0], model.pooler, model.pooler.hidden):
             hook = part.register_forward_hook(lambda *_: None)
             assert shapes() == padded
             hook.remove()

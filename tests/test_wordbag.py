@@ -7,6 +7,7 @@ from test_models import make, sentences
 from test_textcnn import authors_variables
 from transformers import AutoConfig, AutoModel
 
+from hf_blosan.models.layers import MeanPooling
 from reproduce.convert_tf_checkpoint import convert_model
 
 PLAIN = {"dense_map": False, "hidden_size": 10}
@@ -35,6 +36,18 @@ def test_words_stay_as_they_are(pooling, tmp_path):
     assert torch.equal(AutoModel.from_pretrained(tmp_path)(**batch).pooler_output, output.pooler_output)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_means_are_rounded_once(dtype):
+    tokens, mask = torch.randn(1, 7, 3, dtype=torch.float64).to(dtype), torch.ones(1, 7, dtype=torch.bool)
+    mean, weights = MeanPooling(3)(tokens, mask, output_attentions=True)
+    assert weights.dtype == mean.dtype == dtype
+    torch.testing.assert_close(mean.double(), tokens.double().mean(1), rtol=torch.finfo(dtype).eps, atol=0)
+
+
+def test_the_predicate_is_part_of_the_width():
+    assert AutoConfig.for_model("wordbag", embedding_size=30, predicate_size=5).hidden_size == 35
+
+
 @pytest.mark.parametrize("fields", [{}, PLAIN])
 def test_word_order_does_not_matter(fields):
     model = make(AutoModel, "wordbag", **fields)
@@ -60,7 +73,7 @@ def test_conversion():
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"hidden_size": 600}, "hidden_size=600 with word vectors of embedding_size=300 .* set both to the same or"),
+        ({"hidden_size": 600}, "hidden_size=600 with dense_map=False, .*; set hidden_size=300 or dense_map=True"),
         ({"directions": ["forward"]}, "words without context have no order masks"),
         ({"num_hidden_layers": 2}, "num_hidden_layers=2"),
         ({"pooling": "max"}, "pooling"),

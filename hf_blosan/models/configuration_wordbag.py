@@ -19,7 +19,7 @@ class WordBagConfig(SentenceEncoderConfig):
 
     Args:
         dense_map: map word vectors to ``hidden_size`` features by act(W x + b); otherwise they are used unchanged.
-        hidden_size: ``embedding_size``, the default, unless ``dense_map``.
+        hidden_size: the width of the word vectors, the default, unless ``dense_map``.
         directions: none; word order has no effect.
     """
 
@@ -32,7 +32,7 @@ class WordBagConfig(SentenceEncoderConfig):
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
         if self.hidden_size is None:
-            self.hidden_size = self.embedding_size
+            self.hidden_size = self.input_size
 
     def for_passages(self):
         config = super().for_passages()
@@ -48,6 +48,6 @@ class WordBagConfig(SentenceEncoderConfig):
     def validate_dense_map(self):
         if not self.dense_map and self.hidden_size != self.input_size:
             raise ValueError(
-                f"hidden_size={self.hidden_size} with word vectors of embedding_size={self.input_size} and "
-                "dense_map=False, which keeps their width; set both to the same or dense_map=True"
+                f"hidden_size={self.hidden_size} with dense_map=False, which keeps the width of the word vectors; set "
+                f"hidden_size={self.input_size} or dense_map=True"
             )

@@ -159,7 +159,7 @@ class WordEmbeddings(nn.Embedding):
         for (rows, scale), part in zip(self.tables, parts, strict=True):
             if scale is not None:  # the largest number of a row becomes 127
                 scale.copy_(part.abs().amax(dim=1, keepdim=True) / 127)
-                part = (part / scale.clamp(min=torch.finfo(torch.float32).tiny)).round()
+                part = (part / scale.clamp(min=torch.finfo(torch.float32).tiny)).round().clamp(-127, 127)
             rows.copy_(part)
 
 
@@ -203,10 +203,8 @@ def prepare_inputs(
         inputs = inputs.new_zeros(shape, dtype=torch.long if inputs_embeds is None else inputs.dtype)
         return inputs, torch.zeros(shape[:2], dtype=torch.bool, device=inputs.device)
     if attention_mask is None:
-        if inputs_embeds is None and pad_token_id is not None:
-            attention_mask = inputs != pad_token_id
-        else:
-            attention_mask = torch.ones(inputs.shape[:2], device=inputs.device)
+        by_id = inputs_embeds is None and pad_token_id is not None
+        attention_mask = inputs != pad_token_id if by_id else torch.ones(inputs.shape[:2], device=inputs.device)
     check_shapes(*inputs.shape[:2], attention_mask)
     if attention_mask.is_floating_point() and can_branch_on(attention_mask) and (attention_mask < 0).any():
         raise ValueError("attention_mask has values below 0; give 1 at real tokens and 0 at padding")
@@ -218,10 +216,9 @@ def split_pairs(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """One row per pair -> one row per sentence: (B, N, ...) -> (2B, N', ...), all first sentences before all second.
 
-    Returns inputs, mask and token mask (2B, N', N') or ``None``.
-
-    The tokens of a sentence are moved to the start of its row, so that word order and blocks count from its first
-    word. N' is the length of the longest sentence, or N in a graph, whose shapes cannot depend on values.
+    Returns inputs, mask and token mask (2B, N', N') or ``None``. The tokens of a sentence are moved to the start of its
+    row, so that word order and blocks count from its first word. N' is the length of the longest sentence, or N in a
+    graph, whose shapes cannot depend on values.
 
     Raises:
         ValueError: there are no token_type_ids, they mark no second sentence, or the token mask has another shape.
@@ -240,9 +237,10 @@ def split_pairs(
         )
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
-    if not in_graph():
-        order_2BN = order_2BN[:, : max(1, int(mask_2BN.sum(1).max()))]
     mask_2BN = mask_2BN.gather(1, order_2BN)
+    if not in_graph():
+        longest = max(1, int(mask_2BN.any(0).sum()))
+        order_2BN, mask_2BN = order_2BN[:, :longest], mask_2BN[:, :longest]
     rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]
     if token_mask is not None:
         token_mask_BNN = full_token_mask(token_mask, *mask_BN.shape)

@@ -78,19 +78,16 @@ class ContextFusion(Layer):
                 ``cu_seqlens`` are given for layers that do not take them.
         """
         B, N = hidden_BNE.shape[:2]
-        if mask_BN is None:
-            mask_BN = torch.ones((B, N), dtype=torch.bool, device=hidden_BNE.device)
-        mask_BN = mask_BN.bool()
+        mask_BN = (torch.ones((B, N), device=hidden_BNE.device) if mask_BN is None else mask_BN).bool()
         check_shapes(B, N, mask_BN)
         if not N:
             raise ValueError(
-                "hidden_BNE has rows without tokens; give every row at least one position, padding if necessary"
+                "hidden_BNE has rows without tokens; give every row a position or more, padding if need be"
             )
-        cu_seqlens = None
-        if not isinstance(hidden_BNE, Tokens):
-            hidden_BNE = zero_padding(hidden_BNE, mask_BN)
-        elif (cu_seqlens := hidden_BNE.cu_seqlens) is not None and (output_attentions or not self.can_be_packed):
+        cu_seqlens = getattr(hidden_BNE, "cu_seqlens", None)
+        if cu_seqlens is not None and (output_attentions or not self.can_be_packed):
             raise ValueError("cu_seqlens: only a DiSAN without windows or maps takes them; give each sentence a row")
+        hidden_BNE = hidden_BNE if isinstance(hidden_BNE, Tokens) else zero_padding(hidden_BNE, mask_BN)
         options = [mask_BN, output_attentions]
         if token_mask is not None:
             for layer in self.layers:
@@ -102,8 +99,7 @@ class ContextFusion(Layer):
         attentions, gates = (), ()
         for layer in self.layers:
             hidden_BNE, maps = layer(hidden_BNE, *options)
-            if cu_seqlens is not None:
-                hidden_BNE = Tokens(hidden_BNE, cu_seqlens=cu_seqlens)
+            hidden_BNE = hidden_BNE if cu_seqlens is None else Tokens(hidden_BNE, cu_seqlens=cu_seqlens)
             if hidden_states is not None:
                 hidden_states.append(hidden_BNE)
             if maps is not None:
@@ -247,9 +243,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         plain, places_BN = output_attentions or output_hidden_states, None
         if vectors is None and not plain:
             inputs, places_BN = self.distinct_words(inputs)
-        if backbone_hidden_states is None:
-            inputs = self.embeddings(inputs, mask_BN)
-        hidden_BNE = inputs
+        hidden_BNE = self.embeddings(inputs, mask_BN) if backbone_hidden_states is None else inputs
         if config.embedding_dtype != "float32" or backbone_hidden_states is not None:
             hidden_BNE = hidden_BNE.to(self.dtype)
         hidden_BNE = self.embeddings.join_predicates(hidden_BNE, predicate_mask)
@@ -270,27 +264,29 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distinct ids of a batch, (1, V), and which of them each token is; or the ids and ``None``.
 
-        That is so in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
+        The latter in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
         """
         apart = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
         # A backbone gives a word another vector in every context, and as the predicate it is another word.
         apart = apart or self.config.predicate_size or self.config.backbone_config is not None
-        if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2:
+        if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2 or self.needs_rows():
             return input_ids, None
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
         return (words_V[None], places_BN) if 2 * len(words_V) <= input_ids.numel() else (input_ids, None)
 
+    def needs_rows(self) -> bool:
+        """Whether a part has a hook, which expects the tokens of every row, or dropout although the model has none."""
+        modules = (module for part in self.children() for module in part.modules())
+        return any(module.training or module._forward_hooks or module._forward_pre_hooks for module in modules)
+
     def is_worth_packing(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> bool:
         """Whether to encode a batch without its padding: in inference by the kernels, if there is enough of it."""
         context, pooler = self.context, self.pooler
-        if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN):
+        if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN) or self.needs_rows():
             return False
         vectors = getattr(hidden_BNE, "vectors", hidden_BNE)
-        if not isinstance(context, ContextFusion) or not can_use_kernel(context.implementation, vectors):
+        if not (isinstance(context, ContextFusion) and can_use_kernel(context.implementation, vectors)):
             return False
-        parts = [context, *context.layers, *([] if pooler is None else [pooler])]
-        if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
-            return False  # a hook expects rows
         lengths_B, takes = mask_BN.sum(1), context.can_be_packed or isinstance(pooler, Pooler)
         return takes and bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
 

@@ -36,11 +36,12 @@ def full_precision(operator: Operator) -> Operator:
     """Turn autocast off inside an operator: exponentials overflow in float16, long sums lose digits in bfloat16."""
 
     @functools.wraps(operator)
-    def in_full_precision(first: Tensor, *args, **kwargs):
-        if not torch.is_autocast_enabled(first.device.type):  # graphs have no loop in a branch inside of autocast
-            return operator(first, *args, **kwargs)
-        with torch.autocast(first.device.type, enabled=False):
-            return operator(first, *args, **kwargs)
+    def in_full_precision(*args, **kwargs):
+        device = next(x.device.type for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+        if not torch.is_autocast_enabled(device):  # graphs have no loop in a branch inside of autocast
+            return operator(*args, **kwargs)
+        with torch.autocast(device, enabled=False):
+            return operator(*args, **kwargs)
 
     return in_full_precision
 

@@ -146,6 +146,8 @@ def tensorized_attention(
 
     Arguments and result as in :func:`attention.tensorized_attention`; or ``rows``: compute these queries only.
     """
+    if not v.shape[2]:  # no tokens, which have no largest score
+        return v
     token_weights_BHNN, source_weights_BHND = _both_weights(q, k, source_scores, **options)
     (v_BHND,) = upcast(v)
     if dropout == 0.0:

@@ -175,8 +175,9 @@ class MeanPooling(nn.Module):
 
     def forward(self, tokens_BND: Tensor, mask_BN: Tensor, output_attentions=False) -> tuple[Tensor, Tensor | None]:
         chosen_BN = mask_BN.bool() & (mask_BN.cumsum(1) == 1) if self.first else mask_BN.bool()
-        weights_BN1 = (chosen_BN / chosen_BN.sum(1, keepdim=True).clamp(min=1))[..., None].to(tokens_BND.dtype)
-        return weighted_sum(weights_BN1, tokens_BND), weights_BN1 if output_attentions else None
+        chosen_BN1 = chosen_BN[..., None].to(torch.promote_types(tokens_BND.dtype, torch.float32))
+        weights_BN1 = chosen_BN1 / chosen_BN1.sum(1, keepdim=True).clamp(min=1)
+        return weighted_sum(weights_BN1, tokens_BND), weights_BN1.to(tokens_BND.dtype) if output_attentions else None
 
 
 POOLERS = {"source2token": Source2Token, "additive": AdditivePooling}

@@ -287,8 +287,11 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     def dtype(self) -> torch.dtype:
         """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
         table = self.get_input_embeddings()
-        layers = (x.dtype for x in self.parameters() if x is not table.weight and x.is_floating_point())
-        return next(layers, (table.scale if getattr(table, "is_int8", False) else table.weight).dtype)
+        # Layers in int8 have scales alone, and replicas of torch.nn.DataParallel no parameters.
+        kinds = ("_parameters", "_former_parameters", "_buffers")
+        parts = (vars(module).get(kind, {}) for module in self.modules() if module is not table for kind in kinds)
+        floats = (x.dtype for part in parts for x in part.values() if x is not None and x.is_floating_point())
+        return next(floats, (table.scale if getattr(table, "is_int8", False) else table.weight).dtype)
 
     def set_embedding_dtype(self, embedding_dtype: str) -> None:
         """Convert the word table: ``"float32"`` (the dtype of the layers), ``"float16"``, ``"bfloat16"``, ``"int8"``.

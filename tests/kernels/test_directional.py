@@ -268,6 +268,10 @@ def test_nan_is_not_hidden(implementation):
     queries[0, 2, 1] = torch.nan
     out = F.directional_attention(keys, queries, values, direction="full", implementation=implementation)
     assert out.isnan().nonzero().tolist() == [[0, 2, 1]]
+    keys, queries, values = (0.3 * torch.randn(1, 300, 4) for _ in range(3))
+    keys[0, 40, 1] = torch.nan
+    out = F.directional_attention(keys, queries, values, direction="backward", implementation=implementation)
+    assert out[0, :40, 1].isnan().all() and not out[0, 40:].isnan().any()
 
 
 @pytest.mark.parametrize("implementation", FAST)

@@ -115,7 +115,7 @@ template <class T>
 T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
   using V = Vector<T>;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  V high = fill<V>(-infinity), low = high;
+  V high = fill<V>(-infinity), low = high, no_number{};  // NaN where a number is not finite, else 0
   const V bias = a.bias ? load_features(a.bias, item.first, a.shape.size) : V{};
   const V one = fill<V>(T(1));
   int32_t count = 0;
@@ -125,11 +125,13 @@ T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
     put(b.q, i, query);
     high = maximum<V>(-query, high);
     low = maximum<V>(query, low);
+    no_number = no_number + query * T(0);
     V key{}, value{}, real{};
     if (!a.mask || a.mask[item.begin + i]) {
       key = read(a.keys.data, a.keys.row, i, item, a.shape);
       high = maximum<V>(key, high);
       low = maximum<V>(-key, low);
+      no_number = no_number + key * T(0);
       value = read(a.values, a.shape.size, i, item, a.shape);
       real = one;
       b.real[count++] = int32_t(i);
@@ -140,7 +142,7 @@ T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
   }
   b.first_real[item.length] = count;
   const V shift = (high - low) * T(0.5);
-  const T half_range = largest<T>((high + low) * T(0.5) + (shift - shift));  // infinite if a number is not finite
+  const T half_range = largest<T>((high + low) * T(0.5) + no_number);  // infinite if a number is not finite
   const bool wide = half_range > a.limit;
   const V moved = wide ? V{} : shift;
   const T factor = T(2) / a.scale;
