@@ -7,6 +7,7 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,12 @@ def write_text(path: str | Path, content: str) -> None:
 def write_json(path: str | Path, content: Any) -> None:
     """Write `content` as indented JSON atomically."""
     write_text(path, json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def check_not_read(name: str, path: str | Path, read: Iterable[str | Path | None]) -> None:
+    """Raise InputError if an output is one of the files that are read; `name` is as in :func:`check_writable`."""
+    if any(os.path.realpath(path) == os.path.realpath(file) for file in read if file):
+        raise InputError(f"{name} {path} is read, too, and would be lost; give another path")
 
 
 def check_writable(name: str, path: str | Path, *, folder: bool) -> None:

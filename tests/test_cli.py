@@ -180,6 +180,10 @@ class TestMistakes:
         assert "it has tokens, tags; name the column with --label_column_name, or choose other rows: the" in message
         assert message.rstrip().endswith("the model is for classifying sentences")
         assert "does not name a task of this package" in refused(capsys, "evaluate", classifier)
+        own = [capsys, "evaluate", classifier, "--test_file", questions]
+        assert "is read, too, and would be lost" in refused(*own, "--predictions_file", questions)
+        both = ["--output_file", tmp_path / "o.json", "--predictions_file", tmp_path / "o.json"]
+        assert "o.json; give two files" in refused(*own, *both)
         pairs = write_rows(tmp_path / "pairs.jsonl", [{"sentence1": "a", "sentence2": "b", "label": "other"}])
         message = refused(capsys, "evaluate", classifier, "--test_file", pairs)
         assert "takes one text a row, pairs.jsonl has pairs of texts; choose another model or other rows" in message

@@ -309,7 +309,7 @@ class TestStreaming:
 
     def test_the_input_is_not_overwritten(self, classifier, questions, capsys):
         content = Path(questions).read_bytes()
-        assert "is the input, which would be lost" in refused(capsys, "predict", classifier, questions, questions)
+        assert "is read, too, and would be lost" in refused(capsys, "predict", classifier, questions, questions)
         assert Path(questions).read_bytes() == content
 
     def test_a_closed_pipe_ends_the_command(self):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow.parquet
 import pytest
@@ -201,6 +203,53 @@ def test_class_labels_are_positions_whatever_their_names(names, tmp_path):
     assert task.labels == tuple(names) and data["label"][:] == rows["label"]
 
 
+def test_class_labels_with_other_names_are_said_to_be_positions(tmp_path, caplog):
+    first = write_rows(tmp_path / "a.jsonl", [{"text": str(i), "label": ("ham", "spam")[i % 2]} for i in range(4)])
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["spam", "not_spam"])})
+    Dataset.from_dict({"text": ["c"], "label": [0]}, features=features).to_parquet(tmp_path / "b.parquet")
+    data = load_task(custom_task(first, first), validation_file=tmp_path / "b.parquet", seed=0)
+    assert data["validation"]["label"][:] == [0]
+    message = "b.parquet: classes with other names are read by position: spam as ham, not_spam as spam"
+    assert message in caplog.text
+
+
+def test_a_data_set_of_the_disk_is_read_without_its_format(tmp_path):
+    table = Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]})
+    table.set_format("torch", columns=["label"])
+    table.save_to_disk(tmp_path / "own")
+    task = custom_task(dataset_name=str(tmp_path / "own"))
+    assert task.labels == ("0", "1") and task.text_columns == ("sentence1",)
+    assert (
+        len(
+            load_task(
+                task,
+                data_dir=tmp_path,
+                validation_file=write_rows(tmp_path / "v.csv", [{"text": "c", "label": 1}]),
+                seed=0,
+            )["train"]
+        )
+        == 2
+    )
+
+
+def test_labels_with_braces_and_data_without_rows(tmp_path, monkeypatch):
+    first = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": "{x}"}, {"text": "b", "label": "y"}])
+    other = write_rows(tmp_path / "b.jsonl", [{"text": "a", "label": "z"}])
+    with pytest.raises(InputError, match=r"label 'z' is not one of the labels \(y, {x}\)"):
+        load_task(custom_task(first, other), seed=0)
+    table = DatasetDict(train=Dataset.from_dict({"text": ["a"], "label": ["x"]}).select([]))
+    monkeypatch.setattr(tables, "load_dataset", lambda *given, **options: table)
+    with pytest.raises(InputError, match="me/own train has no rows; give rows to train on"):
+        custom_task(dataset_name="me/own")
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "a"}])
+    monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(InputError, match=r"a.jsonl cannot be read \(Permission denied\); make it readable"):
+        Rows(path)
+
+
 @pytest.mark.parametrize("column", ["score", "label"])
 def test_custom_regression(tmp_path, column):
     rows = [{"sentence1": "a", "sentence2": "b", column: i / 4} for i in range(1, 16)]
@@ -325,6 +374,15 @@ def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
     path = write_rows(tmp_path / "c.jsonl", [*rows[1:3], {"text": None, "label": 1}, {"text": "", "label": 0}])
     with pytest.raises(InputError, match="c.jsonl, row 3: text is null; fill it in or remove the row"):
         custom_task(path)
+    path.write_text('{"text": "a", "label": "x"}\n{"text": "b", "label": NaN}\n{"text": "c", "label": "y"}\n')
+    with pytest.raises(InputError, match="c.jsonl, row 2: label is null; fill it in or remove the row"):
+        custom_task(path)
+    path.write_text('{"text": "a", "label": 0}\n{"text": "b", "label": NaN}\n{"text": "c", "label": 1}\n')
+    with pytest.raises(InputError, match="c.jsonl, row 2: label is nan; fill it in or remove the row"):
+        custom_task(path)
+    path.write_text('{"text": "a", "label": "x"}\n{"text": NaN, "label": "y"}\n')
+    with pytest.raises(InputError, match="c.jsonl, row 2: text is null"):
+        custom_task(path)
 
 
 def test_labels_that_differ_in_case_are_classes_and_said(tmp_path, caplog):
@@ -338,6 +396,8 @@ def test_a_fraction_beside_validation_rows_is_said_not_to_be_used(tmp_path, capl
     path = write_rows(tmp_path / "a.jsonl", rows)
     assert len(load_task(custom_task(path, path), seed=0, validation_fraction=0.5)["train"]) == 12
     assert "there are validation rows: validation_fraction 0.5 is not used" in caplog.messages
+    load_task(custom_task(path, path, path), seed=0, num_folds=4)
+    assert "fold 0 of 4 is not used: there are test rows, or no folds" in caplog.messages
 
 
 @pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])

@@ -1,5 +1,7 @@
 """A task distilled from a larger model that labels texts: here a BERT of two layers, or a model of this package."""
 
+from dataclasses import replace
+
 import datasets
 import numpy as np
 import pytest
@@ -23,6 +25,8 @@ from hf_blosan.cli.commands import main
 from hf_blosan.data.columns import normal
 from hf_blosan.errors import InputError
 from hf_blosan.estimators import SentenceClassifier
+from hf_blosan.tasks import TASKS
+from hf_blosan.tasks.classification import Classification
 from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.training import distillation, train
 from hf_blosan.training.preparation import find_task
@@ -114,6 +118,18 @@ class TestRows:
         more = write_rows(tmp_path / "more.jsonl", [{"text": "one more cat"}])
         prepared(distilling(tmp_path, questions, bert, more))
         assert len(calls) == len(list(cache.iterdir())) == 2
+
+    def test_names_come_before_positions(self):
+        """As a student sees its own teacher's LABEL_10 before LABEL_2."""
+        names = [f"LABEL_{i}" for i in range(12)]
+        teacher, student = (
+            Classification(replace(TASKS["trec"], labels=tuple(labels))) for labels in (names, sorted(names))
+        )
+        assert student.teachers_order(teacher) == [names.index(name) for name in sorted(names)]
+
+    def test_what_texts_are_compared_by(self):
+        assert normal("Who's there?") == normal("whos THERE") != normal("whose there")
+        assert normal(":)") == ":)" != normal(":(") and normal("कि") != normal("की")
 
     def test_labels_without_names_are_in_the_order_of_the_task(self, tmp_path, questions, texts, bert):
         model = BertForSequenceClassification.from_pretrained(

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, LargeList, List, Value
 from small_data import write_rows
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
@@ -56,6 +56,12 @@ def test_bad_rows_are_named(tmp_path, row, message):
     assert str(path) in str(caught.value)
 
 
+def test_tags_that_are_objects(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": [{"from": 1}]}])
+    with pytest.raises(InputError, match="row 1: tag 1 of tags is of type dict; write it as text"):
+        custom_task(path)
+
+
 def test_files_that_are_no_tagging_data(tmp_path):
     def task_of(*rows, name="a.jsonl", **columns):
         return custom_task(write_rows(tmp_path / name, list(rows)), **columns)
@@ -88,6 +94,9 @@ def test_rows_of_the_hub(tmp_path):
     rows = Dataset.from_dict({"tokens": [["Ann", "Lee", "in", "Rome"]], "ner_tags": [[1, 1, 0, 3]]})
     rows = rows.cast_column("ner_tags", List(ClassLabel(names=names))).cast_column("tokens", List(Value("string")))
     DatasetDict(train=rows, validation=rows).save_to_disk(tmp_path / "own")
+    large = rows.cast_column("ner_tags", LargeList(ClassLabel(names=names)))  # as polars writes them
+    large.cast_column("tokens", LargeList(Value("string"))).to_parquet(tmp_path / "large.parquet")
+    assert custom_task(tmp_path / "large.parquet").labels == (*names, "B-LOC")
     task = custom_task(dataset_name=str(tmp_path / "own"))
     assert task.labels == (*names, "B-LOC") and task.metrics == ("SpanScores", "TagAccuracy")
     loaded = load_task(task, seed=0)["train"]

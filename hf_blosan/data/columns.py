@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -107,10 +108,10 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     """A cell as text.
 
     Raises:
-        InputError: it is null, a list, an object or bytes, or has an unpaired surrogate.
+        InputError: it is null or NaN, a list, an object or bytes, or has an unpaired surrogate.
     """
-    if value is None:
-        raise InputError(f"{where}, row {row}: {column} is null; fill it in or remove the row")
+    if value is None or value != value:
+        raise InputError(f"{where}, row {row}: {column} is {value or 'null'}; fill it in or remove the row")
     if isinstance(value, list | dict | bytes):
         raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text")
     text = str(value)
@@ -120,8 +121,8 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
 
 
 def normal(text: str) -> str:
-    """Letters and digits in lower case, as texts are compared."""
-    return re.sub(r"[\W_]+", "", text.lower())
+    """Letters, with their marks, and digits in lower case, as texts are compared; all of a text that has none."""
+    return "".join(x for x in text.lower() if unicodedata.category(x)[0] in "LMN") or text
 
 
 def is_number(value: Any) -> bool:

@@ -76,7 +76,10 @@ class Rows:
             raise InputError(
                 f"data file {path} is of an unknown type; use one that ends in {', '.join(READABLE_ROWS)}"
             )
-        self._file: BinaryIO | None = self.path.open("rb")
+        try:
+            self._file: BinaryIO | None = self.path.open("rb")
+        except OSError as error:
+            raise InputError(f"data file {path} cannot be read ({error.strerror}); make it readable") from error
         if suffix == ".parquet":
             self._rows = self._parquet()
             return

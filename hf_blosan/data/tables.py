@@ -71,7 +71,7 @@ def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
         with suppress(*NO_COMMON_TYPE):
             return pa.array(cells)
         if not any(isinstance(cell, list | dict) for cell in cells):
-            cells = [None if cell is None else str(cell) for cell in cells]
+            cells = [None if cell is None or cell != cell else str(cell) for cell in cells]  # NaN beside text
         return pa.array(cells)
     except NO_COMMON_TYPE as error:
         row = _first_that_fails(cells, numbers)
@@ -112,7 +112,7 @@ def load_splits(name: str, config: str | None = None, *, revision: str | None = 
     folder = Path(name)
     try:
         if any((folder / file).exists() for file in ("dataset_dict.json", "state.json")):
-            loaded = load_from_disk(name)
+            loaded = load_from_disk(name).with_format(None)
             return loaded if isinstance(loaded, DatasetDict) else DatasetDict(train=loaded)
         return load_dataset(name, config, revision=revision)
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:

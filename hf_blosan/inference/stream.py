@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from .. import __version__
 from ..data.columns import ColumnNames
 from ..data.rows import Rows
 from ..errors import InputError
+from ..files import check_not_read
 from ..hub.configs import read_config
 from ..hub.finite import NotFinite
 from ..hub.saved import contents, file_state, identity, load
@@ -123,8 +123,8 @@ def stream(
     typed = arguments.input == "-" and sys.stdin.isatty()
     size = 1 if typed else BUFFER_BATCHES * arguments.batch_size
     model, options = made_by
-    if arguments.output != "-" and Path(arguments.path).resolve() == Path(arguments.input).resolve():
-        raise InputError(f"the output {arguments.path} is the input, which would be lost; give another file")
+    if arguments.output != "-":
+        check_not_read("output file", arguments.path, [arguments.input])
     with Rows(arguments.input) as rows:
         head = begin(rows, size)  # of the file, so that all shards take the same columns
         names, read = batches.kind.choose_texts([row for _, row in head], rows.name, ColumnNames.of(arguments))

@@ -216,9 +216,9 @@ def split_pairs(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """One row per pair -> one row per sentence: (B, N, ...) -> (2B, N', ...), all first sentences before all second.
 
-    Returns inputs, mask and token mask (2B, N', N') or ``None``. The tokens of a sentence are moved to the start of its
-    row, so that word order and blocks count from its first word. N' is the length of the longest sentence, or N in a
-    graph, whose shapes cannot depend on values.
+    Returns inputs, mask and token mask (2B, N', N') or ``None``. The tokens of a sentence are moved to the start of
+    its row, so that word order and blocks count from its first word. N' is the length of the longest sentence, or N in
+    a graph, whose shapes cannot depend on values.
 
     Raises:
         ValueError: there are no token_type_ids, they mark no second sentence, or the token mask has another shape.

@@ -74,6 +74,8 @@ class Classification(TaskKind):
         where, train = next(iter(tables.items()))
         feature = train.features[columns["label_column"]]
         names = feature.names if isinstance(feature, ClassLabel) else _classes(values[where])
+        if not len(train):
+            raise InputError(f"{where} has no rows; give rows to train on")
         if len(names) < 2:
             raise InputError(f"{where}: every label is {names[0]!r}; a classification task needs two or more classes")
         if len(names) > MAX_CLASSES:
@@ -123,7 +125,10 @@ class Classification(TaskKind):
         if None in values:
             row = kept[values.index(None)]
             raise InputError(f"{where}, row {numbers[row]}: {wrong.format(labels[row])}; correct the row or remove it")
-        if isinstance(feature, ClassLabel) and not isinstance(raw.features[source.label_column], ClassLabel):
+        given = raw.features[source.label_column]
+        if isinstance(given, ClassLabel):
+            warn_of_other_names(given.names, source, self.task.labels, where)
+        elif isinstance(feature, ClassLabel):
             log_class_ids([labels[row] for row in kept], values, feature.names, where)
         rows = {}
         for name, column in zip(self.task.text_columns, texts, strict=True):
@@ -136,7 +141,8 @@ class Classification(TaskKind):
     def label_reader(self, raw: Dataset, source: Source) -> tuple[Any, Callable[[Any], Any], str]:
         """The type of labels, how to read a cell (``None`` if invalid), and the message for one, with ``{!r}``."""
         lookup = _label_lookup(raw.features[source.label_column], source, self.task.labels)
-        wrong = f"label {{!r}} is not one of the labels ({', '.join(self.task.labels)})"
+        known = ", ".join(self.task.labels).replace("{", "{{").replace("}", "}}")
+        wrong = f"label {{!r}} is not one of the labels ({known})"
         return ClassLabel(names=list(self.task.labels)), lambda label: _class_id(label, lookup), wrong
 
     def strata(self, rows):
@@ -163,11 +169,10 @@ class Classification(TaskKind):
         """
         if not isinstance(teacher, Classification):
             return None
-        theirs, count = [label.lower() for label in teacher.task.labels], len(self.task.labels)
-        if theirs == [f"label_{i}" for i in range(count)]:
-            return list(range(count))
-        ours = [label.lower() for label in self.task.labels]
-        return [theirs.index(label) for label in ours] if sorted(ours) == sorted(theirs) else None
+        theirs, ours = ([label.lower() for label in kind.task.labels] for kind in (teacher, self))
+        if sorted(ours) == sorted(theirs):
+            return [theirs.index(label) for label in ours]
+        return list(range(len(ours))) if theirs == [f"label_{i}" for i in range(len(ours))] else None
 
     def taught_rows(self, gold, texts, answers, teacher):
         """Labels become probabilities, (labels,): 1 for a gold label."""
@@ -306,6 +311,14 @@ def _label_text(label: Any) -> str:
 def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:
     text = _label_text(label)
     return lookup.get(text, lookup.get(text.lower()))
+
+
+def warn_of_other_names(names: Sequence[str], source: Source, labels: Sequence[str], where: str) -> None:
+    """Warn if class names are not those of the task, so that classes are read by their positions."""
+    known = {label.lower() for label in labels}
+    if not source.label_order and not known.issuperset(name.lower() for name in names):
+        read = [f"{name} as {label}" for name, label in zip(names, labels, strict=False)]
+        logger.warning("%s: classes with other names are read by position: %s", where, listed(read, 8))
 
 
 def log_class_ids(labels: Sequence[Any], values: Sequence[int], names: Sequence[str], where: str) -> None:

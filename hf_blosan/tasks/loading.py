@@ -89,14 +89,14 @@ def load_task(
         raise InputError("there are no training rows; give --train_file or --data_dir")
     if "test" not in splits and num_folds:
         splits["train"], splits["test"] = _hold_out_fold(splits["train"], task, fold, num_folds, seed)
-    elif fold:
-        logger.warning("fold %d is not used: there are test rows, or no folds", fold)
+    elif fold or num_folds not in (0, task.num_folds):
+        logger.warning("fold %d of %d is not used: there are test rows, or no folds", fold, num_folds)
     if select_on_test:
         if "validation" in splits or "test" not in splits:
             which = "validation rows" if "validation" in splits else "no test rows"
             raise InputError(f"--select_on_test: there are {which}, so that it cannot be used; leave it out")
         splits["validation"] = splits["test"]
-    elif "validation" in splits and given_fraction is not None:
+    elif "validation" in splits and given_fraction not in (None, task.validation_fraction):
         logger.warning("there are validation rows: validation_fraction %g is not used", given_fraction)
     elif task.evaluation_splits and "validation" not in splits:
         if validation_fraction is None:
@@ -129,11 +129,11 @@ def _read_splits(task: Task, data_dir: str | Path | None, files: Mapping[str, st
     found: dict[str, tuple[str | Path | Dataset, Source, str]] = {}
     if task.generated:
         found = {split: (rows, local, f"{local.location} {split}") for split, rows in make_demo_corpus().items()}
-    elif data_dir is not None and not task.files:
-        found = {split: (path, local, str(path)) for split, path in _local_paths(task, Path(data_dir), files).items()}
     elif task.tables and files.get("train") == task.files.get("train"):
         for split, rows in task.tables.items():
             found[split] = rows, local, str(task.files.get(split, f"{hub.location} {split}"))
+    elif data_dir is not None and not task.files:
+        found = {split: (path, local, str(path)) for split, path in _local_paths(task, Path(data_dir), files).items()}
     elif "train" not in files:
         found = {split: (rows, hub, f"{hub.location} {split}") for split, rows in _load_from_hub(task).items()}
     for split, path in files.items():

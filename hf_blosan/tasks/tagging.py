@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import ClassLabel, Dataset, Features, LargeList, List, Value
 
 from ..data.columns import as_text, check_columns
 from ..data.tables import row_numbers
@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 TOKEN_COLUMN, TAG_COLUMNS, PREDICATE_COLUMN = "tokens", ("tags", "ner_tags"), "predicate_index"
 NO_TAG = -1
 """Class id for missing gold tags and for words without a token."""
+LISTS = (List, LargeList)
 PREDICATE_SIZE = 100  # of a new model, unless the recipe sets it
 
 
@@ -45,7 +46,7 @@ class Tagging(TaskKind):
     @classmethod
     def recognises(cls, table, where, names):
         """Lists of words."""
-        return isinstance(table.features.get(names.text or TOKEN_COLUMN), List)
+        return isinstance(table.features.get(names.text or TOKEN_COLUMN), LISTS)
 
     @classmethod
     def choose_columns(cls, table, where, names):
@@ -322,9 +323,9 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
 def _tag_names(table: Dataset, column: str) -> list[str]:
     """The names of tags that are stored as class ids."""
     feature = table.features.get(column)
-    names = feature.feature.names if isinstance(feature, List) and isinstance(feature.feature, ClassLabel) else []
+    names = feature.feature.names if isinstance(feature, LISTS) and isinstance(feature.feature, ClassLabel) else []
     return list(names)
 
 
 def _without_gold(tags: Any) -> bool:
-    return isinstance(tags, list) and len(tags) > 0 and set(tags) <= {NO_TAG}
+    return isinstance(tags, list) and len(tags) > 0 and all(tag == NO_TAG for tag in tags)

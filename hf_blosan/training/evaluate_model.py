@@ -13,7 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 from ..data.columns import TEXTS_A_ROW, ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError, listed
-from ..files import check_writable, write_json
+from ..files import check_not_read, check_writable, write_json
 from ..hub.finite import refuse_not_finite
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Task, get_task, load_task
@@ -52,6 +52,9 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     for name in ("output_file", "predictions_file"):
         if path := getattr(arguments, name):
             check_writable(f"--{name}", path, folder=False)
+            check_not_read(f"--{name}", path, [arguments.test_file])
+    if arguments.output_file and arguments.output_file == arguments.predictions_file:
+        raise InputError(f"--output_file and --predictions_file are both {arguments.output_file}; give two files")
     disable_progress_bar()  # of loading, which takes a moment
     accelerator = Accelerator(cpu=arguments.cpu)
     encoder, config = find_encoder(arguments)

@@ -12,8 +12,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..errors import InputError
-from ..files import check_writable, existing
+from ..files import check_not_read, check_writable, existing
 from .arguments import RunArguments
+from .reporting import files_read
 
 LOCK = ".lock"
 LEFTOVERS = (".saving-*", ".*.tmp")
@@ -47,6 +48,7 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
     check_writable("--output_dir", folder, folder=True)
     if arguments.results_file:
         check_writable("--results_file", arguments.results_file, folder=False)
+        check_not_read("--results_file", arguments.results_file, files_read(arguments))
         check_separate(Path(arguments.results_file), folder)
         written["results_file"] = Path(arguments.results_file)
     made = not folder.exists()

@@ -193,6 +193,12 @@ def own_files(arguments: RunArguments) -> dict[str, str]:
     return {split: Path(file).name for split, file in files.items() if file}
 
 
+def files_read(arguments: RunArguments) -> list[str]:
+    """The files of rows and word vectors that the options name."""
+    own = [getattr(arguments, f"{split}_file") for split in SPLITS]
+    return [file for file in (*own, arguments.word_vectors, arguments.unlabeled_file) if file]
+
+
 def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
     """The files of rows and word vectors -> their SHA-256."""
     given = dict(task.files) | {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}

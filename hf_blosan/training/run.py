@@ -149,7 +149,8 @@ def make_accelerator(arguments: RunArguments) -> Accelerator:
             project_dir=arguments.output_dir,
         )
     except ValueError as error:
-        raise InputError(f"accelerate rejects these options ({error}); correct --report_to or leave it out") from error
+        remedy = "correct --report_to or leave it out" if arguments.with_tracking else "start a new process"
+        raise InputError(f"accelerate rejects these options ({error}); {remedy}") from error
 
 
 def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
