@@ -111,7 +111,7 @@ def example_length(model: nn.Module) -> int:
 
 
 def most_tokens(model: nn.Module) -> int:
-    """The positions of a model's backbone, or a number without limits."""
+    """The positions of a model's backbone; any number without one."""
     positions = positions_of(model.config.backbone_config) if model.config.backbone_config is not None else None
     return positions or sys.maxsize
 
@@ -265,8 +265,8 @@ def export(name: str, output: str | Path) -> str:
             configuration and the tokenizer. The folder of the model itself keeps its configuration and tokenizer.
 
     Raises:
-        InputError: there is no such model, its weights or outputs are not finite, or the packages of the extra
-            ``export`` are missing.
+        InputError: there is no such model, its weights or outputs are not finite, the folder has another model, or the
+            packages of the extra ``export`` are missing.
         RuntimeError: the graph does not compute what the model computes.
     """
     output = Path(output)
