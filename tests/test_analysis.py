@@ -229,7 +229,7 @@ class TestArrays:
             ("disan", "Model", ["a"] * 2, "the model takes one sentence, but two are given; leave out the second one"),
             ("disan", "ForPairRegression", ["a cat"], "the model compares two sentences; give the second one"),
             ("disan", "ForPairRegression", ["a cat", ""], "sentence 2 is empty; give some words"),
-            ("disan", "Model", ["cat " * 40], "has 40 tokens, 20 are allowed (max_tokens); shorten it"),
+            ("disan", "Model", ["cat " * 40], "has 40 tokens, 20 are allowed \\(max_tokens\\); shorten it"),
         ],
     )
     def test_mistakes(self, variant, head, texts, message, make, tokenizer):

@@ -372,7 +372,7 @@ class TestTask:
         vectors = tmp_path / "vectors.txt"
         vectors.write_text("dog 1 2\n")
         with pytest.raises(
-            InputError, match="--word_vectors needs a word-level vocabulary, but multi30k_en_de has a byte-pair"
+            InputError, match="--word_vectors needs a word-level vocabulary, but the task has a byte-pair"
         ):
             train(options(data_dir, tmp_path / "run", word_vectors=str(vectors)))
 
