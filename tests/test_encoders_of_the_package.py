@@ -105,10 +105,15 @@ def test_figures_on_the_page():
 
     beside = card.record("similarity", "disan-mini-en-similarity")["rows"]
     speeds = [f"{row['sentences_per_second']:,}" for row in beside]
-    assert f"{speeds[0]}, {speeds[1]} and {speeds[2]} sentences a second" in " ".join(text.split())
+    said = (
+        f"{speeds[0]} sentences a second there, `disan-mini-en-similarity` {speeds[1]} and {card.TEACHER} {speeds[2]}"
+    )
+    assert f"`disan-mini-en` encodes {said}" in " ".join(text.split())
     low, high = beside[1]["mean_less_first"]
     gain = beside[1]["mean"] - beside[0]["mean"]
-    assert f"{gain:.1f} above that of the first ({low:.1f} to {high:.1f}, paired bootstrap)" in " ".join(text.split())
+    assert f"{gain:.1f} above that of `disan-mini-en` ({low:.1f} to {high:.1f}, paired bootstrap)" in " ".join(
+        text.split()
+    )
     assert f"with its first 96 features alone it is {beside[1]['mean_of_first']['96']:.1f}" in text
 
     report = json.loads((card.REPORTS / "few_shot.json").read_text())["rows"]
