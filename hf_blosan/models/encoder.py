@@ -94,8 +94,7 @@ class ContextFusion(Layer):
                 if not getattr(layer, "takes_token_mask", False):
                     raise ValueError(f"token_mask: {type(layer).__name__} does not take one; use a DiSAN or an MTSA")
             options.append(full_token_mask(token_mask, B, N))
-        if self.input_layer is not None:
-            hidden_BNE = self.linear(self.input_layer, hidden_BNE)
+        hidden_BNE = hidden_BNE if self.input_layer is None else self.linear(self.input_layer, hidden_BNE)
         attentions, gates = (), ()
         for layer in self.layers:
             hidden_BNE, maps = layer(hidden_BNE, *options)
@@ -163,6 +162,12 @@ def fuse_directions(layers, hidden_BNE: Tensor, mask_BN: Tensor, output_attentio
     else:
         results, maps = [layer(hidden_BNE, mask_BN, False, *others) for layer in layers], None
     return torch.cat([tokens_BND for tokens_BND, _ in results], dim=-1), maps
+
+
+def needs_rows(module: nn.Module) -> bool:
+    """Whether some part has a hook, which expects the tokens of every row, or dropout although the model has none."""
+    here = module.training or module._forward_hooks or module._forward_pre_hooks
+    return bool(here) or any(map(needs_rows, module.children()))
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
@@ -269,26 +274,22 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         apart = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
         # A backbone gives a word another vector in every context, and as the predicate it is another word.
         apart = apart or self.config.predicate_size or self.config.backbone_config is not None
-        if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2 or self.needs_rows():
+        if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2:
             return input_ids, None
         words_V, places_BN = torch.unique(input_ids, return_inverse=True)
-        return (words_V[None], places_BN) if 2 * len(words_V) <= input_ids.numel() else (input_ids, None)
-
-    def needs_rows(self) -> bool:
-        """Whether a part has a hook, which expects the tokens of every row, or dropout although the model has none."""
-        modules = (module for part in self.children() for module in part.modules())
-        return any(module.training or module._forward_hooks or module._forward_pre_hooks for module in modules)
+        repeat = 2 * len(words_V) <= input_ids.numel() and not any(map(needs_rows, self.children()))
+        return (words_V[None], places_BN) if repeat else (input_ids, None)
 
     def is_worth_packing(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> bool:
         """Whether to encode a batch without its padding: in inference by the kernels, if there is enough of it."""
-        context, pooler = self.context, self.pooler
-        if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN) or self.needs_rows():
+        if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN):
             return False
         vectors = getattr(hidden_BNE, "vectors", hidden_BNE)
-        if not (isinstance(context, ContextFusion) and can_use_kernel(context.implementation, vectors)):
+        if not (isinstance(self.context, ContextFusion) and can_use_kernel(self.context.implementation, vectors)):
             return False
-        lengths_B, takes = mask_BN.sum(1), context.can_be_packed or isinstance(pooler, Pooler)
-        return takes and bool(lengths_B.all()) and int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
+        lengths_B, takes = mask_BN.sum(1), self.context.can_be_packed or isinstance(self.pooler, Pooler)
+        few = int(lengths_B.sum()) < LARGEST_SHARE_OF_TOKENS * mask_BN.numel()
+        return takes and few and bool(lengths_B.all()) and not any(map(needs_rows, self.children()))
 
     def encode_packed(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""
