@@ -122,12 +122,12 @@ def test_the_dtype_is_that_of_the_layers(model_type, tmp_path):
     small = AutoModel.from_pretrained(tmp_path)
     assert small.dtype == torch.float32 and small(IDS).pooler_output.dtype == torch.float32
     model.set_embedding_dtype("float16")
-    (replica,) = replicate(model, ["cpu"])
+    replica = replicate(model)
     assert not list(replica.parameters()) and replica.dtype == torch.float32
     torch.testing.assert_close(replica(IDS).pooler_output, expected, rtol=0, atol=20 * ERRORS["float16"])
 
 
-def replicate(model, devices):
+def replicate(model):
     """As torch.nn.parallel.replicate, which refuses the CPU."""
     modules = list(model.modules())
     copies = {module: module._replicate_for_data_parallel() for module in modules}
@@ -143,7 +143,7 @@ def replicate(model, devices):
                 copy._former_parameters[name] = getattr(copy, name)
         for name, buffer in module._buffers.items():
             copy._buffers[name] = buffer
-    return [copies[model] for _ in devices]
+    return copies[model]
 
 
 def test_small_numbers_in_half_precision():

@@ -144,7 +144,7 @@ class Batches:
         """Warn about truncated texts; `option`: what raises the limit."""
         if self.truncated:
             positions = getattr(self.model.config, "backbone_config", None) and self.tokenizer.model_max_length
-            remedy = "as many as the backbone has positions" if self.limit == positions else f"increase {option}"
+            remedy = "no more are possible with its backbone" if self.limit == positions else f"increase {option}"
             logger.warning(
                 "%d texts have more than %d tokens (the longest %d) and were truncated; %s",
                 *(self.truncated, self.limit, self.longest, remedy),

@@ -287,9 +287,9 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     def dtype(self) -> torch.dtype:
         """The dtype of the layers; the word table may have its own, see ``config.embedding_dtype``."""
         table = self.get_input_embeddings()
-        # Layers in int8 have scales alone, and replicas of torch.nn.DataParallel no parameters.
+        # Replicas of torch.nn.DataParallel have no parameters, layers in int8 scales alone, which are buffers.
         kinds = ("_parameters", "_former_parameters", "_buffers")
-        parts = (vars(module).get(kind, {}) for module in self.modules() if module is not table for kind in kinds)
+        parts = (vars(module).get(kind, {}) for kind in kinds for module in self.modules() if module is not table)
         floats = (x.dtype for part in parts for x in part.values() if x is not None and x.is_floating_point())
         return next(floats, (table.scale if getattr(table, "is_int8", False) else table.weight).dtype)
 
