@@ -144,6 +144,16 @@ class TestPredict:
         assert main(["predict", str(folder), str(rows), str(tmp_path / "o.jsonl"), "--cpu"]) == 0
         assert [row["label"][:-1] for row in read_lines(tmp_path / "o.jsonl")] == ["LABEL_"] * 3
 
+    def test_texts_longer_than_a_backbone(self, tmp_path, caplog):
+        """More tokens would be refused, so the warning does not ask for them."""
+        folder = write_backbone(tmp_path / "bert", ["a"])
+        model = hf_blosan.DiSANForSequenceClassification(hf_blosan.DiSANConfig(backbone=str(folder), hidden_size=8))
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        batches = Batches(model.eval(), tokenizer, kind_of(model.config), batch_size=2)
+        batches([("a " * 400,)])
+        batches.report()
+        assert "more than 300 tokens" in caplog.text and "truncated; no more are possible with its ba" in caplog.text
+
 
 class TestEncode:
     @pytest.mark.parametrize(
