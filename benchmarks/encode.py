@@ -48,6 +48,12 @@ def mean_pooled(output: Any, mask_BN: Tensor) -> Tensor:
     return nn.functional.normalize((output.last_hidden_state * weights_BN1).sum(1) / weights_BN1.sum(1), dim=-1)
 
 
+def without_modules(model: PreTrainedModel) -> PreTrainedModel:
+    """The same model of sentence-transformers, for `Batches`: its modules.json is left to :func:`mean_pooled`."""
+    model.config.name_or_path = ""
+    return model
+
+
 class System:
     """A tokenizer and a model that encode texts, from text to batch as in `hf-blosan encode`.
 
@@ -136,8 +142,8 @@ def make_systems(options: EncodeOptions, tokenizer: PreTrainedTokenizerBase) -> 
                         loaded.context.register_forward_hook(lambda *_: None)
                     systems[name] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
     if options.peer:
-        peer = AutoTokenizer.from_pretrained(options.peer), AutoModel.from_pretrained(options.peer)
-        systems["peer"] = System(*peer, mean_pooled)
+        peer = without_modules(AutoModel.from_pretrained(options.peer))
+        systems["peer"] = System(AutoTokenizer.from_pretrained(options.peer), peer, mean_pooled)
     return systems
 
 

@@ -29,7 +29,7 @@ from hf_blosan.registry import locate
 
 from .browser import export_peer
 from .command import Options, command
-from .encode import mean_pooled
+from .encode import mean_pooled, without_modules
 from .measure import times
 from .order import encode as unit_vectors
 from .report import page, table
@@ -160,7 +160,8 @@ def encoder_roads(options: RoadsOptions, folder: Path) -> list[Road]:
 
 def peer_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     """The peer in torch by every entry, and its graphs in two runtimes."""
-    tokenizer, model = AutoTokenizer.from_pretrained(options.peer), AutoModel.from_pretrained(options.peer).eval()
+    tokenizer = AutoTokenizer.from_pretrained(options.peer)
+    model = without_modules(AutoModel.from_pretrained(options.peer)).eval()
     run = in_torch(model, mean_pooled)
     whole = SentenceTransformer(options.peer, device="cpu")
     encode = partial(whole.encode, batch_size=options.batch_size, show_progress_bar=False)

@@ -6,7 +6,7 @@ import sys
 from types import SimpleNamespace
 
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 
 from hf_blosan.cli.options import Parser, add_options, read_options
 from hf_blosan.hub.saved import load
@@ -14,7 +14,7 @@ from hf_blosan.serving.arguments import ServeArguments
 from hf_blosan.serving.command import run
 
 from .command import exit_code
-from .encode import mean_pooled
+from .encode import mean_pooled, without_modules
 
 
 class MeanPooled(nn.Module):
@@ -38,8 +38,8 @@ def main(argv: list[str] | None = None) -> int:
         arguments = read_options(parser.parse_args(argv), ServeArguments)
 
         def load_model():
-            model, tokenizer = load(arguments.model, AutoModel, cpu=True)
-            return MeanPooled(model), tokenizer
+            model, tokenizer = load(arguments.model, "feature-extraction", cpu=True)
+            return MeanPooled(without_modules(model)), tokenizer
 
         run(arguments, load_model)
 

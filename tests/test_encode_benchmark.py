@@ -7,6 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
 from benchmarks import encode, many_rows, roads, serving, train_step
@@ -18,12 +20,14 @@ QUICK = ["--task", "demo", "--repeats", "1", "--threads", "1"]
 
 @pytest.fixture
 def peer(tmp_path):
-    """The folder of a small model to compare with."""
+    """The folder of a small model of sentence-transformers to compare with."""
     folder = tmp_path / "peer"
     tokenizer = build_tokenizer(["a b c"])
     tokenizer.save_pretrained(folder)
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     BertModel(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    parts = [Transformer(str(folder)), Pooling(8, "mean"), Normalize()]
+    SentenceTransformer(modules=parts, device="cpu").save_pretrained(str(folder))
     return str(folder)
 
 
