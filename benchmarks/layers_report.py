@@ -31,14 +31,15 @@ def markdown(report: dict[str, Any]) -> str:
 def full_table(rows: list[dict[str, Any]]) -> str:
     """One line for each shape and operator, with the passes side by side."""
     cells = {(row["batch"], row["length"], row["operator"], row["pass"]): row for row in rows}
-    lines = []
+    lines, on_a_gpu = [], any("kernels" in row for row in rows)
     for batch, length, name in dict.fromkeys((row["batch"], row["length"], row["operator"]) for row in rows):
         line = [f"{batch}x{length}", OPERATORS[name].title]
         for pass_ in PASSES:
             row = cells.get((batch, length, name, pass_), {})
             line += figure_cells(row, cells.get((batch, length, YARDSTICK, pass_), {}))
+            line += [f"{row['kernels']} in {row['kernels_ms']:.4g} ms" if "kernels" in row else ""][:on_a_gpu]
         lines.append(line)
-    names = [f"{pass_} {what}" for pass_ in PASSES for what in ("ms", "x", "MiB")]
+    names = [f"{pass_} {what}" for pass_ in PASSES for what in ("ms", "x", "MiB", "kernels")[: 3 + on_a_gpu]]
     return table(["shape", "operator", *names], lines, left=2)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.profiler import DeviceType, ProfilerActivity, profile
 
 from .operators import OPERATORS, SIZE, Operator
 
@@ -126,6 +127,17 @@ def summary(samples: Iterable[float]) -> dict[str, float]:
     quartiles = statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else samples * 3
     names = ("min_ms", "lower_quartile_ms", "median_ms", "upper_quartile_ms")
     return {name: round(value, 4) for name, value in zip(names, (samples[0], *quartiles), strict=True)}
+
+
+def kernels(call: Callable) -> dict[str, float]:
+    """How many kernels a call starts on a GPU, and what they take together: without the gaps between them."""
+    call()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+        call()
+        torch.cuda.synchronize()
+    took = [event.device_time for event in recorded.events() if event.device_type == DeviceType.CUDA]
+    return {"kernels": len(took), "kernels_ms": round(sum(took) / 1e3, 4)}
 
 
 def peak_mib(name: str, batch: int, length: int, pass_: str, setting: Setting) -> float | None:

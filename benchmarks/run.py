@@ -18,7 +18,7 @@ from hf_blosan.files import write_json
 from .command import Options, choose, command, parse_shapes, surroundings
 from .correctness import RULE, refusal
 from .layers_report import markdown as markdown
-from .measure import Case, Setting, peak_mib, times
+from .measure import Case, Setting, kernels, peak_mib, times
 from .operators import OPERATORS, PASSES
 
 ABSENT = ("skipped", "refused")
@@ -80,7 +80,7 @@ def add_times(rows: Rows, shape: tuple[int, int], pass_: str, setting: Setting, 
     present = [name for name, row in rows.items() if not is_absent(row, shape, pass_, setting)]
     calls = {name: Case(OPERATORS[name], *shape, setting).call(pass_) for name in present}
     for name, figures in times(calls, repeats, setting.device).items():
-        rows[name] |= figures
+        rows[name] |= figures | (kernels(calls[name]) if setting.device == "cuda" else {})
 
 
 def is_absent(row: dict[str, Any], shape: tuple[int, int], pass_: str, setting: Setting) -> bool:

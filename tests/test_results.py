@@ -97,6 +97,10 @@ def test_speeds_in_the_readme():
     assert layers["header"]["hardware"]["cpu"].startswith("Intel")
     ratios = [round(100 * float(ratio)) for ratio in layer_ratios((REPORTS / "cpu_targets.md").read_text())]
     assert f"{min(ratios)} to {max(ratios)} %" in section.replace("\n", " ")
+    rows = json.loads((REPORTS / "cuda_lengths.json").read_text())["rows"]
+    times = {(row["length"], row["operator"]): row["median_ms"] for row in rows if row["pass"] == "forward+backward"}
+    short, long = (f"{times[length, 'disa'] / times[length, 'multihead']:.0%}"[:-1] for length in (64, 4096))
+    assert f"takes {short} % at 64 tokens and {long} % at 4,096" in section
 
 
 def layer_ratios(report: str) -> list[str]:

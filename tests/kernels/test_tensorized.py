@@ -1,5 +1,7 @@
 """MTSA's attention in its fast forms: against float64, at the edges, and what torch asks of an operator."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -301,12 +303,21 @@ def test_wrong_tensors_are_refused():
             tensorized_attention(*arguments, **options)
 
 
+@pytest.mark.parametrize(("rows", "length", "queries"), [(64, 384, 682), (2, 4096, 2048), (1, 1 << 20, 128)])
+def test_a_tile_on_a_gpu_is_large_and_limited(rows, length, queries):
+    """64 MiB of weights, and beyond 131,072 tokens as many queries as on the CPU."""
+    assert tiles._tile_queries(SimpleNamespace(is_cuda=True, shape=(rows, length, 75))) == queries
+    assert tiles._tile_queries(SimpleNamespace(is_cuda=False, shape=(rows, length, 75))) == tiles.TILE_QUERIES
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
 @pytest.mark.parametrize("length", [1, 17, 100, 300])
-def test_on_a_gpu(score_function, length, monkeypatch):
+@pytest.mark.parametrize("tile_elements", [1, tiles.CUDA_TILE_ELEMENTS], ids=["small tiles", "large tiles"])
+def test_on_a_gpu(score_function, length, tile_elements, monkeypatch):
     """Tiles in plain torch, in several groups of rows."""
     monkeypatch.setattr(tiles, "CUDA_GROUP_ELEMENTS", 20_000)
+    monkeypatch.setattr(tiles, "CUDA_TILE_ELEMENTS", tile_elements)
     *inputs, mask = (x.cuda() for x in random_inputs(3, 4, length, 20))
     for windows in (ANY, [5, 0, 1, 150]):
         for include_self in (False, True):

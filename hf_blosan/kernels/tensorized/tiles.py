@@ -18,8 +18,10 @@ from torch import Tensor
 # The best of 64..512 and 128k..4M on 2 cores of AMD Zen 4 at the shapes of the benchmarks.
 TILE_QUERIES = 128
 GROUP_ELEMENTS = 1 << 20
-# On a GPU, where there should be few calls; chosen, not measured against others.
+# On a GPU, where there should be few calls; chosen, not measured against others. Elements of a tile, which has as many
+# queries as fit, and never fewer than on the CPU.
 CUDA_GROUP_ELEMENTS = 1 << 26
+CUDA_TILE_ELEMENTS = 1 << 24
 
 # "Minus infinity" that survives arithmetic.
 MASKED = -1e30
@@ -60,7 +62,7 @@ def forward(
             values[..., :D].masked_fill_(~mask_nN[..., None], 0.0)
         if save:
             torch.where(clamped_nND, -source_nND, source_nND, out=source[here])
-        for queries, keys in _tiles(N, seen):
+        for queries, keys in _tiles(N, seen, _tile_queries(v_nND)):
             Q, K = queries.stop - queries.start, keys.stop - keys.start
             weights = scratch("weights", n, Q, K)
             _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
@@ -106,11 +108,12 @@ def backward(
         # Gradients of numerator and denominator: g / d and -g out / d.
         torch.div(grad[here], denominators[here], out=share[..., :D])
         torch.addcmul(zero, share[..., :D], out[here], value=-1, out=share[..., D:])
-        several = int(N > TILE_QUERIES)  # several tiles: sums over queries are accumulated
+        size = _tile_queries(v_nND)
+        several = int(N > size)  # several tiles: sums over queries are accumulated
         if several:
             grad_values.zero_()
             grad_k.zero_()
-        for queries, keys in _tiles(N, seen):
+        for queries, keys in _tiles(N, seen, size):
             shape = (n, queries.stop - queries.start, keys.stop - keys.start)
             weights, grad_weights = scratch("weights", *shape), scratch("grad_weights", *shape)
             tops_nQ1 = _token_weights_(weights, q_nND, k_nND, penalty_nN, seen, score_function, queries, keys)
@@ -190,10 +193,15 @@ def _groups(
             yield seen, (slice(start, min(B, start + size)), head)
 
 
-def _tiles(length: int, seen: _Seen) -> Iterator[tuple[slice, slice]]:
-    """Ranges of queries, each with the range of keys that they may see."""
-    for start in range(0, length, TILE_QUERIES):
-        stop = min(length, start + TILE_QUERIES)
+def _tile_queries(like_nND: Tensor) -> int:
+    n, N, _ = like_nND.shape
+    return max(TILE_QUERIES, CUDA_TILE_ELEMENTS // (n * N)) if like_nND.is_cuda else TILE_QUERIES
+
+
+def _tiles(length: int, seen: _Seen, size: int) -> Iterator[tuple[slice, slice]]:
+    """Ranges of ``size`` queries, each with the range of keys that they may see."""
+    for start in range(0, length, size):
+        stop = min(length, start + size)
         yield slice(start, stop), slice(max(0, start - seen.before), min(length, stop + seen.after))
 
 
