@@ -107,13 +107,17 @@ def systems(options: FewShotOptions) -> dict[str, Callable[..., np.ndarray]]:
     def of_fresh_model(name: str, predict: Callable, **settings: Any) -> Callable:
         return lambda *given, **others: predict(load(name, options.seed), *given, **{**others, **settings})
 
-    return {
+    found = {
         "encoder, probe": of_fresh_model(options.encoder, probe),
         "encoder, classifier": lambda *given, **others: classifier(options.encoder, *given, **others),
         "encoder, setfit": of_fresh_model(options.encoder, setfit, rate=ENCODER_RATE),
-        "minilm, probe": of_fresh_model(options.minilm, probe),
-        "minilm, setfit": of_fresh_model(options.minilm, setfit, rate=SETFIT["learning_rate"]),
     }
+    if options.minilm:
+        found |= {
+            "minilm, probe": of_fresh_model(options.minilm, probe),
+            "minilm, setfit": of_fresh_model(options.minilm, setfit, rate=SETFIT["learning_rate"]),
+        }
+    return found
 
 
 def measure(options: FewShotOptions, report: dict[str, Any]) -> None:
@@ -171,7 +175,7 @@ class FewShotOptions(Options):
     """Options of ``python -m benchmarks.few_shot``."""
 
     encoder: str = option("Folder or name of an encoder of this package.", MISSING)
-    minilm: str = option("Folder or name of all-MiniLM-L6-v2.", MISSING)
+    minilm: str | None = option("Folder or name of all-MiniLM-L6-v2. Default: the encoder alone.")
     data_dir: str = option("Folder with DIR/NAME/SPLIT.jsonl.gz.", MISSING)
     tasks: str = option("Of sst2 and banking77, separated by a comma.", ",".join(TASKS))
     repeats: int = option("Draws of the examples, with seeds from --seed on.", 3)
