@@ -159,6 +159,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         temporary = Path(folder, path.name)
         program.save(temporary)
+        forget_weights(temporary)
         difference = largest_difference(model, temporary, names)
         for file in sorted(Path(folder).iterdir(), reverse=True):  # the graph after its data
             os.replace(file, path.with_name(file.name))
@@ -177,6 +178,21 @@ def forget_shapes(graph) -> None:
         for value in (*node.outputs, *(x for part in inner for x in part.inputs)):
             if value not in outputs:
                 value.shape = None
+
+
+def forget_weights(path: Path) -> None:
+    """Take the shapes that a saved graph repeats for its weights out of it.
+
+    A quantiser transposes weights, and then meets the former shape of a map that is not square.
+    """
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    weights = {weight.name for weight in model.graph.initializer}
+    others = [value for value in model.graph.value_info if value.name not in weights]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(others)
+    path.write_bytes(model.SerializeToString())
 
 
 @torch.no_grad()

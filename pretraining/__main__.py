@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import logging
 import sys
 from collections import Counter
@@ -63,7 +64,7 @@ class Options:
     )
     teacher_dtype: str = option("Of the teachers' weights; bfloat16 is faster where the processor has it.", "bfloat16")
     wordnet: str = option("Folder of WordNet's files.", FOLDER)
-    cache_dir: str = option("Folder for the teachers' vectors and parsed sentences.", "out/pretraining")
+    cache_dir: str = option("Folder for the teachers' vectors and the made triplets.", "out/pretraining")
     sentences: int = option("Sentences to learn from, at most.", 400_000, group="data")
     all_sentences: bool = option("Take all of every set, not a share of the large ones.", False)
     parsed_sentences: int = option("Of these, how many are parsed, for made triplets.", 100_000)
@@ -94,9 +95,8 @@ class Options:
         for entry in fields(self):
             value = getattr(self, entry.name)
             may_be_zero = entry.name in ("seed", "data_seed", "triplets")
-            if isinstance(value, int | float) and not (value > 0 or may_be_zero):
-                raise InputError(f"--{entry.name} is {value}; it must be more than 0")
-
+            if type(value) in (int, float) and not (value > 0 or (may_be_zero and value == 0)):
+                raise InputError(f"--{entry.name} is {value}; it must be {'0 or ' * may_be_zero}more than 0")
         if self.order_features >= self.hidden_size:
             raise InputError(
                 f"--order_features is {self.order_features}; it must be less than --hidden_size, {self.hidden_size}"
@@ -126,25 +126,26 @@ def kept(path: Path, make: Callable[[], list]) -> list:
 
 def made_triplets(options: Options, sentences: list[str], held_out: set[str]) -> tuple[list[dict], dict[str, int]]:
     """The triplets, and how many were dropped, by the reason."""
-    dropped: Counter[str] = Counter()
     data_dir, chosen = Path(options.data_dir), [text for text in sentences if len(text.split()) in PARSED_WORDS]
     chosen = chosen[: options.parsed_sentences]
+    tables = [read_table(data_dir / name / f"{split}.jsonl.gz") for name, split in ENTAILMENTS.items()]
+    pairs = [row for table in tables for row in table.select_columns(["sentence1", "sentence2", "label"]).to_list()]
+    made_from = [options.data_seed, options.wordnet, chosen, pairs, sorted(held_out)]
+    key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:16]
+    path = Path(options.cache_dir, f"triplets-{key}.parquet")
+    counts = path.with_suffix(".dropped.json")
 
     def make() -> list[dict]:
         negated = read_table(data_dir / "semantoneg" / "test.jsonl.gz").to_list()
-        filters = Filters(held_out, negated)
-        tables = [read_table(data_dir / name / f"{split}.jsonl.gz") for name, split in ENTAILMENTS.items()]
-        pairs = [
-            row for table in tables for row in table.select_columns(["sentence1", "sentence2", "label"]).to_list()
-        ]
+        filters, dropped = Filters(held_out, negated), Counter()
         found = make_triplets(parse(chosen), pairs, filters, WordNet(options.wordnet), options.data_seed)
         for (_, reason), count in filters.dropped.items():
             dropped[reason] += count
         logger.info("dropped: %s", dict(dropped))
+        write_json(counts, dropped)
         return found
 
-    key = hashlib.sha256("\n".join([str(options.data_seed), *chosen]).encode()).hexdigest()[:16]
-    return kept(Path(options.cache_dir, f"triplets-{key}.parquet"), make), dict(dropped)
+    return kept(path, make), json.loads(counts.read_text())
 
 
 def new_student(options: Options) -> Encoder:
@@ -206,7 +207,12 @@ def run(options: Options, argv: list[str]) -> None:
         torch.set_float32_matmul_precision("high")  # tf32, which rounds less than bfloat16
     set_seed(options.seed)
     data_dir, output, cache = Path(options.data_dir), Path(options.output_dir), Path(options.cache_dir)
-    head = {**surroundings(), "threads": options.threads, "seed": options.seed, "options": asdict(options)}
+    head = {
+        **surroundings(options.device == "cuda"),
+        "threads": options.threads,
+        "seed": options.seed,
+        "options": asdict(options),
+    }
     head |= {"command": command_line(["-m", "pretraining", *argv])}
     held_out = evaluation_texts(data_dir) | set(map(normalised, texts()))
     wordnet = WordNet(options.wordnet)
@@ -215,6 +221,14 @@ def run(options: Options, argv: list[str]) -> None:
     triplets, dropped = made_triplets(options, sentences, held_out) if options.triplets else ([], {})
     kinds = Counter(triplet["kind"] for triplet in triplets)
     logger.info("%d sentences; triplets: %s", len(sentences), dict(kinds))
+    for name, size, count in (
+        ("batch_size", options.batch_size, len(sentences)),
+        ("triplet_batch_size", options.triplet_batch_size, len(triplets) - len(triplets[::HELD_OUT])),
+    ):
+        if count < size and (options.triplets or name == "batch_size"):
+            raise InputError(
+                f"--{name} is {size}, of {count} to learn from; give a smaller one, or more to learn from"
+            )
     found = [
         teacher_vectors(name, options.teacher_dtype, sentences, cache, options.device) for name in options.teachers
     ]
@@ -235,13 +249,13 @@ def run(options: Options, argv: list[str]) -> None:
             "held_out": right_by_kind(encoder, held_out_triplets),
         }
         encoder.model.save_pretrained(output, include_code=False)
+        encoder.tokenizer.save_pretrained(output)
         logger.info("%s", rows[-1])
 
     teachers = [torch.from_numpy(vectors) for vectors in found]
     train(encoder, sentences, targets.half(), teachers, chosen, options.recipe, report)
     encoder.model.cpu().set_embedding_dtype("int8")
     encoder.model.save_pretrained(output, include_code=False)  # it comes with the package
-    encoder.tokenizer.save_pretrained(output)
     record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
     write_json(output.parent / f"{output.name}.json", record | {"int8": validation(encoder, data_dir)})
     logger.info("written to %s", output)

@@ -43,8 +43,12 @@ HUB_SETS = {
 
 def record(report: str, encoder: str) -> dict[str, Any]:
     """A report of benchmarks/: that of an encoder alone, or that of all."""
+    return json.loads(record_file(report, encoder).read_text(encoding="utf-8"))
+
+
+def record_file(report: str, encoder: str) -> Path:
     own = REPORTS / f"{report}_{encoder}.json"
-    return json.loads((own if own.exists() else REPORTS / f"{report}.json").read_text(encoding="utf-8"))
+    return own if own.exists() else REPORTS / f"{report}.json"
 
 
 def rows_of(name: str, report: str, encoder: str) -> list[dict[str, Any]]:
@@ -55,9 +59,8 @@ def rows_of(name: str, report: str, encoder: str) -> list[dict[str, Any]]:
     """
     if found := [row for row in record(report, encoder)["rows"] if row["model"] == name]:
         return found
-    raise InputError(
-        f"benchmarks/reports/{report}.json has no model {name}; measure it with `python -m benchmarks.{report}`"
-    )
+    file = record_file(report, encoder).name
+    raise InputError(f"benchmarks/reports/{file} has no model {name}; measure it with `python -m benchmarks.{report}`")
 
 
 def figures(name: str, encoder: str | None = None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Texts are compared in lower case, without punctuation and spaces.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -35,8 +36,8 @@ QUOTED = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}
 
 
 def normalised(text: str) -> str:
-    """Letters and digits of a text in lower case."""
-    return re.sub(r"[\W_]+", "", text.lower())
+    """Letters and digits of a text in lower case, however accents are encoded."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", text).lower())
 
 
 def column_texts(data_dir: Path, name: str, split: str, columns: Iterable[str]) -> Iterator[str]:

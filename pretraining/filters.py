@@ -10,6 +10,8 @@ from typing import Any
 from benchmarks.order_suite import content_words, skeleton, skeletons, texts
 from hf_blosan.data.columns import normal
 
+from .corpus import normalised
+
 SHORT = {"n't": " not", "'re": " are", "'m": " am", "'ll": " will", "'s": " is"}
 LONGEST_GAP = 3
 """Words that a gap in a frame can stand for."""
@@ -65,7 +67,7 @@ class Filters:
     """Takes triplets or drops them, and counts why.
 
     Args:
-        evaluations: texts of evaluation splits, as ``normal`` makes them.
+        evaluations: texts of evaluation splits, as ``normalised`` makes them.
         semantoneg: the rows of SemAntoNeg.
         words, shapes, suite: of the order suite, which is the default: words of its slots, skeletons, texts.
     """
@@ -108,7 +110,7 @@ class Filters:
             yield "skeleton of the suite"
         if any(text in self.suite for text in normals):
             yield "text of the suite"
-        if any(text in self.evaluations for text in normals):
+        if any(normalised(text) in self.evaluations for text in sentences):
             yield "text of an evaluation"
         if negated and any(text in self.frames for text in sentences):
             yield "frame of SemAntoNeg"

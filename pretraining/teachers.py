@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 from transformers import PreTrainedTokenizerBase
+
+from hf_blosan.hub.saved import contents
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +45,10 @@ def teacher_vectors(name: str, dtype: str, sentences: list[str], folder: Path, d
         device: of the teacher.
     """
     teacher, shards = None, []
+    identity = json.dumps(contents(name), sort_keys=True) if Path(name).is_dir() else name
     for start in range(0, len(sentences), SHARD):
         texts = sentences[start : start + SHARD]
-        made_from = "\n".join([name, dtype, str(LONGEST), *texts])
+        made_from = "\n".join([identity, dtype, str(LONGEST), *texts])
         path = folder / f"{Path(name).name}-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.npy"
         if not path.exists():
             teacher = teacher or load_teacher(name, dtype, device)

@@ -30,6 +30,7 @@ from hf_blosan import AutoModelForPairRegression
 from hf_blosan.cli.options import Parser, add_options, option, read_options
 from hf_blosan.cli.overrides import check_field_names, parse_config_overrides
 from hf_blosan.errors import InputError, first_line
+from hf_blosan.files import check_writable
 from hf_blosan.hub.configs import config_problem
 from hf_blosan.models.layers_heads import HeadLinear
 
@@ -357,6 +358,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.refuse(unknown, ConversionArguments)
         arguments = read_options(namespace, ConversionArguments)
         overrides = parse_config_overrides(arguments.config_overrides)
+        check_writable("--output_dir", arguments.output_dir, folder=True)
         model = convert_model(arguments.model_type, read_arrays(arguments.weights), **overrides)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

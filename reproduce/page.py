@@ -39,7 +39,7 @@ def recorded_table(folder: Path, data_dir: str | None = None) -> tuple[Table, li
     """The table of a folder of records, and all runs on its tasks, with the same seeds and folds.
 
     Raises:
-        InputError: a run has no record, or one with other settings.
+        InputError: a run has no record.
     """
     records = [read_record(path) for path in sorted(folder.glob("*.json"))]
     (name,) = {record["experiment"]["table"] for record in records}

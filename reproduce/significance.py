@@ -67,9 +67,10 @@ def paired_bootstrap(
     if figure not in FIGURES or not seeds:
         return None
     parts = [runs[seed].values() for runs in (one, other) for seed in seeds]
-    labels, *others = [np.concatenate([_labels(run) for run in part]) for part in parts]
-    if any(not np.array_equal(labels, same) for same in others):
+    rows, *others = [np.concatenate([_rows(run) for run in part]) for part in parts]
+    if any(not np.array_equal(rows, same) for same in others):
         return None
+    labels = rows[:, 0]
     systems = [
         [np.concatenate([run.record["test_predictions"] for run in runs[seed].values()]) for seed in seeds]
         for runs in (one, other)
@@ -96,20 +97,30 @@ def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | 
 
 
 def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
-    """Runs whose predictions are recorded, by seed and fold, folds in order."""
+    """Runs whose predictions are recorded, by seed and fold, folds in order.
+
+    Raises:
+        InputError: two have the same seed and fold.
+    """
     found: dict[int, dict[int, Run]] = {}
     for run in sorted(runs, key=lambda run: run.arguments.fold):
         if "test_predictions" in run.record:
-            found.setdefault(run.arguments.seed, {})[run.arguments.fold] = run
+            seed, fold = run.arguments.seed, run.arguments.fold
+            if fold in found.setdefault(seed, {}):
+                raise InputError(f"two runs of a system have seed {seed} and fold {fold}; give one of them")
+            found[seed][fold] = run
     return found
 
 
-def _labels(run: Run) -> np.ndarray:
-    return _load_labels(
+def _rows(run: Run) -> np.ndarray:
+    return _load_rows(
         run.task or find_task(run.arguments), **{name: getattr(run.arguments, name) for name in DATA_OPTIONS}
     )
 
 
 @lru_cache
-def _load_labels(task: str | Task, **options) -> np.ndarray:
-    return np.array(load_task(task, **options)["test"]["label"], dtype=float)
+def _load_rows(task: str | Task, **options) -> np.ndarray:
+    """Label and number of each test row, (rows, 2): different folds of a file may have the same labels."""
+    test = load_task(task, **options)["test"]
+    numbers = test["row"] if "row" in test.column_names else range(len(test))
+    return np.stack([np.array(test["label"], dtype=float), np.array(numbers, dtype=float)], axis=1)

@@ -12,6 +12,7 @@ import sys
 import tokenize
 from dataclasses import fields
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,7 @@ COMMANDS_NOT_RUN = {
     "git clone": "needs the network",
     "pip install": "installs packages; `make wheel` installs the package itself",
     "make ": "the commands of continuous integration",
+    "--task_name trec --model_name_or_path": "needs the network; README.md trains it on a file",
     "--hub_model_id": "needs an account on the Hub; tests/test_upload.py uploads to a Hub of its own",
     "-m reproduce ": "trains for hours; tests/test_experiments.py runs a table of small models",
     "out/teacher": "fine-tunes a transformer of the Hub; tests/test_distillation.py distils small models",
@@ -92,8 +94,8 @@ COMMANDS_NOT_RUN = {
 }
 """Text in a shell block that is parsed but not run, and why."""
 
-SHORT = " --max_train_steps 2 --config_overrides hidden_size=8,classifier_size=8"
-"""What is added to commands that train."""
+SHORT, SMALL = "--max_train_steps 2", "--config_overrides hidden_size=8,classifier_size=8"
+"""What is added to commands that train, and to those that train a new model."""
 
 TOOLS = ("cat", "cd", "curl", "echo", "git", "openssl")
 
@@ -175,12 +177,17 @@ def run_block(block: Block, names: dict, *, printed: bool) -> None:
         prints = isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "print"
         value = value.args[0] if prints else value
         result = eval(compile(ast.Expression(value), block.page, "eval"), names)
+        where, expected = f"{block.page}:{statement.lineno}", re.split(r"(?<=[)\]}]): ", comment)[0]
         if re.match(r"[(\[{\d]", comment):
-            expected = re.split(r"(?<=[)\]}]): ", comment)[0]
             shown = tuple(result) if hasattr(result, "numel") else result
-            assert repr(shown) == expected, f"{block.page}:{statement.lineno}: {shown!r} is not {expected}"
+            assert repr(shown) == expected, f"{where}: {shown!r} is not {expected}"
         elif prints and printed and comment:
-            assert str(result) == comment, f"{block.page}:{statement.lineno}: {result!r} is not {comment}"
+            assert without_last_digits(str(result)) == without_last_digits(expected), f"{where}: {result!r}"
+
+
+def without_last_digits(text: str) -> str:
+    """Numbers to three decimals: processors differ in the fourth."""
+    return re.sub(r"\d+\.\d{4,}", lambda found: f"{float(found[0]):.3f}", text)
 
 
 def python_blocks(page: str) -> list[Block]:
@@ -212,16 +219,19 @@ def test_slow_python_blocks_run(page, tmp_path, monkeypatch):
     enter(tmp_path, monkeypatch)
     names = {"__name__": "__main__"}
     for block in python_blocks(page):
-        run_block(block, names, printed=False)
+        if "torchao" not in block.code or find_spec("torchao"):
+            run_block(block, names, printed=False)
 
 
 @pytest.mark.slow
 def test_first_steps_of_the_readme_work_as_pasted(tmp_path, monkeypatch):
-    """In an empty folder: the command trains, and the first block prints what it says."""
+    """In an empty folder: the first block prints what it says; the command trains, and the block after it runs."""
     monkeypatch.chdir(tmp_path)
-    (command,) = [block for block in blocks("README.md", "bash") if "hf-blosan train" in block.code]
+    encoder, trained = blocks("README.md", "python")[:2]
+    run_block(encoder, {}, printed=True)
+    (command,) = [block for block in blocks("README.md", "bash") if "--task_name demo" in block.code]
     shell(command.code, tmp_path)
-    run_block(blocks("README.md", "python")[0], {}, printed=True)
+    run_block(trained, {}, printed=True)
 
 
 def test_pages_that_are_not_run_have_code():
@@ -386,7 +396,11 @@ def lines_to_run(page: str) -> list[str]:
     code = "".join(block.code for block in blocks(page, "bash")).replace("\\\n", " ")
     lines = [line for line in code.splitlines() if shell_commands(line)]
     lines = [line for line in lines if not any(text in line for text in COMMANDS_NOT_RUN)]
-    return [re.sub(r"^hf-blosan train [^#]*", lambda words: words[0] + SHORT, line) for line in lines]
+    return [re.sub(r"^hf-blosan train [^#]*", lambda words: shortened(words[0]), line) for line in lines]
+
+
+def shortened(command: str) -> str:
+    return f"{command} {SHORT}" if "--model_name_or_path" in command else f"{command} {SHORT} {SMALL}"
 
 
 def run_line(line: str, folder: Path) -> None:

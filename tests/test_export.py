@@ -120,7 +120,8 @@ def saved(tmp_path_factory):
     """A model of pairs with its tokenizer."""
     folder = tmp_path_factory.mktemp("saved")
     tokenizer = build_tokenizer(TEXTS)
-    make(AutoModelForSequenceClassification, "wordbag", num_sentences=2).save_pretrained(folder)
+    head = {"num_sentences": 2, "classifier_size": 20}  # its maps are not square
+    make(AutoModelForSequenceClassification, "wordbag", **head).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder, tokenizer
 

@@ -12,6 +12,7 @@ from hf_blosan import DiSANConfig, DiSANModel
 from hf_blosan.errors import InputError
 from hf_blosan.text.tokenization import build_tokenizer
 from pretraining import corpus, student, teachers
+from pretraining.__main__ import Options
 
 
 def write(path, rows):
@@ -70,6 +71,24 @@ def test_a_missing_evaluation_set_is_named(data_dir):
     (data_dir / "sts14" / "test.jsonl.gz").unlink()
     with pytest.raises(InputError, match="sts14/test.jsonl.gz"):
         corpus.evaluation_texts(data_dir)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("steps", 0, "--steps is 0; it must be more than 0"),
+        ("triplets", -0.5, "--triplets is -0.5; it must be 0 or more than 0"),
+        ("share", 1.0, "must be below 1"),
+    ],
+)
+def test_options(name, value, message):
+    assert Options(data_dir="data", output_dir="out", triplets=0).all_sentences is False
+    with pytest.raises(InputError, match=message):
+        Options(data_dir="data", output_dir="out", **{name: value})
+
+
+def test_accents_do_not_hide_a_text():
+    assert corpus.normalised("Cafe\u0301!") == corpus.normalised("CAF\u00c9")
 
 
 def test_gram_divergence():
@@ -150,6 +169,12 @@ def test_vectors_of_teachers_are_kept(tmp_path, monkeypatch):
     assert len(calls) == 2
     teachers.teacher_vectors("a/teacher", "float32", ["x", "xx", "y"], tmp_path)
     assert calls[2:] == [["y"]] and not list(tmp_path.glob("*unfinished*"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for weights in ("one", "one", "other"):
+        (folder / "model.safetensors").write_text(weights)
+        teachers.teacher_vectors(str(folder), "float32", ["x"], tmp_path)
+    assert calls[3:] == [["x"], ["x"]]
 
 
 def test_principal_directions():

@@ -14,11 +14,12 @@ from reproduce.runner import Run
 from reproduce.significance import paired_bootstrap, recorded_runs
 
 LABELS = np.random.default_rng(0).integers(0, 2, 400).astype(float)
+ROWS = np.stack([LABELS, np.arange(400)], axis=1)
 
 
 def runs(monkeypatch, wrong, seeds=(1, 2), folds=(0, 1)) -> list[Run]:
     """Runs whose predictions differ from the labels at every `wrong`-th row."""
-    monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: LABELS[fold::2])
+    monkeypatch.setattr(significance, "_load_rows", lambda task, seed, fold, **_: ROWS[fold::2])
     found = []
     for seed, fold in itertools.product(seeds, folds):
         predictions = LABELS.copy()
@@ -69,5 +70,14 @@ def test_only_runs_in_common_are_compared(monkeypatch):
     assert paired_bootstrap("test_f1", one, one) is None
     other = runs(monkeypatch, 5, seeds=(2, 3))
     assert paired_bootstrap("test_accuracy", one, other)[0] == pytest.approx(0.1)
-    monkeypatch.setattr(significance, "_load_labels", lambda task, seed, fold, **_: LABELS[fold::2] + seed)
+    with pytest.raises(InputError, match="two runs of a system have seed 1 and fold 0"):
+        paired_bootstrap("test_accuracy", [*one, *one], other)
+
+
+@pytest.mark.parametrize("differs", [[1, 0], [0, 1]], ids=["labels", "rows with the same labels"])
+def test_seeds_with_other_test_rows_are_not_compared(differs, monkeypatch):
+    one = runs(monkeypatch, 10)
+    monkeypatch.setattr(
+        significance, "_load_rows", lambda task, seed, fold, **_: ROWS[fold::2] + seed * np.array(differs)
+    )
     assert paired_bootstrap("test_accuracy", one, one) is None
