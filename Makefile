@@ -14,7 +14,7 @@ OTHER_PYTHONS ?=
 $(VENV)/.package: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt torch setuptools
-	$(INSTALL) ".[train]"
+	$(INSTALL) ".[train,sentence-transformers]"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.package

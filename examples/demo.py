@@ -10,7 +10,7 @@ token attends to earlier tokens, "backward": to later ones); with two "diagonal"
 whatever their position. The better model is then loaded like any other transformers model and asked about twins of the
 test split.
 
-Takes about a minute on two CPU cores. Models, cards and logs are written to out/demo.
+Takes about a minute on two CPU cores. Models, cards and logs are written to out/make_demo.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def twins(count: int) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output_dir", type=Path, default=Path("out/demo"))
+    parser.add_argument("--output_dir", type=Path, default=Path("out/make_demo"))
     parser.add_argument("--num_train_epochs", type=int, default=12)
     options = parser.parse_args()
     # Tensors of this size do not occupy a second thread.

@@ -174,12 +174,12 @@ class TestMistakes:
         AutoModel.from_pretrained(classifier).save_pretrained(encoder)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(encoder)
         message = refused(capsys, "predict", encoder, questions, tmp_path / "o.csv")
-        assert "has no weights classifier.hidden.bias" in message
+        assert f"`hf-blosan train --model_name_or_path {encoder}` trains one" in message
         tags = write_rows(tmp_path / "tags.jsonl", [{"tokens": ["a"], "tags": ["O"]}])
         message = refused(capsys, "evaluate", classifier, "--test_file", tags)
         assert "it has tokens, tags; name the column with --label_column_name, or choose other rows: the" in message
         assert message.rstrip().endswith("the model is for classifying sentences")
-        assert "does not name a task of this package" in refused(capsys, "evaluate", classifier)
+        assert "was not trained on a task of this package" in refused(capsys, "evaluate", classifier)
         own = [capsys, "evaluate", classifier, "--test_file", questions]
         assert "is read, too, and would be lost" in refused(*own, "--predictions_file", questions)
         both = ["--output_file", tmp_path / "o.json", "--predictions_file", tmp_path / "o.json"]

@@ -130,6 +130,7 @@ def write_files(folder: Path) -> None:
     for seed, split in enumerate(("train", "validation", "test")):
         write_rows(folder / f"{split}.jsonl", tagging_rows(40, seed))
         write_rows(folder / "data" / "propbank_ewt" / f"{split}.jsonl", role_rows(40, seed))
+    (folder / "new.csv").write_text("text\nWho wrote Hamlet ?\n", encoding="utf-8")
     write_rows(folder / "new.jsonl", [{"tokens": row["tokens"]} for row in tagging_rows(10)])
     for seed, split in enumerate(("train", "validation")):
         write_rows(folder / "data" / "squad" / f"{split}.jsonl", squad_rows(60, seed))

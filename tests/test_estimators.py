@@ -243,6 +243,12 @@ def test_probabilities_are_those_of_the_saved_model(fitted, tmp_path, code_of_ch
     np.testing.assert_allclose([[row[name] for name in names] for row in rows], found, atol=1e-6)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert type(model) is hf_blosan.WordBagForSequenceClassification
+    again = SentenceClassifier.from_pretrained(tmp_path / "model", max_length=128)
+    assert again.predict(X).tolist() == list(map(str, estimator.predict(X))) and again.max_length == 128
+    np.testing.assert_array_equal(again.predict_proba(X), found)
+    assert again.classes_.tolist() == list(map(str, estimator.classes_))
+    with pytest.raises(InputError, match="is not of the kind regression; give one that SentenceRegressor saved"):
+        SentenceRegressor.from_pretrained(tmp_path / "model")
     classify = pipeline("text-classification", model, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "model"))
     assert classify(X[0])[0]["label"] == estimator.predict(X[:1])[0]
 

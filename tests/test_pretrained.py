@@ -137,7 +137,7 @@ class TestNames:
         assert {"onnx", "config.json", "tokenizer.json"} <= {x.name for x in (tmp_path / "graph").iterdir()}
         assert {"model.onnx", "model_quantized.onnx"} == {x.name for x in (tmp_path / "graph" / "onnx").iterdir()}
         message = refused(capsys, "evaluate", tiny_en, "--cpu")
-        assert "the model at 'tiny-en' does not name a task of this package" in message
+        assert "the model at 'tiny-en' was not trained on a task of this package" in message
 
     def test_vectors_are_those_of_sentence_transformers(self, tiny_en, texts, tmp_path, monkeypatch, capsys):
         """``encode`` gives pooled vectors, of length 1 if modules.json says so; other modules are refused."""

@@ -47,7 +47,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**({"formatter_class": Formatter, "allow_abbrev": False} | settings))
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; {self.prog} --help describes every option")
+        remedy = f"{self.prog} --help describes every option"
+        if wrong := re.match(r"(.*invalid choice: '(.*)') \(choose from (.*)\)", message):
+            if similar := difflib.get_close_matches(wrong[2], re.findall(r"[\w-]+", wrong[3]), n=1):
+                message, remedy = wrong[1], f"did you mean {similar[0]}?"
+        raise InputError(f"{message}; {remedy}")
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
         words = None if args is None else self._complete_flags([_with_underscores(word) for word in args])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import datasets
 import numpy as np
@@ -39,6 +39,13 @@ class InMemoryArguments(RunArguments):
     in_memory: ClassVar[bool] = True
 
 
+class Values(Parser):
+    """A parser of values that come from Python, where the command's help does not help."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
 def read_arguments(given: Mapping[str, Any], options: Mapping[str, Any], output_dir: str) -> InMemoryArguments:
     """Options by name, read and checked as on the command line; those that are None have their defaults.
 
@@ -59,7 +66,7 @@ def read_arguments(given: Mapping[str, Any], options: Mapping[str, Any], output_
         if name not in allowed:
             raise InputError(f"options has no {name!r}; choose from {', '.join(sorted(allowed))}")
     values = {**given, **options, "output_dir": output_dir}
-    parser = Parser(prog="hf-blosan train")
+    parser = Values(prog="hf-blosan train")
     add_options(parser, InMemoryArguments)
     words = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return read_options(parser.parse_known_args(words)[0], InMemoryArguments)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,14 +18,18 @@ from sklearn.utils.validation import check_is_fitted
 from ..cli.overrides import format_config_overrides
 from ..errors import InputError
 from ..files import check_writable
+from ..hub.configs import has_head
 from ..hub.finite import NotFinite, refuse_not_finite
-from ..hub.saved import quiet_transformers
+from ..hub.saved import load, quiet_transformers
 from ..inference.batches import Batches
 from ..tasks.classification import probabilities_of
 from ..tasks.kinds import kind_of
 from ..training.checkpoints import save_pretrained
 from . import fitting
 from .rows import make_task, read_labels, read_rows, read_scores, read_texts
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 OPTIONS = {
     "encoder": "encoder",
@@ -87,6 +91,27 @@ class SentenceEstimator(BaseEstimator):
         self.random_state = random_state
         self.cpu = cpu
         self.verbose = verbose
+
+    @classmethod
+    def from_pretrained(cls, model: str | os.PathLike[str], **parameters: Any) -> Self:
+        """A fitted estimator around a model that `save_pretrained` or the training command saved.
+
+        Args:
+            model: a folder, or a name on the Hub.
+            parameters: of the estimator, for instance ``cpu=True``.
+
+        Raises:
+            InputError: there is no model, or it is not of the estimator's kind.
+        """
+        found, name = cls(model, **parameters), os.fspath(model)
+        found.model_, found.tokenizer_ = load(name, cpu=found.cpu)
+        config = found.model_.config
+        if not has_head(config) or kind_of(config).task.kind != cls.kind:
+            raise InputError(
+                f"the model at {name!r} is not of the kind {cls.kind}; give one that {cls.__name__} saved"
+            )
+        found.n_features_in_, found.history_ = config.num_sentences, []
+        return found
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Save model and tokenizer in a folder, as the training command does.
@@ -202,6 +227,13 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
     """
 
     kind = "classification"
+
+    @classmethod
+    def from_pretrained(cls, model: str | os.PathLike[str], **parameters: Any) -> Self:
+        """As for every estimator; ``classes_`` are the names of the labels, strings, in the model's order."""
+        found = super().from_pretrained(model, **parameters)
+        found.classes_ = np.array([name for _, name in sorted(found.model_.config.id2label.items())])
+        return found
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> SentenceClassifier:
         """Train.

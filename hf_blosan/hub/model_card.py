@@ -221,6 +221,8 @@ def write_cards(options: CardArguments) -> int:
         check_writable("--output_dir", options.output_dir, folder=True)
         if path.is_dir():
             raise InputError(f"{path} is a folder; give the file in it that --results_file wrote")
+        if not path.exists():
+            raise InputError(f"{path} does not exist; give a file written by --results_file")
         try:
             card = make_model_card(json.loads(path.read_text(encoding="utf-8")), location=path.stem)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -60,6 +60,11 @@ def load(
     for weight, stored, expected in sorted(report["mismatched_keys"]):
         shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
         raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
+    if report["missing_keys"] and not has_head(config):
+        raise InputError(
+            f"the model at {name!r} is an encoder without a head; `hf-blosan train --model_name_or_path {name}` "
+            "trains one, `hf-blosan encode` writes its vectors"
+        )
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise InputError(

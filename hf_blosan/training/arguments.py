@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..cli.options import Parser, add_options, option, positional, read_options, same_as
 from ..errors import InputError
-from ..registry import FAMILIES, MODEL
+from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
 
 if TYPE_CHECKING:
@@ -267,7 +268,15 @@ class RunArguments:
             if wrong:
                 raise InputError(sentence)
         if self.encoder and self.encoder not in FAMILIES:
-            raise InputError(f"unknown encoder {self.encoder!r}; choose one of {', '.join(FAMILIES)}")
+            remedy = f"choose one of {', '.join(FAMILIES)}"
+            if self.encoder in pretrained_names():
+                remedy = f"this trained one is --model_name_or_path {self.encoder}"
+            raise InputError(f"unknown encoder {self.encoder!r}; {remedy}")
+        if self.model_name_or_path in FAMILIES and not os.path.isdir(self.model_name_or_path):
+            raise InputError(
+                f"--model_name_or_path {self.model_name_or_path} is a type of encoder, not a trained model; --encoder "
+                f"{self.model_name_or_path} trains a new one"
+            )
         if self.task_name:
             get_task(self.task_name)
 

@@ -104,8 +104,8 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     name = arguments.task_name or getattr(config, "finetuning_task", None)
     if not arguments.task_name and name not in TASKS:
         raise InputError(
-            f"the model at {arguments.model_name_or_path!r} does not name a task of this package, whose test rows it "
-            "could be measured on; give --test_file, --dataset_name or --task_name"
+            f"the model at {arguments.model_name_or_path!r} was not trained on a task of this package; give "
+            "--test_file with rows to measure it on, --dataset_name or --task_name"
         )
     task = get_task(name)
     check_fits(arguments.model_name_or_path, config, find_kind(task))

@@ -19,6 +19,7 @@ from ..data.columns import TEXTS_A_ROW
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
 from ..hub.configs import config_problem, is_encoder, read_config
+from ..hub.saved import quiet_transformers
 from ..registry import FAMILIES, locate
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
@@ -378,6 +379,30 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
             )
 
 
+def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, may_differ: bool) -> None:
+    """Log which weights of a loaded model are new.
+
+    Raises:
+        InputError: one has another shape than the saved one, unless it ``may_differ`` (--ignore_mismatched_sizes).
+    """
+    encoder = f"{model.base_model_prefix}."
+    differing = sorted(report["mismatched_keys"], key=lambda entry: (not entry[0].startswith(encoder), entry[0]))
+    if differing and not may_differ:
+        weight, stored, expected = differing[0]
+        remedy = "--ignore_mismatched_sizes gives it a new head"
+        if weight.startswith(encoder):
+            remedy = "leave the sizes of the encoder as they are, or train a new model by --encoder"
+        raise InputError(
+            f"{weight} of the model at {name!r} has shape {tuple(stored)}, the configuration and the task need "
+            f"{tuple(expected)}; {remedy}"
+        )
+    new = sorted({*report["missing_keys"], *(weight for weight, *_ in differing)})
+    if others := [weight for weight in new if weight.startswith(encoder)]:
+        logger.warning("these weights of %s start from random numbers: %s", name, ", ".join(others))
+    if len(new) > len(others):
+        logger.info("%s gets a new head for %s", name, type(model).__name__)
+
+
 def pretrained_model(
     arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig, overrides: dict[str, Any]
 ) -> PreTrainedModel:
@@ -402,8 +427,9 @@ def pretrained_model(
                 target.validate()
             # An encoder-decoder reads the word table as its configuration says, so that says how it is stored.
             wanted_dtype, encoder.embedding_dtype = encoder.embedding_dtype, stored_dtype
-            options = {"config": config, "ignore_mismatched_sizes": arguments.ignore_mismatched_sizes}
-            model, report = wanted_class.from_pretrained(locate(name), output_loading_info=True, **options)
+            options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
+            with quiet_transformers():
+                model, report = wanted_class.from_pretrained(locate(name), **options)
         except StrictDataclassError as error:
             reason = config_problem(error, given, type(target))
             raise InputError(f"the configuration of {name!r} is impossible: {reason}") from error
@@ -412,11 +438,7 @@ def pretrained_model(
                 f"the model at {name!r} does not fit the task ({first_line(error)}); change its "
                 "configuration by --config_overrides"
             ) from error
-        except RuntimeError as error:
-            raise InputError(
-                f"the weights at {name!r} do not fit the task; --ignore_mismatched_sizes "
-                "reinitialises those of another shape"
-            ) from error
+    check_loaded(name, model, report, may_differ=arguments.ignore_mismatched_sizes)
     if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
         kind.start_head(model)
     if wanted_dtype != stored_dtype:
