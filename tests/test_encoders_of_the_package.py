@@ -154,10 +154,10 @@ def test_figures_of_the_readme():
         return f"{rows[kind, setting]['percent']:.0f} %"
 
     faster = own["sentences_per_second"] / teacher["sentences_per_second"]
-    assert f"has {own['megabytes']:.1f} MB and encodes {own['sentences_per_second']:,} sentences a second" in text
+    assert f"is {own['megabytes']:.1f} MB and encodes {own['sentences_per_second']:,} sentences a second" in text
     assert f"{faster:.1f} times as many as {card.TEACHER}" in text
     roles = [right(rows, "roles", "same_form") for rows in (order_rows, its_rows)]
-    assert f"right about {roles[0]} of the items, MiniLM about {roles[1]}" in text
+    assert f"it answers {roles[0]} of the items correctly, MiniLM {roles[1]}" in text
     bad = right(order_rows, "attributes", "same_form"), right(order_rows, "negation", "negation")
     assert f"attributes ({bad[0]}) and negation ({bad[1]})" in text
     assert f"has {own['mean']:.1f} on five sets of similarity where MiniLM has {teacher['mean']:.1f}" in text
