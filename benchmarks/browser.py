@@ -29,6 +29,7 @@ from transformers import AutoModel, AutoTokenizer
 from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError, require
 from hf_blosan.export import OPSET, export, quantize
+from hf_blosan.registry import pretrained_names
 from hf_blosan.tasks import get_task, load_task
 from hf_blosan.tasks.kinds import find_kind
 
@@ -173,6 +174,7 @@ def run_script(driver: Any, script: str, *arguments: Any) -> Any:
 def measure(options: BrowserOptions, report: dict[str, Any]) -> None:
     """A row for each graph and batch size."""
     texts, model = texts_of(options), options.model
+    report["header"]["sentences"] = len(texts)
     systems = [(model, "fp32"), (model, "q8"), (PEER, "q8")]
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder)
@@ -259,6 +261,8 @@ class BrowserOptions(Options):
         super().__post_init__()
         if not Path(self.peer, "config.json").is_file():
             raise InputError(f"--peer {self.peer}: there is no saved model; give the folder of one")
+        if self.model not in pretrained_names():
+            raise InputError(f"--model {self.model}: give one of {', '.join(pretrained_names())}")
 
 
 RECORDED = ("model", "task", "sentences", "batch_size", "repeats")

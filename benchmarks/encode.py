@@ -150,6 +150,7 @@ def make_systems(options: EncodeOptions, tokenizer: PreTrainedTokenizerBase) -> 
 def measure(options: EncodeOptions, report: dict[str, Any]) -> None:
     """A row for each system."""
     batches, tokenizer = texts_and_tokenizer(options)
+    report["header"]["sentences"] = sum(map(len, batches))
     systems = make_systems(options, tokenizer)
     calls = {name: partial(system.encode, batches) for name, system in systems.items()}
     summaries = times(calls, options.repeats, "cpu")

@@ -186,7 +186,7 @@ main = command(
     "benchmarks.few_shot",
     FewShotOptions,
     measure,
-    recorded=("encoder", "repeats", "pairs"),
+    recorded=("encoder", "minilm", "repeats", "pairs"),
     packages=("sentence-transformers", "scikit-learn"),
     resume=lambda options: (),
 )

@@ -20,9 +20,11 @@ from transformers import PreTrainedModel, TorchAoConfig
 
 from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError, require
+from hf_blosan.hub.configs import read_config
+from hf_blosan.tasks.kinds import remembered_rows
 from hf_blosan.training import RunArguments
 from hf_blosan.training.evaluation import Evaluator
-from hf_blosan.training.preparation import Preparation, find_encoder, find_task, prepare
+from hf_blosan.training.preparation import HELD_OUT, Preparation, find_encoder, find_task, prepare
 
 from .command import DATA_DIR, Options, command
 from .measure import times
@@ -63,9 +65,11 @@ def megabytes(model: PreTrainedModel) -> float:
 
 
 def prepared(task_name: str, folder: Path, options: Int8Options) -> tuple[Preparation, Evaluator]:
-    """The trained model of a run, and its task's test split."""
+    """The trained model of a run, and its task's test split, of which it was not trained on any row."""
     files = {"model_name_or_path": str(folder), "output_dir": str(folder), "data_dir": options.data_dir}
-    arguments = RunArguments(task_name=task_name, seed=options.seed, cpu=True, **files)
+    trained = remembered_rows(read_config(str(folder)))
+    held_out = {"seed": options.seed} | {name: trained[name] for name in HELD_OUT if name in trained}
+    arguments = RunArguments(task_name=task_name, cpu=True, **held_out, **files)
     task = find_task(arguments)
     encoder, config = find_encoder(arguments)
     arguments = arguments.resolved(task, encoder)

@@ -23,6 +23,9 @@ if __name__ == "__main__":
     from benchmarks.measure import Case, Setting, calls_per_sample, clock
     from benchmarks.operators import OPERATORS
 
+    compiled = getattr(sys.modules.get("hf_blosan.kernels.library"), "has_cpu_kernels", None)
+    if compiled and not compiled():
+        sys.exit(f"{checkout} has no compiled kernels; compile them there by `python setup.py build_ext --inplace`")
     setting = Setting(**job["setting"])
     torch.set_num_threads(setting.threads)
     known = {}

@@ -59,7 +59,9 @@ def load(name: str, seed: int) -> Any:
 
     maker, _, source = name.partition(":")
     try:
-        return MAKERS[maker](source, seed) if maker in MAKERS else SentenceTransformer(locate(name), device="cpu")
+        return (
+            MAKERS[maker](locate(source), seed) if maker in MAKERS else SentenceTransformer(locate(name), device="cpu")
+        )
     except (OSError, ValueError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise InputError(

@@ -75,8 +75,15 @@ def program_of(report: dict[str, Any]) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """What a report looks like: the benchmark that made it knows."""
-    return import_module(program_of(report)).markdown(report)
+    """What a report looks like: the benchmark that made it knows.
+
+    Raises:
+        InputError: it has no page.
+    """
+    program = import_module(program_of(report))
+    if not hasattr(program, "markdown"):
+        raise InputError(f"a report of {program_of(report)} has no page in Markdown; read its JSON file")
+    return program.markdown(report)
 
 
 def exit_code(run: Callable, argv: list[str] | None) -> int:

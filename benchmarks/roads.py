@@ -194,6 +194,7 @@ def measure(options: RoadsOptions, report: dict[str, Any]) -> None:
     """A row for each road, with its speed in units of the peer in torch and of the peer's fastest."""
     rows = read_rows(options.data_dir, "sick", "test")
     texts = list(dict.fromkeys([*rows["sentence1"], *rows["sentence2"]]))[: options.sentences]
+    report["header"]["sentences"] = len(texts)
     with tempfile.TemporaryDirectory() as encoder, tempfile.TemporaryDirectory() as peer:
         roads = encoder_roads(options, Path(encoder)) + peer_roads(options, Path(peer))
         calls = {road.name: partial(road.encode, texts, options.batch_size) for road in roads}

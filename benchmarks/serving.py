@@ -24,6 +24,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from hf_blosan.cli.options import option
+from hf_blosan.cli.startup import wait_briefly
 from hf_blosan.errors import InputError
 
 from .command import command
@@ -56,6 +57,7 @@ def running(words: list[str], threads: int) -> Iterator[Server]:
     Raises:
         RuntimeError: it does not start.
     """
+    wait_briefly()  # the peer's server, too
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", *words, "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:

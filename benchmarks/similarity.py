@@ -165,6 +165,8 @@ class SimilarityOptions(ModelsOptions):
         super().__post_init__()
         if not all(size > 0 for size in self.sizes):
             raise InputError(f"--sizes {self.sizes}: give numbers of features, 1 or more")
+        if parts := [name for name in self.named.values() if name.startswith("last_64:")]:
+            raise InputError(f"--models {parts[0]}: this is no model that could be saved; benchmarks.order takes it")
 
 
 main = command(

@@ -60,6 +60,7 @@ def make_loop(encoder: str, options: StepOptions, output_dir: str) -> TrainingLo
 
 
 def train_on(loop: TrainingLoop, batches: list[dict[str, torch.Tensor]]) -> None:
+    loop.progress.batches = 0  # the last batch of an epoch may be part of a group
     for batch in batches:
         loop._batch(batch)
 
