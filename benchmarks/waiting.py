@@ -102,8 +102,8 @@ def markdown(report: dict[str, Any]) -> str:
         header,
         [],
         f"Milliseconds of a training step of {header['model']} on {header['task']}, the median over processes of "
-        f"their own, with {header['threads']} threads where nothing else is said, alone and beside programs that never "
-        "pause.",
+        f"their own, with {header['threads']} threads where nothing else is said, alone and beside programs that "
+        "never pause.",
         table(["setting", "other programs", "ms", "quartiles", "of nothing set", "of one thread"], lines),
     )
 
