@@ -109,7 +109,20 @@ class TestMistakes:
             ("bench none", "no saved model at 'none'"),
             ("bench none --lengths 8 0", "--lengths has 0; it must be more than 0"),
             ("push none", "no saved model in none"),
-            ("card none.json", "none.json"),
+            ("card none.json", "none.json does not exist; give a file written by --results_file"),
+            ("encod m a.jsonl b.npy", "invalid choice: 'encod'; did you mean encode?"),
+            (
+                "predict disan-mini-en a.jsonl b.jsonl",
+                "`hf-blosan train --model_name_or_path disan-mini-en` trains one",
+            ),
+            (
+                "train --task_name trec --encoder disan-mini-en --output_dir o",
+                "unknown encoder 'disan-mini-en'; this trained one is --model_name_or_path disan-mini-en",
+            ),
+            (
+                "train --task_name trec --model_name_or_path mtsa --output_dir o",
+                "--model_name_or_path mtsa is a type of encoder, not a trained model; --encoder mtsa trains a new one",
+            ),
         ],
     )
     def test_one_sentence_and_code_2(self, words, message, tmp_path, monkeypatch, capsys):
@@ -124,7 +137,7 @@ class TestMistakes:
             ({"input": "x.xls"}, "x.xls is of an unknown type; use one that ends in .jsonl"),
             ({"input": "empty.csv"}, "empty.csv has no rows"),
             ({"input": "short.csv"}, "short.csv, row 2 has 1 cell, the header has 2; correct the row"),
-            ({"input": "broken.jsonl"}, "broken.jsonl cannot be read after row 1 (Expecting value"),
+            ({"input": "broken.jsonl"}, "broken.jsonl cannot be read after row 1 (Expecting value in column"),
             ({"input": "list.jsonl"}, "list.jsonl, row 1 is not a JSON object"),
             ({"input": "latin.txt"}, "latin.txt cannot be read after row 0 ('utf-8' codec"),
             ({"input": "null.jsonl"}, "null.jsonl, row 2: text is null"),

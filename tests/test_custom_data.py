@@ -260,6 +260,13 @@ def test_custom_regression(tmp_path, column):
     assert load_task(task, seed=0)["validation"]["label"][-1] == 7.0
 
 
+def test_a_table_without_names_of_columns(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("Who wrote it,person\nWhere is it,place\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"it has Who wrote it, person \(from its first line\); name the column"):
+        custom_task(path)
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

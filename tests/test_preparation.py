@@ -257,8 +257,13 @@ class TestPreparation:
             prepared(options(tmp_path, pairs, **changes))
         two = [{"text": "a cat", "label": "yes"}, {"text": "a dog", "label": "no"}]
         other = {"train_file": str(write_rows(tmp_path / "two.jsonl", two * 12)), "validation_fraction": 0.1}
-        with pytest.raises(InputError, match="ignore_mismatched_sizes"):
+        with pytest.raises(
+            InputError, match=r"classifier.output.* need \(2.*; --ignore_mismatched_sizes gives it a new"
+        ):
             prepared(options(tmp_path, other, **changes))
+        wider = changes | {"config_overrides": "hidden_size=24", "ignore_mismatched_sizes": False}
+        with pytest.raises(InputError, match=r"model\..* has shape .*; leave the sizes of the encoder as they are"):
+            prepared(options(tmp_path, questions, **wider))
         _, preparation = prepared(options(tmp_path, other, ignore_mismatched_sizes=True, **changes))
         assert preparation.model.config.num_labels == 2
         config = json.loads((tmp_path / "first" / "config.json").read_text())

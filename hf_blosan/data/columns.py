@@ -82,8 +82,9 @@ def label_column(columns: Collection[str], where: str) -> str:
     """The label column of a table without named columns; raises InputError if there is none."""
     found = next((name for name in LABEL_COLUMNS if name in columns), None)
     if found is None:
+        first_line = " (from its first line)" if re.search(r"\.[ct]sv(\.gz)?$", where) else ""
         raise InputError(
-            f"{where} has no column 'label', 'labels' or 'score'; it has {listed(columns)}; "
+            f"{where} has no column 'label', 'labels' or 'score'; it has {listed(columns)}{first_line}; "
             "name the column with --label_column_name"
         )
     return found

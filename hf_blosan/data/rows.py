@@ -138,6 +138,8 @@ class Rows:
             raise
         except UNREADABLE as error:
             reason, solution = first_line(error), remedy(error) or "correct the file"
+            if isinstance(error, json.JSONDecodeError) and ".json" not in self.path.suffixes:  # of one line
+                reason = f"{error.msg} in column {error.pos + 1}"
             raise InputError(f"{self.name} cannot be read after row {self._number} ({reason}); {solution}") from error
 
     @property

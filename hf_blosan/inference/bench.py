@@ -31,7 +31,7 @@ def bench(arguments: BenchArguments) -> int:
         f"{report['model']}: {report['parameters']:,} parameters, {report['megabytes']:.1f} MB of weights; "
         f"{report['device']}, {report['threads']} threads, torch {report['torch']}"
     )
-    print(f"{'batch':>6} {'tokens':>7} {'sentences/s':>12} {'ms a batch':>11} {'+-':>7}")
+    print(f"{'batch':>6} {'tokens':>7} {'sentences/s':>12} {'ms a batch':>11} {'IQR':>7}")
     report["cells"] = []
     for length in arguments.lengths:
         for batch_size in arguments.batch_sizes:
