@@ -202,9 +202,14 @@ def a_record(arguments: RunArguments) -> dict:
     }
 
 
+def labelled(labels):
+    """Label and number of each row."""
+    return np.stack([labels, np.arange(len(labels))], axis=1)
+
+
 class TestDifferences:
     def test_a_table_with_the_best_figures_seen_and_intervals(self, trained, tmp_path, capsys, monkeypatch):
-        monkeypatch.setattr(significance, "_load_labels", lambda task, **_: np.array([0.0, 1.0, 1.0, 0.0]))
+        monkeypatch.setattr(significance, "_load_rows", lambda task, **_: labelled([0.0, 1.0, 1.0, 0.0]))
 
         options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path]
         run(capsys, *options)
@@ -228,7 +233,7 @@ class TestDifferences:
         ],
     )
     def test_only_what_is_told_apart_is_bold(self, trained, tmp_path, capsys, monkeypatch, wrong, below, apart):
-        monkeypatch.setattr(significance, "_load_labels", lambda task, **_: np.tile([0.0, 1.0], 20))
+        monkeypatch.setattr(significance, "_load_rows", lambda task, **_: labelled([0.0, 1.0] * 20))
         options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path, "--seeds", "1", "2", "3"]
         run(capsys, *options)
         for path in tmp_path.glob("*.json"):

@@ -23,7 +23,7 @@ from ..hub.finite import NotFinite, refuse_not_finite
 from ..hub.saved import load, quiet_transformers
 from ..inference.batches import Batches
 from ..tasks.classification import probabilities_of
-from ..tasks.kinds import kind_of
+from ..tasks.kinds import kind_class, kind_of
 from ..training.checkpoints import save_pretrained
 from . import fitting
 from .rows import make_task, read_labels, read_rows, read_scores, read_texts
@@ -106,7 +106,7 @@ class SentenceEstimator(BaseEstimator):
         found, name = cls(model, **parameters), os.fspath(model)
         found.model_, found.tokenizer_ = load(name, cpu=found.cpu)
         config = found.model_.config
-        if not has_head(config) or kind_of(config).task.kind != cls.kind:
+        if not has_head(config) or type(kind_of(config)) is not kind_class(cls.kind):
             raise InputError(
                 f"the model at {name!r} is not of the kind {cls.kind}; give one that {cls.__name__} saved"
             )
