@@ -16,7 +16,7 @@ from transformers.utils import CONFIG_NAME, cached_file, logging
 
 from ..errors import InputError, loading
 from ..files import sha256
-from ..registry import locate
+from ..registry import FAMILIES, locate
 from ..tasks.kinds import kind_of
 from ..text.tokenization import check_type_ids, load_tokenizer
 from .configs import has_head, read_config
@@ -60,7 +60,8 @@ def load(
     for weight, stored, expected in sorted(report["mismatched_keys"]):
         shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
         raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
-    if report["missing_keys"] and not has_head(config):
+    lacks_head = auto_class is not transformers.AutoModel and not has_head(config)
+    if report["missing_keys"] and lacks_head and config.model_type in FAMILIES:
         raise InputError(
             f"the model at {name!r} is an encoder without a head; `hf-blosan train --model_name_or_path {name}` "
             "trains one, `hf-blosan encode` writes its vectors"
