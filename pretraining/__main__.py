@@ -96,7 +96,9 @@ class Options:
             value = getattr(self, entry.name)
             may_be_zero = entry.name in ("seed", "data_seed", "triplets")
             if type(value) in (int, float) and not (value > 0 or (may_be_zero and value == 0)):
-                raise InputError(f"--{entry.name} is {value}; it must be {'0 or ' * may_be_zero}more than 0")
+                raise InputError(
+                    f"--{entry.name} is {value}; it must be {'at least' if may_be_zero else 'more than'} 0"
+                )
         if self.order_features >= self.hidden_size:
             raise InputError(
                 f"--order_features is {self.order_features}; it must be less than --hidden_size, {self.hidden_size}"
@@ -226,9 +228,7 @@ def run(options: Options, argv: list[str]) -> None:
         ("triplet_batch_size", options.triplet_batch_size, len(triplets) - len(triplets[::HELD_OUT])),
     ):
         if count < size and (options.triplets or name == "batch_size"):
-            raise InputError(
-                f"--{name} is {size}, of {count} to learn from; give a smaller one, or more to learn from"
-            )
+            raise InputError(f"--{name} is {size}, but there are {count} to learn from; give a smaller one")
     found = [
         teacher_vectors(name, options.teacher_dtype, sentences, cache, options.device) for name in options.teachers
     ]

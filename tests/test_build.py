@@ -11,7 +11,6 @@ import pytest
 
 from hf_blosan.kernels.library import instruction_set
 
-TRAIN = "train,sentence-transformers"
 ROOT = Path(__file__).resolve().parents[1]
 TRAIN = "train,sentence-transformers"
 has_compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++")) and sys.platform != "win32"

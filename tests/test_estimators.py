@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted, validate_data
-from small_data import TINY, WORDS, pair_rows, question_rows, read_lines, write_rows
+from small_data import TINY, WORDS, pair_rows, question_rows, read_lines, write_backbone, write_rows
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 from transformers.utils import logging as transformers_logging
 
@@ -153,6 +153,14 @@ def test_a_saved_model_is_continued(fitted, tmp_path):
     again = SentenceClassifier(tmp_path / "first", learning_rate=1e-9, num_train_epochs=1, cpu=True).fit(X, y)
     np.testing.assert_allclose(again.predict_proba(X), estimator.predict_proba(X), atol=1e-3)
     assert estimator.score(X, y) > 0.9
+
+
+def test_a_classifier_of_transformers_predicts(tmp_path):
+    folder = write_backbone(tmp_path / "bert", ["a cat", "a dog"])
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+    model.save_pretrained(folder)
+    found = SentenceClassifier.from_pretrained(folder, cpu=True)
+    assert found.classes_.tolist() == ["LABEL_0", "LABEL_1"] and found.predict(["a cat", "a dog"]).shape == (2,)
 
 
 def test_the_last_weights_are_kept_without_validation_rows(tmp_path):

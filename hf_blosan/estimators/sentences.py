@@ -106,11 +106,12 @@ class SentenceEstimator(BaseEstimator):
         found, name = cls(model, **parameters), os.fspath(model)
         found.model_, found.tokenizer_ = load(name, cpu=found.cpu)
         config = found.model_.config
-        if not has_head(config) or type(kind_of(config)) is not kind_class(cls.kind):
+        kind = kind_of(config)
+        if not has_head(config) or type(kind) is not kind_class(cls.kind):
             raise InputError(
                 f"the model at {name!r} is not of the kind {cls.kind}; give one that {cls.__name__} saved"
             )
-        found.n_features_in_, found.history_ = config.num_sentences, []
+        found.n_features_in_, found.history_ = kind.task.num_sentences, []
         return found
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -230,7 +231,10 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
 
     @classmethod
     def from_pretrained(cls, model: str | os.PathLike[str], **parameters: Any) -> Self:
-        """As for every estimator; ``classes_`` are the names of the labels, strings, in the model's order."""
+        """A fitted classifier, as in :meth:`SentenceEstimator.from_pretrained`.
+
+        ``classes_`` are the names of the labels, strings, in the model's order.
+        """
         found = super().from_pretrained(model, **parameters)
         found.classes_ = np.array([name for _, name in sorted(found.model_.config.id2label.items())])
         return found

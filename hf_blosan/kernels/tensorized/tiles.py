@@ -194,6 +194,7 @@ def _groups(
 
 
 def _tile_queries(like_nND: Tensor) -> int:
+    """Queries of a tile: on a GPU as many as ``CUDA_TILE_ELEMENTS`` allow for these rows and keys."""
     n, N, _ = like_nND.shape
     return max(TILE_QUERIES, CUDA_TILE_ELEMENTS // (n * N)) if like_nND.is_cuda else TILE_QUERIES
 
