@@ -118,7 +118,7 @@ def test_figures_on_the_page():
 
     report = json.loads((card.REPORTS / "few_shot.json").read_text())["rows"]
     names = {"encoder": "disan-mini-en", "minilm": card.TEACHER}
-    methods = {"probe": "logistic regression", "classifier": "`SentenceClassifier()`", "setfit": "SetFit"}
+    methods = {"probe": "logistic regression", "classifier": "`SentenceClassifier`", "setfit": "SetFit"}
     for system in {row["system"]: None for row in report}:
         model, method = system.split(", ")
         accuracies: dict[tuple, list[float]] = {}

@@ -49,7 +49,7 @@ OPTIONS = {
 STARTS = ("encoder", "model_name_or_path")
 """Options of which a run has one."""
 
-START = "disan-mini-en"
+START = "disan-mini-en-similarity"
 """The encoder that training starts from unless a parameter says otherwise."""
 
 ROWS_AT_ONCE = 128
