@@ -127,6 +127,18 @@ class TestRows:
         )
         assert student.teachers_order(teacher) == [names.index(name) for name in sorted(names)]
 
+    @pytest.mark.parametrize(
+        "ours, theirs, order",
+        [
+            (["IT", "US", "it", "us"], ["us", "it", "US", "IT"], [3, 2, 1, 0]),
+            (["IT", "it"], ["It", "it"], None),
+            (["IT", "us"], ["Us", "it"], [1, 0]),
+        ],
+    )
+    def test_labels_are_compared_exactly_first(self, ours, theirs, order):
+        teacher, student = (Classification(replace(TASKS["trec"], labels=tuple(x))) for x in (theirs, ours))
+        assert student.teachers_order(teacher) == order
+
     def test_what_texts_are_compared_by(self):
         assert normal("Who's there?") == normal("whos THERE") != normal("whose there")
         assert normal(":)") == ":)" != normal(":(") and normal("कि") != normal("की")

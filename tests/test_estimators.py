@@ -1,5 +1,6 @@
 """scikit-learn's interface: the command's training on rows in memory."""
 
+import json
 import logging
 import os
 import pickle
@@ -153,6 +154,14 @@ def test_a_saved_model_is_continued(fitted, tmp_path):
     again = SentenceClassifier(tmp_path / "first", learning_rate=1e-9, num_train_epochs=1, cpu=True).fit(X, y)
     np.testing.assert_allclose(again.predict_proba(X), estimator.predict_proba(X), atol=1e-3)
     assert estimator.score(X, y) > 0.9
+    # So is one whose labels have another order.
+    config = estimator.model_.config.to_dict() | {"id2label": dict(enumerate(["number", "colour", "animal"]))}
+    renamed = dict(zip(["animal", "colour", "number"], ["number", "colour", "animal"], strict=True))
+    (tmp_path / "first" / "config.json").write_text(json.dumps(config | {"label2id": None}))
+    again.fit(X, y := [renamed[label] for label in y])
+    assert again.classes_.tolist() == ["animal", "colour", "number"] and again.score(X, y) > 0.9
+    assert again.model_.config.id2label == {0: "number", 1: "colour", 2: "animal"}
+    np.testing.assert_allclose(again.predict_proba(X)[:, ::-1], estimator.predict_proba(X), atol=1e-3)
 
 
 def test_a_classifier_of_transformers_predicts(tmp_path):

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_data import options, pair_rows, prepared, question_rows, write_rows, write_splits, write_vectors
+from small_data import (
+    options,
+    pair_rows,
+    prepared,
+    question_rows,
+    read_lines,
+    write_rows,
+    write_splits,
+    write_vectors,
+)
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -19,10 +28,11 @@ from hf_blosan.functional import optimal_block_length
 from hf_blosan.hub.configs import read_config
 from hf_blosan.hub.saved import load
 from hf_blosan.tasks import TASKS
+from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.recipes import find_recipe
 from hf_blosan.training import train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
-from hf_blosan.training.preparation import find_task
+from hf_blosan.training.preparation import check_head, find_task
 from hf_blosan.training.reporting import command_line, count_parameters, held_out
 
 
@@ -270,8 +280,26 @@ class TestPreparation:
         config["id2label"] = {"0": "number", "1": "animal", "2": "colour"}
         config["label2id"] = {"number": 0, "animal": 1, "colour": 2}
         (tmp_path / "first" / "config.json").write_text(json.dumps(config))
+        kind, saved = find_kind(find_task(options(tmp_path, questions))), read_config(str(tmp_path / "first"))
         with pytest.raises(InputError, match="in another order"):
-            prepared(options(tmp_path, questions, **changes))
+            check_head(options(tmp_path, questions, **changes), kind, saved)
+
+    @pytest.mark.parametrize("names", ["number animal colour", "Number Animal Colour"])
+    def test_rows_of_a_user_take_the_order_of_the_models_labels(self, tmp_path, questions, names):
+        """Class ids among the validation rows keep the order that the training rows define."""
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        config = json.loads((tmp_path / "first" / "config.json").read_text())
+        config |= {"id2label": dict(enumerate(names.split())), "label2id": {x: i for i, x in enumerate(names.split())}}
+        (tmp_path / "first" / "config.json").write_text(json.dumps(config))
+        rows = [{"text": f"a {i}", "label": i % 3} for i in range(6)]
+        data = questions | {"validation_file": str(write_rows(tmp_path / "ids.jsonl", rows))}
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        _, found = prepared(options(tmp_path, data, **changes))
+        assert found.model.config.id2label == dict(enumerate(found.task.labels))
+        assert found.task.labels == ("number", "animal", "colour")
+        labels = [found.task.labels[i] for i in found.data["train"]["labels"]]
+        assert labels == [row["label"] for row in read_lines(questions["train_file"])]
+        assert [found.task.labels[i] for i in found.data["validation"]["labels"]] == ["animal", "colour", "number"] * 2
 
     @pytest.mark.parametrize("name", ["embedding_dtype", "layers_dtype"])
     def test_refuses_to_train_int8(self, name, tmp_path, questions):

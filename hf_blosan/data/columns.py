@@ -121,6 +121,15 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     return text
 
 
+def positions(names: Sequence[str], known: Sequence[str]) -> list[int] | None:
+    """The position of each name among known ones, in lower case if these still differ; ``None`` if they are others."""
+    for form in (str, str.lower):
+        wanted, given = ([form(name) for name in names_] for names_ in (names, known))
+        if sorted(wanted) == sorted(given) and len(set(given)) == len(given):
+            return [given.index(name) for name in wanted]
+    return None
+
+
 def normal(text: str) -> str:
     """Letters, with their marks, and digits in lower case, as texts are compared; all of a text that has none."""
     return "".join(x for x in text.lower() if unicodedata.category(x)[0] in "LMN") or text

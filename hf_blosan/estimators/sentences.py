@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..cli.overrides import format_config_overrides
 from ..errors import InputError
 from ..files import check_writable
-from ..hub.configs import has_head
+from ..hub.configs import has_head, saved_labels
 from ..hub.finite import NotFinite, refuse_not_finite
 from ..hub.saved import load, quiet_transformers
 from ..inference.batches import Batches
@@ -258,6 +258,11 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
         self._fit(rows, classes)
         self.classes_ = classes
         return self
+
+    def _answers(self, X: Any) -> np.ndarray:
+        """In the order of ``classes_``, which a model that training started from need not have."""
+        answers, names = super()._answers(X), saved_labels(self.model_.config)
+        return answers[:, [names.index(str(label)) for label in self.classes_.tolist()]]
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each text or pair, (n,), of the type that `y` had.

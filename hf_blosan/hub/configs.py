@@ -123,6 +123,11 @@ def check_labels(labels: Any) -> None:
         raise InputError(f"id2label has a name twice ({listed(names, 8)}); give each label its own")
 
 
+def saved_labels(config: PreTrainedConfig) -> list[str]:
+    """The labels of a saved model in the order of their ids."""
+    return [config.id2label[i] for i in range(config.num_labels)]
+
+
 def has_head(config: PreTrainedConfig) -> bool:
     """Whether a saved model is more than an encoder."""
     return config.is_encoder_decoder or any("For" in name for name in config.architectures or ())

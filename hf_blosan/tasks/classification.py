@@ -24,10 +24,12 @@ from ..data.columns import (
     check_distinct,
     is_integer,
     label_column,
+    positions,
     text_columns,
 )
 from ..data.tables import row_numbers
 from ..errors import InputError, listed
+from ..hub.configs import saved_labels
 from .base import Source, TaskKind
 
 logger = logging.getLogger(__name__)
@@ -100,7 +102,7 @@ class Classification(TaskKind):
 
     @classmethod
     def saved_fields(cls, config):
-        return cls.fields_of([config.id2label[i] for i in range(config.num_labels)])
+        return cls.fields_of(saved_labels(config))
 
     def for_rows(self, table, where, names):
         task = super().for_rows(table, where, names)
@@ -169,10 +171,9 @@ class Classification(TaskKind):
         """
         if not isinstance(teacher, Classification):
             return None
-        theirs, ours = ([label.lower() for label in kind.task.labels] for kind in (teacher, self))
-        if sorted(ours) == sorted(theirs):
-            return [theirs.index(label) for label in ours]
-        return list(range(len(ours))) if theirs == [f"label_{i}" for i in range(len(ours))] else None
+        theirs, ours = teacher.task.labels, self.task.labels
+        unnamed = [label.lower() for label in theirs] == [f"label_{i}" for i in range(len(ours))]
+        return positions(ours, theirs) or (list(range(len(ours))) if unnamed else None)
 
     def taught_rows(self, gold, texts, answers, teacher):
         """Labels become probabilities, (labels,): 1 for a gold label."""

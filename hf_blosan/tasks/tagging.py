@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, Features, LargeList, List, Value
 from ..data.columns import as_text, check_columns
 from ..data.tables import row_numbers
 from ..errors import InputError, listed
+from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
 from .base import TaskKind
 from .classification import Classification, listed_labels, shortened
@@ -81,7 +82,7 @@ class Tagging(TaskKind):
 
     @classmethod
     def saved_fields(cls, config):
-        return cls.fields_of([config.id2label[i] for i in range(config.num_labels)], bool(config.predicate_size))
+        return cls.fields_of(saved_labels(config), bool(config.predicate_size))
 
     def normalise(self, raw, source, where):
         """Rows with ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.

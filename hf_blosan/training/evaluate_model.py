@@ -14,6 +14,7 @@ from ..data.columns import TEXTS_A_ROW, ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError, listed
 from ..files import check_not_read, check_writable, write_json
+from ..hub.configs import saved_labels
 from ..hub.finite import refuse_not_finite
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Task, get_task, load_task
@@ -158,7 +159,7 @@ def check_fits(name: str, config: PreTrainedConfig, kind: TaskKind) -> None:
             f"the model at {name!r} is of class {', '.join(config.architectures)}, {task.title} needs {wanted}; "
             "choose another model or other rows"
         )
-    saved = [config.id2label[i] for i in range(config.num_labels)]
+    saved = saved_labels(config)
     if task.labels and {label.lower() for label in task.labels} != {label.lower() for label in saved}:
         raise InputError(
             f"the model at {name!r} predicts {listed(saved, 8)}, {task.title} has {listed(task.labels, 8)}; choose "

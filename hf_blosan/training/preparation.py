@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,10 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
-from ..data.columns import TEXTS_A_ROW
+from ..data.columns import TEXTS_A_ROW, positions
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
-from ..hub.configs import config_problem, is_encoder, read_config
+from ..hub.configs import config_problem, is_encoder, read_config, saved_labels
 from ..hub.saved import quiet_transformers
 from ..registry import FAMILIES, locate
 from ..tasks import Task, custom_task, get_task, load_task
@@ -146,6 +146,8 @@ def prepare(
     Raises:
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
+    if saved_config is not None and not arguments.task_name:
+        task = in_order_of(saved_config, task)
     kind, backbone = find_kind(task), find_backbone(arguments)
     if saved_config is not None:
         check_head(arguments, kind, saved_config)
@@ -350,6 +352,16 @@ def make_model(
         raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
 
 
+def in_order_of(config: PreTrainedConfig, task: Task) -> Task:
+    """A task of the user's rows, with its labels in the order of a saved model that has the same."""
+    order = positions(saved_labels(config), task.labels)
+    if order is None:
+        return task
+    # Class ids in a file are positions in the order that the rows define.
+    local = replace(task.local, label_order=task.labels)
+    return replace(task, labels=tuple(task.labels[i] for i in order), local=local)
+
+
 def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig) -> None:
     """Raise InputError if the head of a saved model is not one for the task; an encoder without a head gets a new one.
 
@@ -361,12 +373,11 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
             f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
             f"{TEXTS_A_ROW[task.num_sentences]}; choose another model or task"
         )
-    saved = {label.lower(): i for i, label in config.id2label.items()}
-    wanted = {label.lower(): i for i, label in enumerate(task.labels)}
-    if not is_encoder(config) and saved.keys() == wanted.keys() and saved != wanted:
+    order = positions(task.labels, saved_labels(config)) or []
+    if not is_encoder(config) and order != sorted(order):
         raise InputError(
             f"the model at {name!r} has the labels of the task in another order "
-            f"({', '.join(config.id2label.values())}); train a new model"
+            f"({', '.join(saved_labels(config))}); train a new model"
         )
     wanted_class = kind.model_class(encoder_config(config).model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
