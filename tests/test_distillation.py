@@ -100,6 +100,9 @@ class TestRows:
         assert np.ptp(expected, axis=0).min() > 0.05  # the teacher tells the texts apart
         np.testing.assert_allclose(sorted(rows["labels"][len(gold) :]), expected, atol=1e-5)
         assert len(found.data["validation"]["labels"]) == 21 and isinstance(found.data["validation"]["labels"][0], int)
+        # Texts of held-out rows are left out also if these are not evaluated.
+        _, fewer = prepared(distilling(tmp_path, questions, bert, texts, max_eval_samples=1))
+        assert fewer.taught_rows == found.taught_rows and len(fewer.data["test"]) == len(fewer.data["validation"]) == 1
 
     def test_the_vocabulary_has_the_words_of_both(self, tmp_path, questions, bert):
         texts = write_rows(tmp_path / "texts.csv", [{"text": "the zebra"}])

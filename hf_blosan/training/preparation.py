@@ -24,6 +24,7 @@ from ..registry import FAMILIES, locate
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
 from ..tasks.kinds import find_kind
+from ..tasks.loading import sample
 from ..text.tokenization import (
     check_max_length,
     count_words,
@@ -151,12 +152,16 @@ def prepare(
     kind, backbone = find_kind(task), find_backbone(arguments)
     if saved_config is not None:
         check_head(arguments, kind, saved_config)
-    dataset = load_task(task, **{name: getattr(arguments, name) for name in DATA_OPTIONS})
-    taught = 0
+    data_options, taught = {name: getattr(arguments, name) for name in DATA_OPTIONS}, 0
+    if arguments.distill_from:  # its texts are compared with every held-out row
+        data_options["max_eval_samples"] = None
+    dataset = load_task(task, **data_options)
     if arguments.distill_from:
         gold = len(dataset["train"])
         dataset["train"] = with_taught_rows(arguments, kind, dataset)
         taught = len(dataset["train"]) - gold
+        for split in dataset.keys() - {"train"}:
+            dataset[split] = sample(dataset[split], arguments.max_eval_samples, arguments.seed)
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
     overrides.pop("backbone", None)  # it comes from the options
