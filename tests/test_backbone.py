@@ -41,6 +41,7 @@ from hf_blosan.training import backbone_states, parse_arguments, train
 from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.optim import build_optimizer, l2_penalty, make_scheduler, moving_average
+from hf_blosan.training.preparation import find_backbone
 from hf_blosan.training.reporting import count_parameters
 from reproduce.runner import plan
 from reproduce.tables import TABLES
@@ -373,6 +374,13 @@ class TestTraining:
         with pytest.raises(InputError, match=problem) as caught:
             prepared(options(tmp_path, questions, **settings))
         assert "\n" not in str(caught.value)
+
+    def test_code_of_its_own(self, questions, tmp_path):
+        """A saved model would lack it; --trust_remote_code is for other models."""
+        fields = {"model_type": "unheard", "auto_map": {"AutoConfig": "code.Config"}}
+        (tmp_path / "config.json").write_text(json.dumps(fields))
+        with pytest.raises(InputError, match="comes with code of its own"):
+            find_backbone(self.options(tmp_path / "out", questions, tmp_path, trust_remote_code=True))
 
     def test_recipes_of_word_tables(self, folder, tmp_path):
         """Their width and scale are not those of a backbone; a decoder shares the word table."""

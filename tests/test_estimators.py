@@ -32,7 +32,7 @@ from transformers.utils import logging as transformers_logging
 
 import hf_blosan
 from hf_blosan.cli.commands import main
-from hf_blosan.cli.overrides import parse_config_overrides
+from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError
 from hf_blosan.estimators import SentenceClassifier, SentenceRegressor
 from hf_blosan.training import RunArguments, train
@@ -68,6 +68,11 @@ def test_truncated_texts_are_reported(caplog):
     caplog.clear()
     fitted.predict(["a cat", *texts])
     assert "8 texts have more than 3 tokens (the longest 6) and were truncated; increase max_length" in caplog.text
+
+
+def test_numbers_of_numpy_are_numbers():
+    overrides = {"hidden_size": np.int64(64), "dropout": np.float32(0.5), "windows": [np.int64(3)]}
+    assert parse_config_overrides(format_config_overrides(overrides)) == overrides
 
 
 def regressor(**parameters) -> SentenceRegressor:

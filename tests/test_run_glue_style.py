@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from small_data import TINY, pair_rows, question_rows, write_rows, write_splits, write_vectors
 
 import hf_blosan.training
-from hf_blosan.errors import install
+from hf_blosan.errors import InputError, install
+from hf_blosan.training import RunArguments
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "run_glue_style.py"
@@ -162,6 +163,20 @@ class TestBadInput:
             ("--task_name demo --encoder disan --output_dir o --config_overrides =3 --cpu", "config_overrides"),
             ("--task_name demo --encoder disan --output_dir o --with_tracking --report_to no --cpu", "accelerate"),
             ("--task_name demo --encoder disan --output_dir o --learn_rate 1", "unknown option '--learn_rate'"),
+            ("--task_name demo --encoder disan --output_dir o --data_dir d", "the rows of demo are generated"),
+            ("--train_file a --encoder disan --output_dir o --data_dir d", "--data_dir has the files of tasks"),
+            ("--train_file a --encoder disan --output_dir o --dataset_config_name c", "needs --dataset_name"),
+            ("--task_name demo --encoder disan --output_dir o --hub_model_id x", "--hub_model_id needs --push_to_hub"),
+            ("--task_name demo --encoder disan --output_dir o --hub_private_repo", "needs --push_to_hub"),
+            ("--task_name demo --encoder disan --output_dir o --report_to x", "--report_to needs --with_tracking"),
+            (
+                "--task_name trec --encoder disan --output_dir o --cpu --select_on_test --validation_fraction 0.2",
+                "leave out --validation_fraction",
+            ),
+            (
+                "--task_name demo_relatedness --encoder disan --output_dir o --cpu --label_smoothing 0.2",
+                "--label_smoothing has no effect on the scores of",
+            ),
         ],
     )
     def test_options(self, tmp_path, monkeypatch, capsys, arguments, message):
@@ -193,6 +208,15 @@ class TestBadInput:
     def test_wrong_type(self, capsys):
         for arguments in (["--learning_rate", "fast"], ["--lr_scheduler_type", "up"], ["--seed"]):
             assert f"error: argument {arguments[0]}" in fails(capsys, *arguments)
+
+    def test_options_from_python(self, tmp_path):
+        """Their values are those of the command line."""
+        common = {"task_name": "demo", "encoder": "disan", "output_dir": str(tmp_path)}
+        with pytest.raises(InputError, match="--recipe is 'papers'; choose from modern, paper"):
+            RunArguments(**common, recipe="papers")
+        assert RunArguments(**common, checkpointing_steps=100).checkpointing_steps == 100
+        with pytest.raises(InputError, match="--checkpointing_steps is 0.5; give a number"):
+            RunArguments(**common, checkpointing_steps=0.5)
 
     def test_missing_extra(self, monkeypatch, capsys):
         monkeypatch.setitem(sys.modules, "scipy", None)

@@ -103,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
     types_of, target, shown = get_type_hints(options), parser, [parser.prog]
     for entry in fields(options):
         settings: dict[str, Any] = {"help": entry.metadata.get("help", "").replace("%", "%%")}
-        kind = _without_none(types_of[entry.name])
+        kind = without_none(types_of[entry.name])
         several = get_origin(kind) is list
         if several:
             (kind,), settings["nargs"] = get_args(kind), "+"
@@ -144,7 +144,8 @@ def _default(default: Any) -> dict[str, Any]:
     return {"default_factory": lambda: list(default)} if isinstance(default, list) else {"default": default}
 
 
-def _without_none(kind: Any) -> Any:
+def without_none(kind: Any) -> Any:
+    """The type of an option that may be left out."""
     if get_origin(kind) in (Union, types.UnionType):
         (kind,) = [part for part in get_args(kind) if part is not type(None)]
     return kind

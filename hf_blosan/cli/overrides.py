@@ -8,6 +8,7 @@ import yaml
 from transformers import PreTrainedConfig
 
 from ..errors import InputError
+from ..files import plain
 
 
 def parse_config_overrides(text: str | None) -> dict:
@@ -39,7 +40,7 @@ def format_config_overrides(overrides: Mapping) -> str:
 def _text(value) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(_text, value))}]"
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=plain)
 
 
 def _number(value):

@@ -161,7 +161,7 @@ class TaskKind(ABC):
         flat: whether a prediction fits into a CSV cell.
         use: what a model is for, in its card; ``{}`` stands for the texts of a row.
         own_code: whether a saved model carries the code of its encoder.
-        unused_fields: fields of the configuration that a model does not use.
+        unused_fields: fields of the configuration that a model does not use, and options that training does not.
         other_uses: what commands that do not take such a model say; ``None`` if all take it.
         gives_vectors: whether the model without its head gives sentence vectors.
         has_graph: whether the model has the inputs, (B, N), that ONNX export supports.

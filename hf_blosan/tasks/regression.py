@@ -30,7 +30,7 @@ class Regression(Classification):
 
     column = "score"
     use = "scoring {}"
-    unused_fields = (*CLASSIFIER_FIELDS, "passage_block_length")
+    unused_fields = (*CLASSIFIER_FIELDS, "passage_block_length", "label_smoothing")
 
     @classmethod
     def recognises(cls, table, where, names):

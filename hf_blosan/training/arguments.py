@@ -6,14 +6,16 @@ import math
 import os
 import sys
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
 
-from ..cli.options import Parser, add_options, option, positional, read_options, same_as
+from ..cli.options import Parser, add_options, option, positional, read_options, same_as, without_none
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from transformers import PreTrainedConfig
 
     from ..tasks.recipes import Recipe
@@ -218,12 +220,12 @@ class RunArguments:
     hub_token: str | None = option("Token for the Hub. Default: the stored login.")
 
     def __post_init__(self) -> None:
-        _check_numbers(self)
+        _check_values(self)
         steps = self.checkpointing_steps
-        if steps not in (None, "epoch") and not (steps.isdecimal() and int(steps) > 0):
+        if steps not in (None, "epoch") and not (str(steps).isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
         model, vectors, tokenizer = self.model_name_or_path, self.word_vectors, self.tokenizer_name
-        for wrong, sentence in (
+        _refuse(
             (
                 not (self.task_name or self.train_file or self.dataset_name or self.in_memory),
                 "Nothing to train on: give --task_name, --train_file or --dataset_name.",
@@ -237,9 +239,10 @@ class RunArguments:
                 "--task_name knows its columns; leave out the names of columns, or --task_name.",
             ),
             (
-                self.text_pair_column_name and not self.text_column_name,
-                "--text_pair_column_name needs --text_column_name, the column of the first text; give both.",
+                self.data_dir and not self.task_name,
+                "--data_dir has the files of tasks that the package knows; give --task_name, or leave it out.",
             ),
+            *_of_rows(self),
             (
                 not self.encoder and not model,
                 "No model: give --model_name_or_path, for instance disan-mini-en, an English encoder that comes with "
@@ -264,9 +267,15 @@ class RunArguments:
                 "both.",
             ),
             (not self.output_dir, "No --output_dir: give the folder for the model."),
-        ):
-            if wrong:
-                raise InputError(sentence)
+            *(
+                (given and not self.push_to_hub, f"--{name} needs --push_to_hub; give both, or leave it out.")
+                for name, given in (("hub_model_id", self.hub_model_id), ("hub_private_repo", self.hub_private_repo))
+            ),
+            (
+                self.report_to != "all" and not self.with_tracking,
+                "--report_to needs --with_tracking; give both, or leave it out.",
+            ),
+        )
         if self.encoder and self.encoder not in FAMILIES:
             remedy = f"choose one of {', '.join(FAMILIES)}"
             if self.encoder in pretrained_names():
@@ -277,16 +286,30 @@ class RunArguments:
                 f"--model_name_or_path {self.model_name_or_path} is a type of encoder, not a trained model; --encoder "
                 f"{self.model_name_or_path} trains a new one"
             )
-        if self.task_name:
-            get_task(self.task_name)
+        if self.task_name and get_task(self.task_name).generated and self.data_dir:
+            raise InputError(f"the rows of {self.task_name} are generated; leave out --data_dir.")
 
     def resolved(self, task: Task, encoder: str, saved_config: PreTrainedConfig | None = None) -> RunArguments:
         """Fill the options left at None from the task, its recipe for the encoder, and the saved model.
 
         The number of epochs and the patience stay None: they may depend on the number of rows (:meth:`scheduled`).
+
+        Raises:
+            InputError: a given option has no effect on this task, or beside another.
         """
         from ..cli.overrides import parse_config_overrides
+        from ..tasks.kinds import find_kind
 
+        _refuse(
+            (
+                self.select_on_test and self.validation_fraction,
+                "--select_on_test holds no validation rows out; leave out --validation_fraction.",
+            ),
+            (
+                self.label_smoothing and "label_smoothing" in find_kind(task).unused_fields,
+                f"--label_smoothing has no effect on the scores of {task.title}; leave it out.",
+            ),
+        )
         overrides = parse_config_overrides(self.config_overrides)
         backbone = self.backbone or overrides.get("backbone")
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
@@ -375,20 +398,52 @@ class EvaluateArguments:
     predictions_file: str | None = option("File for the predictions on the test rows, in run_glue's format.")
 
     def __post_init__(self) -> None:
-        _check_numbers(self)
+        _check_values(self)
         given = [name for name in ("task_name", "test_file", "dataset_name") if getattr(self, name)]
-        if len(given) > 1:
-            raise InputError(f"--{given[0]} and --{given[1]} exclude each other; leave one of them out.")
-        if self.split and not self.dataset_name:
-            raise InputError(f"--split {self.split} needs --dataset_name; give both, or leave it out.")
-        if self.text_pair_column_name and not self.text_column_name:
-            raise InputError(
-                "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
-            )
+        own = next((name for name in given if name != "task_name"), None)
+        _refuse(
+            (len(given) > 1, f"--{' and --'.join(given[:2])} exclude each other; leave one of them out."),
+            (
+                self.split and not self.dataset_name,
+                f"--split {self.split} needs --dataset_name; give both, or leave it out.",
+            ),
+            *_of_rows(self),
+            (
+                not own and (self.text_column_name or self.label_column_name),
+                "A task knows its columns; leave out the names of columns, or give --test_file or --dataset_name.",
+            ),
+            *(
+                (own and getattr(self, name) is not None, f"--{name} is for tasks, not for --{own}; leave it out.")
+                for name in ("data_dir", "fold", "num_folds", "validation_fraction")
+            ),
+        )
 
 
-def _check_numbers(options: RunArguments | EvaluateArguments) -> None:
+def _refuse(*cases: tuple[Any, str]) -> None:
+    """Raise the sentence of the first case that is true as an InputError."""
+    for wrong, sentence in cases:
+        if wrong:
+            raise InputError(sentence)
+
+
+def _of_rows(options: RunArguments | EvaluateArguments) -> Iterator[tuple[Any, str]]:
+    """Cases of :func:`_refuse` that both commands have."""
+    yield (
+        options.text_pair_column_name and not options.text_column_name,
+        "--text_pair_column_name needs --text_column_name, the column of the first text; give both.",
+    )
+    yield (
+        options.dataset_config_name and not options.dataset_name,
+        "--dataset_config_name needs --dataset_name; give both, or leave it out.",
+    )
+
+
+def _check_values(options: RunArguments | EvaluateArguments) -> None:
+    kinds = get_type_hints(type(options))
     for name, value in vars(options).items():
+        choices = get_args(without_none(kinds[name]))
+        if choices and value is not None and value not in choices:
+            raise InputError(f"--{name} is {value!r}; choose from {', '.join(choices)}.")
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             continue
         zero_allowed = name in MAY_BE_ZERO

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
@@ -249,6 +249,12 @@ def find_backbone(arguments: RunArguments) -> PreTrainedConfig | None:
     if arguments.backbone is None:
         return None
     with loading(arguments.backbone, "backbone"):
+        given, _ = PreTrainedConfig.get_config_dict(arguments.backbone)
+        if given.get("auto_map") and given.get("model_type") not in CONFIG_MAPPING:
+            raise InputError(
+                f"--backbone {arguments.backbone} comes with code of its own, which a model saved on top would lack; "
+                "give one of a type that transformers has"
+            )
         return AutoConfig.from_pretrained(arguments.backbone)
 
 
