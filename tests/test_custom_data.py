@@ -379,10 +379,10 @@ def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
     signs = [{"text": f"text {i}", "label": (-1, 1)[i % 2]} for i in range(12)]
     assert custom_task(write_rows(tmp_path / "signs.jsonl", signs)).labels == ("-1", "1")
     path = write_rows(tmp_path / "c.jsonl", [*rows[1:3], {"text": None, "label": 1}, {"text": "", "label": 0}])
-    with pytest.raises(InputError, match="c.jsonl, row 3: text is null; fill it in or remove the row"):
+    with pytest.raises(InputError, match="c.jsonl, row 3: text is null or missing; fill it in or remove the row"):
         custom_task(path)
     path.write_text('{"text": "a", "label": "x"}\n{"text": "b", "label": NaN}\n{"text": "c", "label": "y"}\n')
-    with pytest.raises(InputError, match="c.jsonl, row 2: label is null; fill it in or remove the row"):
+    with pytest.raises(InputError, match="c.jsonl, row 2: label is null or missing; fill it in or remove the row"):
         custom_task(path)
     path.write_text('{"text": "a", "label": 0}\n{"text": "b", "label": NaN}\n{"text": "c", "label": 1}\n')
     with pytest.raises(InputError, match="c.jsonl, row 2: label is nan; fill it in or remove the row"):

@@ -401,5 +401,14 @@ class TestLoop:
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_the_cpu_of_an_earlier_run_is_said(tmp_path, questions, monkeypatch, caplog):
+    run_module.make_accelerator(options(tmp_path, questions))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    run_module.make_accelerator(options(tmp_path, questions))
+    assert not caplog.messages
+    run_module.make_accelerator(options(tmp_path, questions, cpu=False))
+    assert "training on the CPU, as earlier in this process; start a new one to use cuda" in caplog.text
+
+
 def test_optimizers_import_without_the_extra():
     assert callable(hf_blosan.training.build_optimizer) and callable(hf_blosan.training.l2_penalty)

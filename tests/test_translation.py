@@ -358,7 +358,7 @@ class TestTask:
         "row, message",
         [
             ({"en": "a", "de": " "}, "row 2: de is empty; write the sentence or remove the row"),
-            ({"en": None, "de": "b"}, "row 2: en is null; fill it in or remove the row"),
+            ({"en": None, "de": "b"}, "row 2: en is null or missing; fill it in or remove the row"),
             ({"en": "a"}, "has no column 'de'; it has en"),
         ],
     )

@@ -109,10 +109,10 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     """A cell as text.
 
     Raises:
-        InputError: it is null or NaN, a list, an object or bytes, or has an unpaired surrogate.
+        InputError: it is missing, null or NaN, a list, an object or bytes, or has an unpaired surrogate.
     """
     if value is None or value != value:
-        raise InputError(f"{where}, row {row}: {column} is {value or 'null'}; fill it in or remove the row")
+        raise InputError(f"{where}, row {row}: {column} is {value or 'null or missing'}; fill it in or remove the row")
     if isinstance(value, list | dict | bytes):
         raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text")
     text = str(value)

@@ -342,10 +342,11 @@ def figure_lines(table: dict[str, dict[str, float]]) -> list[str]:
 def summary(run: dict[str, Any], output_dir: str) -> str:
     """Summary for the terminal: a table of the figures, and the location of the files."""
     training = run["training"]
+    counts = ", ".join(f"{split} {rows:,}" for split, rows in run["data"]["rows"].items())
     return "\n".join(
         [
             f"{run['encoder']} on {run['task']['title']}: best model after {training['best_step']} of "
-            f"{training['steps']} updates, {training['seconds']:.0f} s of training",
+            f"{training['steps']} updates, {training['seconds']:.0f} s of training; rows: {counts}",
             *figure_lines(figure_table(run)),
             f"Model, tokenizer and card (README.md), log.jsonl and all_results.json are in {output_dir}",
         ]

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from accelerate import Accelerator, PartialState
+from accelerate.state import is_initialized
 from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from transformers.utils.logging import disable_progress_bar
 
@@ -138,8 +140,9 @@ def make_accelerator(arguments: RunArguments) -> Accelerator:
     Raises:
         InputError: an experiment tracker is unknown.
     """
+    earlier = is_initialized()
     try:
-        return Accelerator(
+        accelerator = Accelerator(
             cpu=arguments.cpu,
             gradient_accumulation_steps=arguments.gradient_accumulation_steps,
             step_scheduler_with_optimizer=False,
@@ -151,6 +154,10 @@ def make_accelerator(arguments: RunArguments) -> Accelerator:
     except ValueError as error:
         remedy = "correct --report_to or leave it out" if arguments.with_tracking else "start a new process"
         raise InputError(f"accelerate rejects these options ({error}); {remedy}") from error
+    available = torch.accelerator.current_accelerator(check_available=True)
+    if earlier and available and accelerator.device.type == "cpu" and not arguments.cpu:  # accelerate keeps its device
+        logger.warning("training on the CPU, as earlier in this process; start a new one to use %s", available.type)
+    return accelerator
 
 
 def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
