@@ -111,7 +111,7 @@ def texts_and_tokenizer(options: TextOptions) -> tuple[list[list[str]], PreTrain
     texts = list(texts_of(data["test"]))[: options.sentences]
     if len(texts) < size:
         raise InputError(f"--batch_size {size}: there are only {len(texts)} sentences; give fewer")
-    how = {"split_compounds": task.split_compounds, "pretokenized": task.pretokenized}
+    how = {"split_compounds": task.split_compounds}
     words = build_tokenizer(texts, **how).get_vocab()
     tokenizer = build_tokenizer(texts_of(data["train"]), extra_words=words, **how)
     texts.sort(key=len)

@@ -258,7 +258,7 @@ def word_vector_model(problem: Problem) -> Any:
 
     vectors = read_word_vectors(problem.word_vectors)
     texts = [text for row in problem.splits["train"].texts for text in row]
-    options = {"split_compounds": problem.task.split_compounds, "pretokenized": problem.task.pretokenized}
+    options = {"split_compounds": problem.task.split_compounds}
     tokenizer = build_tokenizer(texts, extra_words=vectors.words, **options)
     return static_model(tokenizer, embedding_matrix(tokenizer, vectors, seed=problem.seed)[0])
 

@@ -22,11 +22,17 @@ from hf_blosan.cli.overrides import format_config_overrides, parse_config_overri
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS
 from hf_blosan.training import RunArguments
-from hf_blosan.training.arguments import IGNORED_WHEN_RESUMING
 from hf_blosan.training.preparation import check_overrides
 from hf_blosan.training.reporting import held_out, read_record, write_record
 
 from .tables import SET_BY_TABLE, Row, Table, slug
+
+IGNORED = (
+    *("data_dir", "output_dir", "results_file"),
+    *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
+    *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
+)
+"""Options that do not affect the figures: locations and monitoring."""
 
 PATHS = ("word_vectors", "backbone", "distill_from", "unlabeled_file")
 """Options whose values may be paths; the settings of a record have their last parts."""
@@ -55,7 +61,7 @@ class Run:
         """Everything that determines the figures: the options that differ from their defaults, without paths."""
         settings = {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
         for name, value in self.arguments.changed().items():
-            if name not in IGNORED_WHEN_RESUMING:
+            if name not in IGNORED:
                 settings[name] = Path(value).name if name in PATHS else value
         return settings
 
@@ -74,7 +80,7 @@ class Run:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is not the record of a table's run; remove it") from error
         for name in new | old:
-            if name not in IGNORED_WHEN_RESUMING and old.get(name) != new.get(name):
+            if name not in IGNORED and old.get(name) != new.get(name):
                 was, now = (repr(given[name]) if name in given else "the default" for given in (old, new))
                 raise InputError(
                     f"{path} was made with {name} {was}, this call has {now}; give another --output_dir, or remove "

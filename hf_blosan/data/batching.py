@@ -24,16 +24,14 @@ _MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 class LengthBucketBatchSampler(Sampler[list[int]]):
     """Batches of rows of similar length, in an order that depends only on ``seed`` and the epoch.
 
-    With ``shuffle`` the rows are shuffled, divided into pools of 50 batches, sorted by length within each pool and
-    divided into batches, which are shuffled again. Without it all rows are stably sorted by length, the fastest order
-    for evaluation. An incomplete batch always comes last: accelerate relies on that when it distributes batches over
-    processes.
+    The rows are shuffled, divided into pools of 50 batches, sorted by length within each pool and divided into
+    batches, which are shuffled again. An incomplete batch always comes last: accelerate relies on that when it
+    distributes batches over processes.
 
     Args:
         lengths: length of each row, any unit.
         groups: group id of each row; rows of a group have equal length and stay together.
         batch_size: rows per batch.
-        shuffle: whether the order differs from epoch to epoch.
         seed: seed of the shuffling.
         drop_last: leave out the incomplete batch.
 
@@ -49,7 +47,6 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
         batch_size: int,
         *,
         groups: Sequence[int] | None = None,
-        shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
     ):
@@ -58,7 +55,6 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
         self.lengths = np.asarray(lengths, dtype=np.int64)
         self.groups = None if groups is None else np.asarray(groups, dtype=np.int64)
         self.batch_size = batch_size
-        self.shuffle = shuffle
         self.seed = seed
         self.drop_last = drop_last
         self.epoch = 0
@@ -73,22 +69,18 @@ class LengthBucketBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         size = self.batch_size
-        if not self.shuffle:
-            order = np.argsort(self.lengths, kind="stable")
-            batches = [order[start : start + size] for start in range(0, len(order), size)]
-        else:
-            rng = np.random.default_rng((self.seed, self.epoch))
-            order = rng.permutation(len(self.lengths))
-            if self.groups is not None:
-                _, first, number = np.unique(self.groups[order], return_index=True, return_inverse=True)
-                order = order[np.argsort(first[number], kind="stable")]
-            full, pool_size = len(order) // size * size, size * self.pool_batches
-            pools = [order[start : min(start + pool_size, full)] for start in range(0, full, pool_size)]
-            pools = [pool[np.argsort(self.lengths[pool], kind="stable")] for pool in pools]
-            batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
-            batches = [batches[i] for i in rng.permutation(len(batches))]
-            if full < len(order):
-                batches.append(order[full:])
+        rng = np.random.default_rng((self.seed, self.epoch))
+        order = rng.permutation(len(self.lengths))
+        if self.groups is not None:
+            _, first, number = np.unique(self.groups[order], return_index=True, return_inverse=True)
+            order = order[np.argsort(first[number], kind="stable")]
+        full, pool_size = len(order) // size * size, size * self.pool_batches
+        pools = [order[start : min(start + pool_size, full)] for start in range(0, full, pool_size)]
+        pools = [pool[np.argsort(self.lengths[pool], kind="stable")] for pool in pools]
+        batches = [pool[start : start + size] for pool in pools for start in range(0, len(pool), size)]
+        batches = [batches[i] for i in rng.permutation(len(batches))]
+        if full < len(order):
+            batches.append(order[full:])
         for batch in batches[: len(self)]:
             yield batch.tolist()
 

@@ -81,8 +81,6 @@ class Task:
         validation_fraction: fraction of the training rows held out for validation if the task has no validation rows;
             ``None`` if it has some.
         split_compounds: whether the papers split tokens at hyphens, slashes and the like.
-        pretokenized: whether to split the text at whitespace only. False for all tasks: the package's tokenizer gives
-            the same tokens for raw and for treebank-tokenised text, so a saved model accepts both.
         recipe_family: row of the table of recipes that :meth:`recipe` reads.
         local: local files, and the columns of files given on the command line.
         hub: data set on the Hub, ``None`` if there is none.
@@ -108,7 +106,6 @@ class Task:
     num_folds: int = 0
     validation_fraction: float | None = None
     split_compounds: bool = False
-    pretokenized: bool = False
     recipe_family: str = "sst"
     local: Source
     hub: Source | None = None
@@ -296,8 +293,7 @@ class TaskKind(ABC):
         """A tokenizer for the training rows; options as in :func:`hf_blosan.text.tokenization.build_tokenizer`."""
         from ..text.tokenization import build_tokenizer
 
-        own = {"split_compounds": self.task.split_compounds, "pretokenized": self.task.pretokenized}
-        return build_tokenizer(self.texts(rows), **own, **options)
+        return build_tokenizer(self.texts(rows), split_compounds=self.task.split_compounds, **options)
 
     def prepare_tokenizer(self, tokenizer: PreTrainedTokenizerBase, *, for_backbone: bool) -> PreTrainedTokenizerBase:
         """A pretrained tokenizer in the form that the models need; `for_backbone`: it belongs to one."""

@@ -56,13 +56,6 @@ CRITICAL_FOR_RESUMING = (
 )
 """Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
 
-IGNORED_WHEN_RESUMING = (
-    *("data_dir", "output_dir", "results_file"),
-    *("per_device_eval_batch_size", "cpu", "trust_remote_code", "ignore_mismatched_sizes"),
-    *("checkpointing_steps", "logging_steps", "with_tracking", "report_to", "hub_model_id"),
-)
-"""Options that do not affect the figures: locations and monitoring."""
-
 MAY_BE_ZERO = (
     *("early_stopping_patience", "num_warmup_steps", "embedding_warmup_steps", "fold", "num_folds", "seed"),
     *("weight_decay", "l2", "max_grad_norm", "label_smoothing", "ema_decay"),
