@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -31,6 +32,7 @@ from transformers import (
 
 import hf_blosan
 from hf_blosan.cli.commands import main
+from hf_blosan.data import rows as rows_of_files
 from hf_blosan.data.rows import Rows
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
@@ -296,6 +298,24 @@ class TestStreaming:
         assert {path.name for path in tmp_path.glob(".o*")} == {".o.parquet.partial", ".o.parquet.partial.json"}
         assert main(["encode", classifier, questions, str(tmp_path / "o.parquet"), "--resume"]) == 0
 
+    def test_input_that_cannot_be_read_for_a_while(
+        self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
+    ):
+        """As on a network drive; a damaged file keeps nothing, see below."""
+        output, read = tmp_path / "o.jsonl", rows_of_files.lines_of
+        words = ["predict", classifier, questions, str(output), "--batch_size", "4"]
+
+        def stop(file):
+            yield from islice(read(file), 30)
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rows_of_files, "lines_of", stop)
+            message = refused(capsys, *words)
+        assert message.endswith("after row 30 (Stale file handle); repeat the command with --resume")
+        assert json.loads((tmp_path / ".o.jsonl.partial.json").read_text())["rows"] == 24
+        assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 50
+
     @pytest.mark.parametrize("after", [1, 4])
     @pytest.mark.parametrize(("command", "suffix"), OUTPUTS)
     def test_resumed_is_uninterrupted(
@@ -352,6 +372,9 @@ class TestStreaming:
             assert (
                 f"o.jsonl was started with another {name}; repeat that command, or start over with --over" in message
             )
+        with monkeypatch.context() as patch:
+            patch.setattr(stream, "__version__", "0.0.1")
+            assert "another hf_blosan" in refused(capsys, *words, "--resume")
         other = tmp_path / "other"
         AutoModelForSequenceClassification.from_pretrained(classifier).save_pretrained(other)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(other)

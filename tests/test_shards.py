@@ -133,6 +133,22 @@ class TestParts:
         assert run(*words, "--resume") == 0
         assert part.read_bytes() == content and manifest.read_bytes() == described
 
+    def test_resumed_on_another_machine(self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer):
+        """Where the files have other paths and times."""
+        output, other = tmp_path / "v.npy", tmp_path / "other"
+        with monkeypatch.context() as patch:
+            interrupt(patch, after=1)
+            assert run("encode", classifier, questions, output, "--shard", "1/3") == 130
+        other.mkdir()
+        model, source = shutil.copytree(classifier, other / Path(classifier).name), shutil.copy(questions, other)
+        rows = read_lines(source)
+        write_rows(Path(source), [rows[0] | {"more": 1}, *rows[1:]])
+        assert "another input" in refused(
+            capsys, "encode", model, source, output, "--shard", "1/3", "--resume", "--batch_size", "4"
+        )
+        write_rows(Path(source), rows)
+        assert run("encode", model, source, output, "--shard", "1/3", "--resume") == 0
+
     def test_a_complete_part_is_not_made_again(self, classifier, questions, tmp_path, monkeypatch, small_buffer):
         """With --resume, so that a scheduler can start all shards again."""
         words = ["encode", classifier, questions, tmp_path / "v.npy", "--shard", "1/3"]

@@ -137,7 +137,8 @@ class Rows:
         except InputError:
             raise
         except UNREADABLE as error:
-            reason, solution = first_line(error), remedy(error) or "correct the file"
+            reason = getattr(error, "strerror", None) or first_line(error)
+            solution = remedy(error) or "correct the file"
             if isinstance(error, json.JSONDecodeError) and ".json" not in self.path.suffixes:  # of one line
                 reason = f"{error.msg} in column {error.pos + 1}"
             raise InputError(f"{self.name} cannot be read after row {self._number} ({reason}); {solution}") from error
@@ -222,12 +223,19 @@ def lines_of(file: TextIO) -> Iterator[str]:
         yield line
 
 
+def is_of_the_system(error: BaseException | None) -> bool:
+    """Whether reading failed, as on a network drive, rather than what was read; damaged files have no error number."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
 def remedy(error: BaseException) -> str | None:
     """How to fix an unreadable file, if the error tells."""
     if isinstance(error, TooLong):
         return "divide it, or compress the file again if it is damaged"
     if isinstance(error, UnicodeDecodeError):
         return "save it as UTF-8"
+    if is_of_the_system(error):
+        return "repeat the command"
     return "nest lists and objects less deeply" if isinstance(error, RecursionError) else None
 
 

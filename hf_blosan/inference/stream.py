@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from .. import __version__
 from ..data.columns import ColumnNames
-from ..data.rows import Rows
+from ..data.rows import Rows, is_of_the_system
 from ..errors import InputError
 from ..files import check_not_read
 from ..hub.configs import read_config
@@ -65,7 +65,7 @@ def predict(arguments: PredictArguments) -> int:
         return kind.columns(batches(items), items, batches.tokenizer, probabilities=arguments.probabilities)
 
     names = {"--probabilities": arguments.probabilities}
-    stream(arguments, compute, formats, batches, made_by=(identity(arguments.model), names))
+    stream(arguments, compute, formats, batches, names)
     return 0
 
 
@@ -87,7 +87,7 @@ def encode(arguments: EncodeArguments) -> int:
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(items[0])])}
 
     names = {"--vector_dtype": arguments.vector_dtype, "modules.json": kind.normalized}
-    stream(arguments, compute, formats, batches, made_by=(identity(arguments.model), names))
+    stream(arguments, compute, formats, batches, names)
     return 0
 
 
@@ -103,8 +103,7 @@ def stream(
     compute: Callable[[list[tuple]], Columns],
     formats: Mapping[str, Format],
     batches: Batches,
-    *,
-    made_by: tuple[list[Any], dict[str, Any]],
+    options: dict[str, Any],
 ) -> None:
     """Read rows, compute columns from them, and write these.
 
@@ -113,7 +112,7 @@ def stream(
         compute: items, read from rows by the kind of task -> columns.
         formats: suffix of the output -> format.
         batches: the model, and its kind of task.
-        made_by: identity of the model, and options in addition to the common ones, that must match to resume.
+        options: those that must match to resume, in addition to the common ones.
 
     Raises:
         InputError: the rows or the output cannot be used.
@@ -122,7 +121,6 @@ def stream(
     # Interactive input is answered line by line.
     typed = arguments.input == "-" and sys.stdin.isatty()
     size = 1 if typed else BUFFER_BATCHES * arguments.batch_size
-    model, options = made_by
     if arguments.output != "-":
         check_not_read("output file", arguments.path, [arguments.input])
     with Rows(arguments.input) as rows:
@@ -137,7 +135,7 @@ def stream(
             if arguments.resume and shard.is_complete(arguments.output, source):
                 logger.info("%s is complete", arguments.path)
                 return
-        output = open_output(arguments, formats, rows, {"model": model, **options})
+        output = open_output(arguments, formats, source or source_here(arguments, rows, options))
         numbered = following(rows, head, start + output.rows, end)
         items = ((number, batches.cut(read(row, number))) for number, row in numbered)
         blocks = iter(lambda: list(islice(items, size)), [])
@@ -152,15 +150,9 @@ def stream(
     batches.report()
 
 
-def open_output(
-    arguments: StreamArguments, formats: Mapping[str, Format], rows: Rows, made_by: dict[str, Any]
-) -> Output:
-    """The output file, or what an interrupted command has left of it."""
-    made_from = {
-        "input": [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)],
-        "--batch_size": [arguments.batch_size, BUFFER_BATCHES],
-        **made_by,
-    }
+def open_output(arguments: StreamArguments, formats: Mapping[str, Format], source: dict[str, Any]) -> Output:
+    """The output file, or what an interrupted command has left of it; `source`: what it is made from."""
+    made_from = source | {"--batch_size": [arguments.batch_size, BUFFER_BATCHES]}
     again = {"resume": arguments.resume, "overwrite": arguments.overwrite}
     output = Output(arguments.path, formats, made_from, **again)
     if output.rows:
@@ -191,6 +183,12 @@ def source_of(arguments: StreamArguments, rows: Rows, options: dict[str, Any]) -
     return {"input": file, "model": contents(arguments.model), **options, "hf_blosan": __version__}
 
 
+def source_here(arguments: StreamArguments, rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
+    """What an output is made from, by paths and times of files on this machine, which take no reading."""
+    file = [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)]
+    return {"input": file, "model": identity(arguments.model), **options, "hf_blosan": __version__}
+
+
 def following(
     rows: Rows, head: list[tuple[int, dict[str, Any]]], start: int, end: int | None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -214,8 +212,11 @@ def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
     useful = True
     try:
         yield
-    except InputError:
-        useful = False  # the input has to change, so there is nothing to resume
+    except InputError as error:
+        # Otherwise the input has to change, so there is nothing to resume.
+        useful = is_of_the_system(error.__cause__) and "-" not in (arguments.input, arguments.output)
+        if useful:
+            raise InputError(f"{error} with --resume") from error
         raise
     except OSError as error:
         if arguments.output == "-":
