@@ -112,8 +112,7 @@ def example_length(model: nn.Module) -> int:
 
 def most_tokens(model: nn.Module) -> int:
     """The positions of a model's backbone; any number without one."""
-    positions = positions_of(model.config.backbone_config) if model.config.backbone_config is not None else None
-    return positions or sys.maxsize
+    return positions_of(model.config) or sys.maxsize
 
 
 def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> float:

@@ -269,9 +269,9 @@ class TestTraining:
         saved = {"encoder": None, "model_name_or_path": str(tmp_path / "out"), "cache_backbone": "float32"}
         for command in (("predict", "-"), ("encode", "-"), ("evaluate", "--test_file", data["test_file"])):
             assert main([command[0], str(tmp_path / "out"), *command[1:], "--max_length", "400"]) == 2
-            assert "--max_length is 400, but the backbone has 300 positions" in capsys.readouterr().err
+            assert "--max_length is 400, but the model has 320 positions" in capsys.readouterr().err
         assert main(["bench", str(tmp_path / "out"), "--lengths", "16", "400"]) == 2
-        assert "--lengths is 400, but the backbone has 300 positions" in capsys.readouterr().err
+        assert "--lengths is 400, but the model has 320 positions" in capsys.readouterr().err
         further = options(tmp_path / "further", data, config_overrides=TINY, **saved)
         assert train(further)["figures"].keys() == run["figures"].keys()
 
@@ -360,7 +360,7 @@ class TestTraining:
             ({"tokenizer_name": "x"}, "--backbone has its own tokenizer; leave out --tokenizer_name"),
             ({"word_vectors": "x"}, "--backbone has its own vectors"),
             ({"encoder": None, "model_name_or_path": "x"}, "--backbone has its own weights"),
-            ({"max_length": 400}, "--max_length is 400, but the backbone has 300 positions"),
+            ({"max_length": 400}, "--max_length is 400, but the model has 320 positions"),
             (
                 {"cache_backbone": "float16", "embedding_trainable": "all"},
                 "this model trains its backbone; leave it out",

@@ -53,7 +53,7 @@ def test_long_rows_are_cut_with_a_warning(encoded, caplog):
         result = encode_dataset(DatasetDict(test=rows), tokenizer, max_length=4)
     assert sentence_lengths(result["test"]).tolist() == [[3, 1], [1, 3], [0, 0]]
     assert "test: 1 of 3 rows have more than 4 tokens (the longest 6) and were truncated" in caplog.text
-    with pytest.raises(InputError, match="max_length is 0"):
+    with pytest.raises(InputError, match="max_length is 0; use 2 or more tokens"):
         encode_dataset(rows, tokenizer, max_length=0)
 
 

@@ -135,7 +135,7 @@ class TestPredict:
             assert len(rows[0]["input_ids"]) == sum(len(text.split()) for text in texts[0])
             assert batches.forward([cut[0], rows[1]]).shape[0] == 2
 
-    def test_a_model_and_a_tokenizer_from_elsewhere(self, tmp_path):
+    def test_a_model_and_a_tokenizer_from_elsewhere(self, tmp_path, caplog, capsys):
         """The model has no number of sentences, the tokenizer no limit but that of the positions."""
         folder = write_backbone(tmp_path / "bert", ["a"])
         AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder)
@@ -145,16 +145,26 @@ class TestPredict:
         rows = write_rows(tmp_path / "rows.jsonl", [{"text": "a " * length} for length in (400, 0, 3)])
         assert main(["predict", str(folder), str(rows), str(tmp_path / "o.jsonl"), "--cpu"]) == 0
         assert [row["label"][:-1] for row in read_lines(tmp_path / "o.jsonl")] == ["LABEL_"] * 3
+        assert "more than 320 tokens (the longest 402) and were truncated; the model has no positions" in caplog.text
+        for command, options, problem in (
+            ("predict", ["--max_length", "400"], "--max_length is 400, but the model has 320 positions; use that"),
+            ("bench", ["--lengths", "400"], "--lengths is 400, but the model has 320 positions; use that"),
+            ("predict", ["--max_length", "2"], "--max_length is 2; use 3 or more tokens"),
+            ("serve", ["--batch_tokens", "2"], "--batch_tokens is 2; use 3 or more tokens"),
+        ):
+            files = [str(rows), str(tmp_path / "p.jsonl")] if command == "predict" else []
+            assert problem in refused(capsys, command, folder, *files, *options, "--cpu")
 
     def test_texts_longer_than_a_backbone(self, tmp_path, caplog):
         """More tokens would be refused, so the warning does not ask for them."""
         folder = write_backbone(tmp_path / "bert", ["a"])
         model = hf_blosan.DiSANForSequenceClassification(hf_blosan.DiSANConfig(backbone=str(folder), hidden_size=8))
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        batches = Batches(model.eval(), tokenizer, kind_of(model.config), batch_size=2)
-        batches([("a " * 400,)])
-        batches.report()
-        assert "more than 300 tokens" in caplog.text and "truncated; no more are possible with its ba" in caplog.text
+        for limit, remedy in ((None, "increase --max_length"), (320, "the model has no positions for more")):
+            batches = Batches(model.eval(), tokenizer, kind_of(model.config), batch_size=2, max_length=limit)
+            batches([("a " * 400,)])
+            batches.report()
+            assert f"more than {limit or 300} tokens (the longest 402) and were truncated; {remedy}" in caplog.text
 
 
 class TestEncode:

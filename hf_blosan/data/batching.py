@@ -102,7 +102,7 @@ def encode_dataset(
         The same splits with the columns ``input_ids``, ``token_type_ids``, ``attention_mask``, ``labels``.
 
     Raises:
-        InputError: ``max_length`` is below 1.
+        InputError: ``max_length`` has no room for the special tokens and a token of each sentence.
     """
     if isinstance(dataset, dict):
         encoded = {split: _encode(rows, tokenizer, max_length, f"{split}: ") for split, rows in dataset.items()}
@@ -110,16 +110,19 @@ def encode_dataset(
     return _encode(dataset, tokenizer, max_length, "")
 
 
-def token_limit(tokenizer: PreTrainedTokenizerBase, max_length: int | None, *, least: int = 1) -> int:
+def token_limit(
+    tokenizer: PreTrainedTokenizerBase, max_length: int | None, num_sentences: int = 1, option: str = "max_length"
+) -> int:
     """``max_length``, or the tokenizer's limit if it is ``None``.
 
     Raises:
-        InputError: it is below ``least``.
+        InputError: it has no room for the special tokens and a token of each sentence; ``option`` is its name.
     """
     # A tokenizer without a limit has 1e30, which is more than its truncation accepts.
     limit = min(tokenizer.model_max_length, 2**31 - 1) if max_length is None else max_length
+    least = tokenizer.num_special_tokens_to_add(num_sentences == 2) + num_sentences
     if limit < least:
-        raise InputError(f"max_length is {limit}; use {least} or more tokens")
+        raise InputError(f"{option} is {limit}; use {least} or more tokens")
     return limit
 
 
@@ -140,8 +143,8 @@ def cut(text: str, limit: int, side: str = "right") -> str:
 
 
 def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, prefix: str) -> Dataset:
-    limit = token_limit(tokenizer, max_length)
     columns = [column for column in ("sentence1", "sentence2") if column in dataset.column_names]
+    limit = token_limit(tokenizer, max_length, len(columns))
     too_long = []
 
     def encode(rows: dict[str, list]) -> dict[str, list]:

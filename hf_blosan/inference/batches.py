@@ -20,7 +20,7 @@ from ..hub.saved import is_normalized
 from ..tasks.base import Source, Task, TaskKind
 from ..tasks.classification import Classification, choose_texts
 from ..tasks.kinds import remembered_rows
-from ..text.tokenization import check_max_length
+from ..text.tokenization import check_max_length, positions_of
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class Batches:
         max_length: int | None = None,
     ):
         self.model, self.tokenizer, self.kind, self.size = model, tokenizer, kind, batch_size
-        check_max_length(max_length, tokenizer, getattr(model.config, "backbone_config", None))
-        self.limit = token_limit(tokenizer, max_length)
+        check_max_length(max_length, model.config)
+        self.limit = token_limit(tokenizer, max_length, kind.task.num_sentences, "--max_length")
         self.collate = kind.collator(tokenizer)
         self.truncated = self.longest = self.shortened = 0
 
@@ -143,8 +143,8 @@ class Batches:
     def report(self, option: str = "--max_length") -> None:
         """Warn about truncated texts; `option`: what raises the limit."""
         if self.truncated:
-            positions = getattr(self.model.config, "backbone_config", None) and self.tokenizer.model_max_length
-            remedy = "no more are possible with its backbone" if self.limit == positions else f"increase {option}"
+            most = self.limit == positions_of(self.model.config)
+            remedy = "the model has no positions for more" if most else f"increase {option}"
             logger.warning(
                 "%d texts have more than %d tokens (the longest %d) and were truncated; %s",
                 *(self.truncated, self.limit, self.longest, remedy),

@@ -24,8 +24,8 @@ def bench(arguments: BenchArguments) -> int:
     """
     if arguments.output_file:
         check_writable("--output_file", arguments.output_file, folder=False)
-    model, tokenizer = load(arguments.model, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
-    check_max_length(max(arguments.lengths), tokenizer, getattr(model.config, "backbone_config", None), "--lengths")
+    model, _ = load(arguments.model, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
+    check_max_length(max(arguments.lengths), model.config, "--lengths")
     report = describe(model, arguments.model)
     print(
         f"{report['model']}: {report['parameters']:,} parameters, {report['megabytes']:.1f} MB of weights; "

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from fastapi import HTTPException
 
-from ..data.batching import characters
+from ..data.batching import characters, token_limit
 from ..hub.finite import NotFinite
 from ..inference.batches import Batches
 from ..tasks.classification import tokenize_texts
@@ -51,7 +51,8 @@ class Queue:
 
     def __init__(self, batches: Batches, *, size: int, batch_tokens: int):
         self.batches, self.size, self.batch_tokens = batches, size, batch_tokens
-        self.limit = min(batches.limit, batch_tokens)
+        most = min(batches.limit, batch_tokens)
+        self.limit = token_limit(batches.tokenizer, most, batches.kind.task.num_sentences, "--batch_tokens")
         self.waiting: list[Row] = []
         self.accepted = 0
         self.metrics = Metrics(lambda: self.accepted)

@@ -103,7 +103,7 @@ class Translation(TaskKind):
         Sentences, and training translations, are truncated to ``max_length`` tokens each, in training to at most
         the decoder's positions; a warning gives their number.
         """
-        limit = token_limit(tokenizer, max_length, least=2)
+        limit = token_limit(tokenizer, max_length)
         self.metrics  # noqa: B018 - reports a missing package now, not after an epoch
 
         def encode(rows: dict[str, list], split: str, limit: int) -> dict[str, list]:

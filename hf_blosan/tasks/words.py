@@ -118,7 +118,7 @@ def encode_tags(
         for_training: leave out rows whose words, or whose predicate, have no token.
 
     Raises:
-        InputError: ``max_length`` is below 1, or no row is left.
+        InputError: ``max_length`` has no room for a word, or no row is left.
     """
     limit = token_limit(tokenizer, max_length)
     lost = []

@@ -339,18 +339,10 @@ def check_type_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig,
         )
 
 
-def check_max_length(
-    max_length: int | None,
-    tokenizer: PreTrainedTokenizerBase,
-    backbone: PreTrainedConfig | None,
-    option: str = "--max_length",
-) -> None:
-    """Raise InputError if rows may exceed the positions of the model's backbone, if any.
-
-    The limit of the tokenizer is that of the backbone: see :func:`limit_length`.
-    """
-    if backbone is not None and (max_length or 0) > (limit := tokenizer.model_max_length):
-        raise InputError(f"{option} is {max_length}, but the backbone has {limit} positions; use that.")
+def check_max_length(max_length: int | None, config: PreTrainedConfig | None, option: str = "--max_length") -> None:
+    """Raise InputError if rows may exceed the positions of a model or its backbone."""
+    if (positions := positions_of(config)) is not None and (max_length or 0) > positions:
+        raise InputError(f"{option} is {max_length}, but the model has {positions} positions; use that.")
 
 
 def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
@@ -359,13 +351,13 @@ def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -
     Args:
         config: of a backbone, or of a model.
     """
-    part = getattr(config, "decoder", getattr(config, "backbone_config", config))
-    if (positions := positions_of(part)) is not None:
+    if (positions := positions_of(getattr(config, "decoder", config))) is not None:
         tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
 
 
-def positions_of(config: PreTrainedConfig) -> int | None:
-    """The tokens that a model has positions for; ``None`` if it takes any number."""
+def positions_of(config: PreTrainedConfig | None) -> int | None:
+    """The tokens that a model, or its backbone, has positions for; ``None`` if it takes any number."""
+    config = getattr(config, "backbone_config", config)
     positions = getattr(config, "max_position_embeddings", None) or 0
     if positions <= 0:  # XLNet's are -1
         return None

@@ -72,7 +72,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         tokenizer = pretrained_tokenizer(
             arguments.model_name_or_path, kind, config, trust_remote_code=arguments.trust_remote_code
         )
-        check_max_length(arguments.max_length, tokenizer, getattr(config, "backbone_config", None))
+        check_max_length(arguments.max_length, config)
         encoded = kind.encode(data, tokenizer, arguments.max_length)
     model = pretrained_model(arguments, kind, config, {})
     kind.check_config(model.config)

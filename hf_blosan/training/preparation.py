@@ -171,12 +171,12 @@ def prepare(
         config = saved_config or backbone
         options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(backbone)}
         tokenizer = pretrained_tokenizer(pretrained, kind, config, **options)
-        transformer = getattr(config, "backbone_config", backbone)
-        check_max_length(arguments.max_length, tokenizer, transformer)
-        if transformer is None:  # later commands read as many tokens as training; below a backbone, all its positions
-            tokenizer.model_max_length = arguments.max_length
-            if config is not None:
-                limit_length(tokenizer, config)
+        check_max_length(arguments.max_length, config)
+        # Later commands read as many tokens as training; below a backbone, all that its tokenizer allows.
+        allowed = 0 if getattr(config, "backbone_config", backbone) is None else tokenizer.model_max_length
+        tokenizer.model_max_length = max(arguments.max_length, allowed)
+        if config is not None:
+            limit_length(tokenizer, config)
     else:
         tokenizer, vectors = make_vocabulary(arguments, kind, dataset["train"], overrides.get("embedding_size"))
     data = kind.encode(dataset, tokenizer, arguments.max_length)
