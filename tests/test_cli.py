@@ -438,5 +438,11 @@ class TestThin:
             assert capsys.readouterr().out.strip() == f"{hub.url}/me/questions"
             repo = hub.repos["me/questions"]
             assert repo.private and repo.messages == ["First"] and "model.safetensors" in repo.files
+            (graphs := tmp_path / "graphs" / "onnx").mkdir(parents=True)
+            (graphs / "model.onnx").touch()
+            (graphs.parent / "config.json").write_text("{}")
+            before = dict(repo.files)
+            assert main(["push", str(graphs.parent), *words[2:4]]) == 0  # no weights: nothing is taken away
+            assert repo.files == before | {"onnx/model.onnx": b""}
             message = refused(capsys, *words, "--hub_token", "hf_wrong")
             assert "the Hub rejects the repository 'me/questions'" in message

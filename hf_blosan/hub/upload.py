@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HFValidationError
 from transformers import AutoModel
+from transformers.utils import CONFIG_NAME
 
 from .. import registry
 from ..cli.arguments import PushArguments
@@ -19,7 +20,11 @@ from ..errors import InputError, first_line
 logger = logging.getLogger(__name__)
 
 # Checkpoints and unfinished files.
-NOT_UPLOADED = ("step_*", "epoch_*", ".*.tmp", ".saving-*", ".lock")
+NOT_UPLOADED = (
+    *("step_*", "epoch_*", "checkpoint-[0-9]*"),
+    *(".*.tmp", ".saving-*", ".*.partial*", ".lock", ".*.lock"),
+)
+WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 CODE = tuple(path.name for path in (Path(__file__).parents[1] / "models").glob("[!_]*.py"))
 # Files that other runs may have left in the repository; deleted unless uploaded again.
 REPLACED = (*CODE, "model*.safetensors", "model.safetensors.index.json", "predict_results_*.txt", "all_results.json")
@@ -75,13 +80,19 @@ class Uploads:
         (self.folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")
 
     def upload(self, message: str) -> None:
-        """Upload the folder as one commit."""
+        """Upload the folder as one commit.
+
+        A folder without weights, of ONNX graphs for instance, adds to what is in the repository: the configuration
+        there goes with the weights there.
+        """
+        has_weights = any(path for pattern in WEIGHTS for path in self.folder.glob(pattern))
+        kept = () if has_weights or not self.api.file_exists(self.repo_id, CONFIG_NAME) else (CONFIG_NAME,)
         self.api.upload_folder(
             repo_id=self.repo_id,
             folder_path=self.folder,
             commit_message=message,
-            ignore_patterns=[*NOT_UPLOADED, *(f"{pattern}/**" for pattern in NOT_UPLOADED)],
-            delete_patterns=list(REPLACED),
+            ignore_patterns=[*NOT_UPLOADED, *(f"{pattern}/**" for pattern in NOT_UPLOADED), *kept],
+            delete_patterns=list(REPLACED) if has_weights else None,
         )
 
     def try_upload(self, message: str) -> None:
@@ -119,7 +130,7 @@ def push(options: PushArguments) -> int:
         InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.
     """
     folder = Path(registry.locate(options.folder))
-    if not (folder / "config.json").is_file():
+    if not (folder / CONFIG_NAME).is_file():
         raise InputError(f"no saved model in {options.folder}; give the folder of one, with its config.json")
     with TemporaryDirectory() as temporary:
         if folder.parent == registry.PRETRAINED:
