@@ -20,15 +20,16 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
-from transformers.utils.logging import disable_progress_bar
 
 from .cli.arguments import ExportArguments
 from .errors import InputError, loading, require
 from .files import check_writable
 from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
+from .hub.saved import LOADED_WITH_REPORT, check_complete, is_normalized, quiet_transformers
 from .registry import FAMILIES, MODULES, load, locate
 from .tasks.kinds import kind_of
 from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer, positions_of
@@ -51,17 +52,20 @@ NAMES = {
 
 
 class Outputs(nn.Module):
-    """A model that returns a plain tuple."""
+    """A model that returns its outputs as a plain tuple, with sentence vectors of length 1 if `normalized` is set."""
 
-    def __init__(self, model: nn.Module, names: tuple[str, ...]):
+    def __init__(self, model: nn.Module, *, normalized: bool = False):
         super().__init__()
-        self.model, self.names = model, names
+        self.model, self.names, self.normalized = model, output_names(model), normalized
 
     def forward(self, input_ids=None, token_type_ids=None, attention_mask=None) -> tuple[Tensor, ...]:
         # Tells the graph that all inputs have the same shape.
         others = (x if x is None else x.view(input_ids.shape) for x in (attention_mask, token_type_ids))
         output = self.model(input_ids, *others, return_dict=True)
-        return tuple(output[NAMES[name]] for name in self.names)
+        found = {name: output[NAMES[name]] for name in self.names}
+        if self.normalized:
+            found["sentence_embedding"] = F.normalize(found["sentence_embedding"], dim=-1)
+        return tuple(found.values())
 
 
 def output_names(model: nn.Module) -> tuple[str, ...]:
@@ -115,7 +119,13 @@ def most_tokens(model: nn.Module) -> int:
     return positions_of(model.config) or sys.maxsize
 
 
-def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokenizerBase | None = None) -> float:
+def export_onnx(
+    model: nn.Module,
+    path: str | Path,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    normalized: bool = False,
+) -> float:
     """Write a model as an ONNX graph with inputs (batch, length), and compare the two in onnxruntime.
 
     Args:
@@ -123,6 +133,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         path: the file. Weights of more than 2 GB are stored next to it in a file with ``.data`` added to the name.
         tokenizer: names the inputs; without one they are ``input_ids``, ``attention_mask`` and, for pairs,
             ``token_type_ids``.
+        normalized: give the sentence vectors of an encoder length 1.
 
     Returns:
         The largest difference between the outputs of the graph and of the model on random sentences, as in
@@ -137,16 +148,16 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
     model = copy.deepcopy(model).eval().cpu()
     if getattr(model.config, "layers_dtype", "float32") != "float32":  # onnxruntime has its own form of int8
         model.set_layers_dtype("float32")
-    names = input_names(model, tokenizer)
+    names, outputs = input_names(model, tokenizer), Outputs(model, normalized=normalized)
     # The exporter logs about itself and about torchvision, whose operators no model here uses.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            Outputs(model, output_names(model)),
+            outputs,
             kwargs=random_inputs(model, names, 3, example_length(model)),
             dynamic_shapes={name: {0: "batch", 1: "length"} for name in names},
-            output_names=output_names(model),
+            output_names=outputs.names,
             opset_version=OPSET,
             dynamo=True,
             verbose=False,
@@ -159,7 +170,7 @@ def export_onnx(model: nn.Module, path: str | Path, tokenizer: PreTrainedTokeniz
         temporary = Path(folder, path.name)
         program.save(temporary)
         forget_weights(temporary)
-        difference = largest_difference(model, temporary, names)
+        difference = largest_difference(outputs, temporary, names)
         for file in sorted(Path(folder).iterdir(), reverse=True):  # the graph after its data
             os.replace(file, path.with_name(file.name))
     return difference
@@ -195,7 +206,7 @@ def forget_weights(path: Path) -> None:
 
 
 @torch.no_grad()
-def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> float:
+def largest_difference(outputs: Outputs, path: Path, names: tuple[str, ...]) -> float:
     """The largest difference between the outputs of a graph in onnxruntime and those of its model, in units of the
     largest output of the model where that is more than 1.
 
@@ -210,13 +221,11 @@ def largest_difference(model: nn.Module, path: Path, names: tuple[str, ...]) -> 
     options = SessionOptions()
     options.log_severity_level = 3  # errors; the exporter leaves unused constants behind
     session = InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    largest = 0.0
+    model, largest = outputs.model, 0.0
     for shape in ((2, 9), (5, 40), (1, 1), (2, min(3 * example_length(model) + 1, most_tokens(model)))):
         inputs = random_inputs(model, names, *shape)
         found = session.run(None, {name: value.numpy() for name, value in inputs.items()})
-        output = model(**inputs, return_dict=True)
-        for name, value in zip(output_names(model), found, strict=True):
-            expected = output[NAMES[name]]
+        for name, value, expected in zip(outputs.names, found, outputs(**inputs), strict=True):
             difference = float((torch.from_numpy(value) - expected).abs().max()) / max(
                 1.0, float(expected.abs().max())
             )
@@ -252,7 +261,8 @@ def load_exportable(name: str) -> nn.Module:
     """A saved model in the class that it was saved from, with its head.
 
     Raises:
-        InputError: there is no model, it is not one of this package, or a graph lacks one of its inputs.
+        InputError: there is no model, it lacks weights, it is not one of this package, or a graph lacks one of its
+            inputs.
     """
     config = read_config(name)
     if config.model_type not in FAMILIES:
@@ -267,8 +277,10 @@ def load_exportable(name: str) -> nn.Module:
         )
     if config.predicate_size:
         raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
-    with loading(name):
-        return load(architecture).from_pretrained(locate(name), config=config)
+    with quiet_transformers(), loading(name):
+        model, report = load(architecture).from_pretrained(locate(name), config=config, **LOADED_WITH_REPORT)
+    check_complete(name, report)
+    return model
 
 
 def export(name: str, output: str | Path) -> str:
@@ -280,15 +292,18 @@ def export(name: str, output: str | Path) -> str:
             configuration and the tokenizer. The folder of the model itself keeps its configuration and tokenizer.
 
     Raises:
-        InputError: there is no such model, its weights or outputs are not finite, the folder has another model, or the
-            packages of the extra ``export`` are missing.
+        InputError: there is no such model, its weights or outputs are not finite, its vectors go through other modules
+            of sentence-transformers, the output is a misspelt file or the folder of another model, or the packages of
+            the extra ``export`` are missing.
         RuntimeError: the graph does not compute what the model computes.
     """
     output = Path(output)
     to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "onnx" / "model.onnx" if to_folder else output
     require("export needs", "export", *PACKAGES)
-    disable_progress_bar()  # for loading, which is fast
+    if output.suffix not in ("", ".onnx") and not output.exists():
+        remedy = "give a file that ends in .onnx, or a new folder without a dot"
+        raise InputError(f"output {output} ends in {output.suffix}; {remedy}")
     check_writable("output", output if to_folder else path, folder=to_folder)
     beside = to_folder and output.resolve() != Path(locate(name)).resolve()  # gets a configuration and a tokenizer
     if beside and any(output.glob("*.safetensors")):
@@ -300,13 +315,17 @@ def export(name: str, output: str | Path) -> str:
         tokenizer = load_tokenizer(name, model.config)
         check_type_ids(tokenizer, model.config, name)
     check_weights(model)
+    normalized = "sentence_embedding" in output_names(model) and is_normalized(name)
     logger.info("tracing and converting %s, which takes a minute or more", type(model).__name__)
-    difference = export_onnx(model, path, tokenizer)
+    difference = export_onnx(model, path, tokenizer, normalized=normalized)
     done = f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
     if not to_folder:
         return done
     if beside:
-        model.config.save_pretrained(output)
+        config = copy.deepcopy(model.config)
+        for entry in ("auto_map", "custom_pipelines"):  # these name the model's code, which is not there
+            vars(config).pop(entry, None)
+        config.save_pretrained(output)
         if tokenizer is not None:
             tokenizer.save_pretrained(output)
     return f"{done}\nthe same with weights in int8, in {quantize(path)}"

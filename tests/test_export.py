@@ -9,6 +9,7 @@ import onnx
 import pytest
 import torch
 from onnxruntime import InferenceSession
+from safetensors.torch import load_file, save_file
 from small_data import write_backbone
 from test_graphs import ENCODERS, TASKS, build, inputs
 from test_models import make
@@ -152,6 +153,8 @@ def test_the_command_writes_a_folder(saved, tmp_path, capsys):
     encoded = dict(tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="np"))
     for written in (tmp_path / "new", own):
         assert {"config.json", "tokenizer.json", "onnx"} <= {path.name for path in written.iterdir()}
+        config = json.loads((written / "config.json").read_text())
+        assert ("auto_map" in config) == any(written.glob("modeling_*.py")) == (written == own)
         assert sorted(path.name for path in (written / "onnx").iterdir()) == ["model.onnx", "model_quantized.onnx"]
         graphs = [written / "onnx" / name for name in ("model.onnx", "model_quantized.onnx")]
         (exact,), (rounded,) = (InferenceSession(path).run(None, encoded) for path in graphs)
@@ -161,10 +164,11 @@ def test_the_command_writes_a_folder(saved, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_outputs_have_the_names_that_other_programs_know(tmp_path):
+@pytest.mark.parametrize("normalized", [False, True])
+def test_outputs_have_the_names_that_other_programs_know(normalized, tmp_path):
     """Sentence vectors first, for those that take the first output."""
     model = make(AutoModel, "wordbag")
-    export.export_onnx(model, tmp_path / "model.onnx")
+    export.export_onnx(model, tmp_path / "model.onnx", normalized=normalized)
     session = InferenceSession(tmp_path / "model.onnx")
     assert [output.name for output in session.get_outputs()] == [
         "sentence_embedding",
@@ -175,9 +179,23 @@ def test_outputs_have_the_names_that_other_programs_know(tmp_path):
     batch = inputs("encoder", 3, 7)
     vectors, *tokens = session.run(None, {name: value.numpy() for name, value in batch.items()})
     output = model(**batch)
-    np.testing.assert_allclose(vectors, output.pooler_output.detach(), atol=1e-5)
+    expected = output.pooler_output.detach()
+    np.testing.assert_allclose(vectors, F.normalize(expected) if normalized else expected, atol=1e-5)
     for found in tokens:
         np.testing.assert_allclose(found, output.last_hidden_state.detach(), atol=1e-5)
+
+
+def test_modules_after_the_encoder(tmp_path, monkeypatch, capsys):
+    """As in ``encode`` and ``serve``: a Normalize is applied, others are refused."""
+    given = []
+    monkeypatch.setattr(export, "export_onnx", lambda *_, normalized: given.append(normalized) or 0.0)
+    folder = tmp_path / "encoder"
+    make(AutoModel, "wordbag").save_pretrained(folder)
+    modules = json.loads((folder / "modules.json").read_text())
+    for added in ("Normalize", "Dense"):
+        (folder / "modules.json").write_text(json.dumps([*modules, {"type": f"sentence_transformers.models.{added}"}]))
+        assert main(["export", str(folder), str(tmp_path / "x.onnx")]) == (0 if added == "Normalize" else 2)
+    assert given == [True] and "go through Dense of sentence-transformers" in capsys.readouterr().err
 
 
 def test_no_sentence_is_longer_than_the_backbone(tmp_path):
@@ -207,7 +225,13 @@ def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
     (tmp_path / "file").touch()
     assert main(["export", "nowhere", str(tmp_path / "file" / "e.onnx")]) == 2
     assert "file is a file; give another path" in capsys.readouterr().err
+    assert main(["export", str(saved[0]), str(tmp_path / "x.onxx")]) == 2
+    assert "x.onxx ends in .onxx; give a file that ends in .onnx, or a new folder" in capsys.readouterr().err
     other = shutil.copytree(saved[0], tmp_path / "other")
+    weights = load_file(other / "model.safetensors")
+    encoder = {name: weight for name, weight in weights.items() if not name.startswith("classifier")}
+    save_file(encoder, other / "model.safetensors", {"format": "pt"})
+    assert "has no weights classifier." in error(other)
     (other / "config.json").write_text('{"model_type": "bert"}')
     assert "is of type bert; choose one of disan" in error(other)
     (other / "config.json").write_text('{"model_type": "disan", "architectures": ["DiSANForMaskedLM"]}')

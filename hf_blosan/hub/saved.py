@@ -30,6 +30,8 @@ NAMES = (
     *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece"),
 )
 """How the names of the files begin that decide what a saved model computes."""
+LOADED_WITH_REPORT = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+"""Options of ``from_pretrained``, whose report :func:`check_complete` reads."""
 
 
 def load(
@@ -55,25 +57,29 @@ def load(
         auto_class = _auto_class(name, config, task)
         tokenizer = load_tokenizer(name, config, **options)
         check_type_ids(tokenizer, config, name)
-        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
-        model, report = auto_class.from_pretrained(locate(name), config=config, **options)
-    for weight, stored, expected in sorted(report["mismatched_keys"]):
-        shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
-        raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
+        model, report = auto_class.from_pretrained(locate(name), config=config, **options, **LOADED_WITH_REPORT)
     lacks_head = auto_class is not transformers.AutoModel and not has_head(config)
     if report["missing_keys"] and lacks_head and config.model_type in FAMILIES:
         raise InputError(
             f"the model at {name!r} is an encoder without a head; `hf-blosan train --model_name_or_path {name}` "
             "trains one, `hf-blosan encode` writes its vectors"
         )
+    check_complete(name, report)
+    refuse_not_finite(model)
+    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
+    return model.eval().to(accelerator or "cpu"), tokenizer
+
+
+def check_complete(name: str, report: dict[str, Any]) -> None:
+    """Raise InputError if a saved model lacks weights, or has some of other shapes; `report`: the loading info."""
+    for weight, stored, expected in sorted(report["mismatched_keys"]):
+        shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
+        raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise InputError(
             f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
         )
-    refuse_not_finite(model)
-    accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
-    return model.eval().to(accelerator or "cpu"), tokenizer
 
 
 @contextmanager
