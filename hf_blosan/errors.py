@@ -83,11 +83,12 @@ def _requirement(extra: str) -> str:
 def loading(name: str, what: str = "model") -> Iterator[None]:
     """Turn exceptions of transformers' loading of a saved model or tokenizer into InputError.
 
-    Damaged files raise exceptions of every type, including plain ``Exception``.
+    Damaged files raise exceptions of every type, including plain ``Exception``. A missing package stays that:
+    commands say how to install it.
     """
     try:
         yield
-    except InputError:
+    except (InputError, ModuleNotFoundError):
         raise
     except OSError as error:
         raise InputError(f"no saved {what} at {name!r} ({first_line(error)}); give its folder or Hub name") from error

@@ -155,7 +155,8 @@ def test_a_model_of_pairs_needs_type_ids(scorer, rows, tmp_path, capsys):
     model = shutil.copytree(scorer, tmp_path / "model")
     write(model, TOKENIZER_CONFIG, {"model_input_names": ["input_ids", "attention_mask"]})
     for command in ("predict", "explain", "export", "serve"):
-        sentence = run(command, capsys, model=model, rows=rows, output=tmp_path / "o.jsonl")
+        output = tmp_path / ("o.onnx" if command == "export" else "o.jsonl")
+        sentence = run(command, capsys, model=model, rows=rows, output=output)
         assert f"tokenizer_config.json of '{model}' lack token_type_ids" in sentence
 
 

@@ -55,6 +55,14 @@ class TestMissingExtra:
         repository = {"url": "https://host/hf_blosan", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
         assert installed(repository) == 'pip install "hf_blosan[train] @ git+https://host/hf_blosan@abc"'
 
+    def test_a_missing_package_is_no_damaged_model(self, classifier, monkeypatch, capsys):
+        monkeypatch.setitem(sys.modules, "datasets", None)
+        for module in ("classification", "regression", "selection", "tagging", "translation"):
+            monkeypatch.delitem(sys.modules, f"hf_blosan.tasks.{module}", raising=False)
+        message = refused(capsys, "bench", classifier)
+        assert "this command needs more packages (" in message and "datasets" in message
+        assert message.endswith(install("train"))
+
     def test_without_metadata(self, tmp_path, monkeypatch):
         """A folder on the path, not installed."""
 
