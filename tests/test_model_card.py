@@ -229,13 +229,30 @@ def test_command_renders_cards(tmp_path, capsys):
     assert ModelCard.load(tmp_path / "cards" / "a.md").data.model_name == "biblosan-sick_relatedness"
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", "{}"])
+def test_command_refuses_two_cards_of_one_name(tmp_path, capsys):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "r.json").write_text(json.dumps(RUN))
+    records = [str(tmp_path / folder / "r.json") for folder in ("a", "b")]
+    assert main(["card", *records, "--output_dir", str(tmp_path / "o")]) == 2
+    assert "b/r.json would have one card, r.md" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+
+
+NO_RECORDS = (
+    *({"hardware": "cpu"}, {"data": {name: value for name, value in RUN["data"].items() if name != "held_out"}}),
+    *({"training": "long"}, {"task": {}}),
+)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", "1", *(json.dumps(RUN | new) for new in NO_RECORDS)])
 def test_command_refuses_other_files(tmp_path, capsys, content):
     path = tmp_path / "run.json"
     if content is not None:
         path.write_text(content)
     assert main(["card", str(path), "--output_dir", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {path}")
+    message = capsys.readouterr().err
+    assert message.startswith(f"error: {path}") and message.count("\n") == 1
     if content == "{":
         (tmp_path / "file").touch()
         assert main(["card", str(path), "--output_dir", str(tmp_path / "file")]) == 2

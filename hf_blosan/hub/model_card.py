@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 from ..files import check_writable
 from ..registry import encoder_name
 from ..tasks.kinds import kind_class
@@ -215,9 +215,15 @@ def write_cards(options: CardArguments) -> int:
     """Write the cards of recorded runs, one NAME.md for each NAME.json; return the exit status.
 
     Raises:
-        InputError: a file is not a record, or a card cannot be written.
+        InputError: a file is not a record, two cards have one name, or a card cannot be written.
     """
+    from jinja2 import TemplateError  # here, because it comes with an extra
+
+    sources: dict[str, Path] = {}
     for path in map(Path, options.results):
+        if (other := sources.setdefault(path.stem, path)) is not path:
+            raise InputError(f"{other} and {path} would have one card, {path.stem}.md; give them one by one")
+    for path in sources.values():
         check_writable("--output_dir", options.output_dir, folder=True)
         if path.is_dir():
             raise InputError(f"{path} is a folder; give the file in it that --results_file wrote")
@@ -229,6 +235,10 @@ def write_cards(options: CardArguments) -> int:
             raise InputError(f"{path}: not JSON ({error}); give a file written by --results_file") from error
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}") from error
+        except (AttributeError, LookupError, TypeError, TemplateError) as error:
+            raise InputError(
+                f"{path}: not the record of a run ({first_line(error)}); give a file written by --results_file"
+            ) from error
         target = Path(options.output_dir, f"{path.stem}.md")
         card.save(target)
         print(target)
