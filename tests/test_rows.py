@@ -68,6 +68,31 @@ def test_columns_of_parquet_that_datasets_has_no_type_for(tmp_path):
         read_table(tmp_path / "rows.parquet")
 
 
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ('\n{"text": "a"}\n\n{"text": "b"}\n', [(2, "a"), (4, "b")]),
+        ('[\n  {"text": "a"},\n  {"text": "b"}\n]\n', [(1, "a"), (2, "b")]),
+        ('[{"text": "a"}]', [(1, "a")]),
+        ("\na\n{}\n", [(1, ""), (2, "a"), (3, "{}")]),
+        ("[1] a\n{sigh}\n", [(1, "[1] a"), (2, "{sigh}")]),
+        ("\n\n", [(1, ""), (2, "")]),
+        ("", []),
+        ('{\n  "text": "a"\n}\n', None),
+        ('{"text": "a"\n', None),
+        ('["a", "b"]\n', None),
+    ],
+)
+def test_standard_input(content, rows, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+    with Rows("-") as found:
+        if rows is None:
+            with pytest.raises(InputError, match="standard input.*(one text, per|write one per) line"):
+                list(found)
+        else:
+            assert [(number, row["text"]) for number, row in found.numbered()] == rows
+
+
 def test_texts(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"a cat\r\n\n{}\nlast")
     with Rows(tmp_path / "a.txt") as rows:

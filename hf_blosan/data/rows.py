@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 import zlib
 from collections import Counter
@@ -35,6 +36,7 @@ MAX_LIST = 2**30
 """Maximum characters of a list of rows in one JSON document, which is read at once."""
 BLANK = object()
 """Marks a blank line, which is numbered but not a row."""
+_LIKE_JSON = re.compile(r"""\s*(\{\s*("|\}|$)|\[\s*([\[{"]|$))""")  # but not "[1] a text" or "{sigh} a text"
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
@@ -51,7 +53,7 @@ class Rows:
     list of objects in one JSON document is read at once. A text file has one text per line, in column ``text``.
 
     Args:
-        path: the file, or ``-`` for standard input with one JSON object or one text per line.
+        path: the file, or ``-`` for standard input with one JSON object or one text per line, or a list of objects.
 
     Attributes:
         name: name of the rows in messages.
@@ -138,7 +140,8 @@ class Rows:
             raise
         except UNREADABLE as error:
             reason = getattr(error, "strerror", None) or first_line(error)
-            solution = remedy(error) or "correct the file"
+            shape = "give one JSON object, or one text, per line"
+            solution = remedy(error) or ("correct the file" if self._file else shape)
             if isinstance(error, json.JSONDecodeError) and ".json" not in self.path.suffixes:  # of one line
                 reason = f"{error.msg} in column {error.pos + 1}"
             raise InputError(f"{self.name} cannot be read after row {self._number} ({reason}); {solution}") from error
@@ -297,10 +300,13 @@ def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
         yield dict(zip(columns, row, strict=True)) if row else BLANK
 
 
-def _json(file: TextIO) -> Iterator[Any]:
-    """Rows; those of JSON lines as text, because most of the time of reading is that of parsing."""
+def _json(file: TextIO, head: Iterable[str] = ()) -> Iterator[Any]:
+    """Rows; those of JSON lines as text, because most of the time of reading is that of parsing.
+
+    `head`: lines that have been read.
+    """
     blank = 0
-    for line in lines_of(file):
+    for line in chain(head, lines_of(file)):
         if not line.strip():
             blank += 1
         elif line.lstrip().startswith("["):  # its rows are counted from 1, regardless of blank lines before it
@@ -335,13 +341,11 @@ def _text(file: TextIO) -> Iterator[dict[str, str]]:
 
 
 def _lines_or_json(file: TextIO) -> Iterator[Any]:
-    lines = lines_of(file)
-    first = next(lines, None)
-    if first is None:
-        return
-    lines = chain([first], lines)
-    try:
-        is_json = isinstance(json.loads(first), dict)
-    except ValueError:
-        is_json = False
-    yield from (line if line.strip() else BLANK for line in lines) if is_json else _texts(lines)
+    """JSON if the first line that is not blank begins like it, else texts."""
+    head = []
+    for line in lines_of(file):
+        head.append(line)
+        if line.strip():
+            break
+    is_json = bool(head) and _LIKE_JSON.match(head[-1])
+    yield from _json(file, head) if is_json else _texts(chain(head, lines_of(file)))
