@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import datasets
@@ -295,7 +296,7 @@ class TestVectorDtype:
         assert "o.npy was started with another --vector_dtype; repeat" in message
 
 
-def test_rows_that_are_passed_over(tmp_path):
+def test_rows_that_are_passed_over(tmp_path, monkeypatch):
     """They are counted, blank lines are not, and what follows has its number."""
     lines = "".join(f'{{"text": "{i}"}}\n\n' for i in range(5))
     (tmp_path / "a.jsonl").write_text(lines)
@@ -309,6 +310,20 @@ def test_rows_that_are_passed_over(tmp_path):
             number = 7 if path.suffix in (".jsonl", ".csv") else 4
             assert next(rows.numbered()) == (number, {"text": "3"} | ({"more": "x"} if path.suffix == ".csv" else {}))
             assert rows.skip() == 1 and not list(rows.numbered())
+    columns = {"text": list("0123456789"), "more": [{"x": i} for i in range(10)]}
+    datasets.Dataset.from_dict(columns).to_parquet(tmp_path / "f.parquet", batch_size=4)  # groups of 4, 4 and 2 rows
+    decoded, read = [], pq.ParquetFile.iter_batches
+    see = lambda *given, **named: decoded.append(named) or read(*given, **named)  # noqa: E731
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", see)
+    for start in range(11):
+        with Rows(tmp_path / "f.parquet") as rows:
+            head = list(islice(rows, min(start, 1)))
+            rows.take_only(["text"])
+            assert rows.skip(start - len(head)) == start - len(head)
+            decoded.clear()
+            assert list(rows.numbered()) == [(i + 1, {"text": str(i)}) for i in range(start, 10)]
+            groups = range(start // 4, 3) if start < 10 else ()
+            assert decoded == [{"row_groups": [group], "columns": ["text"]} for group in groups]
     (tmp_path / "a.jsonl").write_text(lines + "{")
     with Rows(tmp_path / "a.jsonl") as rows:
         assert rows.skip() == 6

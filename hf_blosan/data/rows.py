@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import re
 import sys
 import zlib
@@ -67,7 +68,7 @@ class Rows:
 
     def __init__(self, path: str | Path):
         self.path, self.name, self.total, self.unit = Path(path), str(path), None, "rows"
-        self._number, self._file = 0, None
+        self._number, self._file, self._columns = 0, None, None
         if self.name == "-":
             self.name = "standard input"
             self._rows = _lines_or_json(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig"))
@@ -116,13 +117,23 @@ class Rows:
                 yield self._number, row
 
     def skip(self, most: int | None = None) -> int:
-        """Pass over that many rows, or over all, without parsing JSON; returns how many there were."""
+        """Pass over that many rows, or over all, without parsing JSON or decoding Parquet; returns their number."""
         skipped = 0
+        if self.path.suffix == ".parquet":
+            skipped = min(self.count() - self._number, math.inf if most is None else most)
+            self._number += skipped
+            self._rows = self._parquet()
+            return skipped
         with self._errors():
             while skipped != most and (row := next(self._rows, self)) is not self:
                 self._number += 1
                 skipped += row is not BLANK
         return skipped
+
+    def take_only(self, columns: Iterable[str]) -> None:
+        """Leave the other columns of a Parquet file out of the rows that follow; other files are read whole."""
+        if self.path.suffix == ".parquet":
+            self._columns, self._rows = list(columns), self._parquet()
 
     def count(self) -> int:
         """The number of rows in the file, which is read for it if it is not Parquet."""
@@ -157,11 +168,17 @@ class Rows:
             return open_parquet(self._file, self.name).read()
 
     def _parquet(self) -> Iterator[dict[str, Any]]:
-        table = open_parquet(self._file, self.name)
+        """The rows after those that were read; groups of rows that were passed over are not decoded."""
+        table, passed = open_parquet(self._file, self.name), self._number
         self.total = table.metadata.num_rows
         with _arrow_errors():
-            for batch in table.iter_batches(_ROWS_AT_ONCE):
-                yield from batch.to_pylist()
+            for group in range(table.num_row_groups):
+                if passed >= (size := table.metadata.row_group(group).num_rows):
+                    passed -= size
+                    continue
+                for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self._columns):
+                    yield from batch[min(passed, len(batch)) :].to_pylist()
+                    passed = max(0, passed - len(batch))
 
 
 def open_parquet(file: BinaryIO, name: str) -> ParquetFile:

@@ -126,6 +126,7 @@ def stream(
     with Rows(arguments.input) as rows:
         head = begin(rows, size)  # of the file, so that all shards take the same columns
         names, read = batches.kind.choose_texts([row for _, row in head], rows.name, ColumnNames.of(arguments))
+        rows.take_only(names)
         names = {"--text_column_name or --text_pair_column_name": names}
         options = {"--max_length": arguments.max_length, **names, **options}
         shard, source, start, end = arguments.part, {}, 0, None
