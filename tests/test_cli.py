@@ -110,7 +110,8 @@ class TestMistakes:
             ("predict m --resume", "--resume needs files"),
             ("encode m a b.npy --text_pair_column_name x", "--text_pair_column_name needs --text_column_name"),
             ("bench none", "no saved model at 'none'"),
-            ("bench none --lengths 8 0", "--lengths has 0; it must be more than 0"),
+            ("bench none --lengths 8 0", "--lengths is 0; it must be more than 0"),
+            ("bench none --seconds inf", "--seconds is inf; it must be more than 0 and at most 86,400."),
             ("push none", "no saved model in none"),
             ("card none.json", "none.json does not exist; give a file written by --results_file"),
             ("encod m a.jsonl b.npy", "invalid choice: 'encod'; did you mean encode?"),
@@ -424,6 +425,8 @@ class TestThin:
                 assert cell["sentences_per_second"] == pytest.approx(cell["batch_size"] * num_sentences / seconds)
             saved = (Path(model) / "model.safetensors").stat().st_size / 1e6
             assert content["megabytes"] == pytest.approx(saved, abs=0.01)
+        huge = ["--batch_sizes", str(2**31 - 1), "--lengths", str(2**31 - 1)]
+        assert "2147483647 rows of 2147483647 tokens do not fit" in refused(capsys, "bench", classifier, *huge)
 
     def test_card(self, tmp_path, capsys):
         name = "demo_disan_with_order_masks"

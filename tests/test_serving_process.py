@@ -21,7 +21,7 @@ from serving_models import MODELS, TEXTS, error, make_model, metric, post, wait_
 
 from hf_blosan.cli.commands import main
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
-from hf_blosan.serving.arguments import LARGEST, ServeArguments
+from hf_blosan.serving.arguments import LIMITS, ServeArguments
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve]")
 from hf_blosan.serving.app import make_app  # noqa: E402
@@ -297,8 +297,7 @@ def test_answers_are_sent_at_once():
         ),
         *(
             (["none", f"--{name}", value], f"--{name} is {value}; it must be more than 0 and at most 2,147,483,647.")
-            for name in LARGEST
-            if name != "timeout"
+            for name in LIMITS
             for value in ("0", "-1", "99999999999999999999")
         ),
         (["none", "--port", "70000"], "--port is 70000; it must be from 0 to 65535"),

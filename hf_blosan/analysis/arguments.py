@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..cli.options import option, positional, same_as
+from ..cli.options import check_numbers, option, positional, same_as
 from ..errors import InputError
 from ..inference.arguments import BenchArguments
 from ..registry import MODEL
@@ -29,9 +29,7 @@ class ExplainArguments:
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        for name in ("top_tokens", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name} is {getattr(self, name)}; it must be more than 0.")
+        check_numbers(self, ("top_tokens", "max_tokens"))
 
 
 @dataclass

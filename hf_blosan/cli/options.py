@@ -11,7 +11,7 @@ import argparse
 import difflib
 import re
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, field, fields
 from itertools import zip_longest
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -38,6 +38,15 @@ def same_as(options: type, name: str) -> Any:
     """The field ``name`` of another dataclass of options."""
     entry = next(entry for entry in fields(options) if entry.name == name)
     return field(default=entry.default, metadata=entry.metadata)
+
+
+def check_numbers(options: Any, names: Iterable[str], most: float = 2**31 - 1) -> None:
+    """Raise InputError unless the numbers of some options, and those of lists, are more than 0 and at most `most`."""
+    for name in names:
+        value = getattr(options, name)
+        for number in value if isinstance(value, list) else [value]:
+            if number is not None and not 0 < number <= most:
+                raise InputError(f"--{name} is {number}; it must be more than 0 and at most {most:,}.")
 
 
 class Parser(argparse.ArgumentParser):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..cli.options import option, positional
+from ..cli.options import check_numbers, option, positional
 from ..errors import InputError
 from ..registry import MODEL
 from .shards import Shard
@@ -15,6 +15,9 @@ INPUT = (
     "Rows: .jsonl, .csv, .tsv, .parquet, or .txt with one text per line (all but Parquet also .gz); - is standard "
     "input, one JSON object or one text per line."
 )
+
+DAY = 24 * 60 * 60
+"""The longest time of an option, in seconds."""
 
 VectorDtype = Literal["float32", "float16", "int8"]
 VECTOR_SUFFIXES = {"float16": (".npy", ".parquet"), "int8": (".parquet",)}
@@ -52,10 +55,7 @@ class StreamArguments:
     )
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_length"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 2**31:
-                raise InputError(f"--{name} is {value}; it must be more than 0 and at most {2**31 - 1:,}.")
+        check_numbers(self, ("batch_size", "max_length"))
         if self.text_pair_column_name and not self.text_column_name:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
@@ -136,8 +136,5 @@ class BenchArguments:
     output_file: str | None = option("JSON file for the figures.", group="output")
 
     def __post_init__(self) -> None:
-        for name in ("batch_sizes", "lengths", "seconds"):
-            value = getattr(self, name)
-            for number in value if isinstance(value, list) else [value]:
-                if not number > 0:
-                    raise InputError(f"--{name} has {number}; it must be more than 0.")
+        check_numbers(self, ("batch_sizes", "lengths"))
+        check_numbers(self, ["seconds"], DAY)

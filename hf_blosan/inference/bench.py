@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel
 
+from ..errors import InputError
 from ..files import check_writable, write_json
 from ..hub.saved import load
 from ..text.tokenization import check_max_length
@@ -20,7 +22,7 @@ def bench(arguments: BenchArguments) -> int:
     """Print a table of sentences per second and latency by batch size and length; return the exit status.
 
     Raises:
-        InputError: the model does not exist.
+        InputError: the model does not exist, or a batch does not fit into the memory.
     """
     if arguments.output_file:
         check_writable("--output_file", arguments.output_file, folder=False)
@@ -35,7 +37,15 @@ def bench(arguments: BenchArguments) -> int:
     report["cells"] = []
     for length in arguments.lengths:
         for batch_size in arguments.batch_sizes:
-            cell = measure(model, batch_size, length, arguments.seconds)
+            try:
+                cell = measure(model, batch_size, length, arguments.seconds)
+            except RuntimeError as error:
+                if not re.search("out of memory|allocate memory|Storage size", str(error)):
+                    raise
+                raise InputError(
+                    f"{batch_size} rows of {length} tokens do not fit into the memory; give smaller --batch_sizes or "
+                    "--lengths"
+                ) from error
             report["cells"].append(cell)
             print(
                 f"{batch_size:>6} {length:>7} {cell['sentences_per_second']:>12,.0f} {cell['milliseconds']:>11.2f} "

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..cli.options import option, positional, same_as
+from ..cli.options import check_numbers, option, positional, same_as
 from ..errors import InputError
-from ..inference.arguments import BenchArguments
+from ..inference.arguments import DAY, BenchArguments
 from ..registry import MODEL
 
 TOKEN_VARIABLE = "HF_BLOSAN_TOKEN"
-DAY = 24 * 60 * 60
-LARGEST = {"timeout": DAY} | dict.fromkeys(
-    ("max_connections", "max_request_bytes", "max_texts", "max_length", "queue_size", "batch_size", "batch_tokens"),
-    2**31 - 1,
+LIMITS = (
+    *("max_connections", "max_request_bytes", "max_texts", "max_length", "queue_size"),
+    *("batch_size", "batch_tokens"),
 )
-"""Upper bounds of the limits."""
+"""Options that are numbers of something."""
 
 
 @dataclass
@@ -45,10 +44,8 @@ class ServeArguments:
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        for name, most in LARGEST.items():
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= most:
-                raise InputError(f"--{name} is {value}; it must be more than 0 and at most {most:,}.")
+        check_numbers(self, LIMITS)
+        check_numbers(self, ["timeout"], DAY)
         if not 0 <= self.port < 65536:
             raise InputError(f"--port is {self.port}; it must be from 0 to 65535.")
         if self.queue_size < self.max_texts:
