@@ -32,7 +32,7 @@ from .equations import (
 )
 from .equations import directional_attention as directional_equation
 from .equations import source2token_attention as source2token_equation
-from .masks import check_direction, check_window, full_token_mask
+from .masks import DIRECTIONS, check_choice, check_window, full_token_mask
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
 INTERFACE = 6
@@ -230,8 +230,8 @@ def directional_attention(
     """
     cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
     keys, queries, values = map(in_rows, (keys, queries, values))
-    check_implementation(implementation)
-    check_direction(direction)
+    check_choice("implementation", implementation, IMPLEMENTATIONS)
+    check_choice("direction", direction, DIRECTIONS)
     check_window(window)
     check_block_length(block_length, token_mask)
     check_shapes(*values.shape[:2], key_mask, keys=keys, queries=queries, values=values)
@@ -300,7 +300,7 @@ def source2token_attention(
     """
     cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
     scores, values = in_rows(scores), in_rows(values)
-    check_implementation(implementation)
+    check_choice("implementation", implementation, IMPLEMENTATIONS)
     check_shapes(*values.shape[:2], mask)
     check_block_length(block_length)
     mean = None if empty_rows == "zero" else empty_rows
@@ -324,11 +324,6 @@ def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> T
         return equation(*tensors, **options)
     compute = partial(checkpoint, equation, *tensors, use_reentrant=False, preserve_rng_state=False, **options)
     return torch.cat([compute(rows=slice(start, start + size)) for start in range(0, N, size)], dim=-2)
-
-
-def check_implementation(implementation: str, name: str = "implementation") -> None:
-    if implementation not in IMPLEMENTATIONS:
-        raise ValueError(f"{name} is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
 
 
 def precision(values: Tensor) -> torch.dtype:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from .attention import can_use_kernel, check_implementation, kernels, precision, some_queries_at_a_time, to_onnx
-from .equations import check_shapes, full_precision
+from .attention import can_use_kernel, kernels, precision, some_queries_at_a_time, to_onnx
+from .equations import IMPLEMENTATIONS, check_shapes, full_precision
 from .equations_mtsa import SCORE_FUNCTIONS, for_each_head
 from .equations_mtsa import tensorized_attention as tensorized_equation
-from .masks import check_direction, check_window
+from .masks import DIRECTIONS, check_choice, check_window
 
 
 @full_precision
@@ -57,14 +57,13 @@ def tensorized_attention(
         ValueError: a direction, the score function or the implementation is unknown, the number of directions or
             windows is wrong, a window is negative, shapes do not match, or the token mask is floating-point.
     """
-    check_implementation(implementation)
+    check_choice("implementation", implementation, IMPLEMENTATIONS)
     check_shapes(v.shape[0], v.shape[2], key_mask, q=q, k=k, v=v, source_scores=source_scores)
     heads = for_each_head(directions, windows, v.shape[1])
     for direction, window in heads:
-        check_direction(direction)
+        check_choice("direction", direction, DIRECTIONS)
         check_window(window)
-    if score_function not in SCORE_FUNCTIONS:
-        raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
+    check_choice("score_function", score_function, SCORE_FUNCTIONS)
     options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
     options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
     # The equation's weights take (B, H, N, N), without D: ONNX gets them whole.

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .attention import check_implementation, kernels, precision, to_onnx
-from .equations import full_precision, upcast
+from .attention import kernels, precision, to_onnx
+from .equations import IMPLEMENTATIONS, full_precision, upcast
+from .masks import check_choice
 
 
 @full_precision
@@ -75,7 +76,7 @@ def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "
     Raises:
         ValueError: the implementation is unknown, or the tensors are not both of one shape (B, N, D).
     """
-    check_implementation(implementation)
+    check_choice("implementation", implementation, IMPLEMENTATIONS)
     if forget.shape != values.shape or values.dim() != 3:
         raise ValueError(
             f"gates have shape {tuple(forget.shape)}, values {tuple(values.shape)}; give both the shape (B, N, D)"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .equations import MASKED, divide, full_precision, upcast
-from .masks import full_token_mask, order_mask
+from .masks import check_choice, full_token_mask, order_mask
 
 SCORE_FUNCTIONS = ("sigmoid", "exp")
 LARGEST_DECAY = 120.0  # of the most distant tokens of a sentence; E_S is exact over a range of 150
@@ -50,11 +50,10 @@ def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_f
     Up to a factor per query, which cancels, and without which a query with scores far from 0 alone would overflow, or
     divide 0 by 0: the largest visible exp is 1, the largest visible sigmoid 1/2 or more.
     """
+    check_choice("score_function", score_function, SCORE_FUNCTIONS)
     scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
     if score_function == "sigmoid":
         scores_BHNN = torch.nn.functional.logsigmoid(scores_BHNN)
-    elif score_function != "exp":
-        raise ValueError(f"score_function is {score_function!r}; choose one of {', '.join(SCORE_FUNCTIONS)}")
     scores_BHNN = scores_BHNN.masked_fill(~visible_BHNN, MASKED)
     top_BHN1 = scores_BHNN.amax(-1, keepdim=True).detach()
     if score_function == "sigmoid":

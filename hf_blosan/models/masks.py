@@ -1,5 +1,6 @@
 """Who sees whom: by word order, within a window, and by a caller's own mask. Shape suffixes: see equations.py."""
 
+from collections.abc import Sequence
 from numbers import Integral
 
 import torch
@@ -32,7 +33,7 @@ def order_mask(
     Raises:
         ValueError: the direction is unknown, or the window is negative.
     """
-    check_direction(direction)
+    check_choice("direction", direction, DIRECTIONS)
     check_window(window)
     positions = torch.arange(length, device=device)
     query, key = positions[queries, None], positions[None, keys]
@@ -65,10 +66,10 @@ def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
     return token_mask.bool().expand(batch, length, length)
 
 
-def check_direction(direction: str) -> None:
-    """Refuse an unknown order mask."""
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction is {direction!r}; choose one of {', '.join(DIRECTIONS)}")
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a value that is not one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}")
 
 
 def check_window(window: int | None) -> None:

@@ -16,10 +16,11 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from .attention import check_implementation
 from .configuration_base import EMBEDDING_DTYPES, LAYERS_DTYPES, SentenceEncoderConfig
 from .embeddings import PredicateEmbeddings, WordEmbeddings
+from .equations import IMPLEMENTATIONS
 from .layers import FeatureAttention, FusionGate
+from .masks import check_choice
 
 # What the Auto classes load: DiSANModel, DiSANForSequenceClassification, ...
 AUTO_CLASSES = {
@@ -244,7 +245,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         return PreTrainedModel._load_pretrained_model(*given, *args, **kwargs)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        check_implementation(requested_attention or "auto", "attn_implementation")
+        check_choice("attn_implementation", requested_attention or "auto", IMPLEMENTATIONS)
         return requested_attention or "auto"
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
@@ -299,8 +300,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         Raises:
             ValueError: the name is unknown.
         """
-        if embedding_dtype not in EMBEDDING_DTYPES:
-            raise ValueError(f"embedding_dtype is {embedding_dtype!r}; choose one of {', '.join(EMBEDDING_DTYPES)}")
+        check_choice("embedding_dtype", embedding_dtype, EMBEDDING_DTYPES)
         table, dtype = self.own_word_table(), self.dtype
         self.config.embedding_dtype = embedding_dtype
         converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
@@ -314,8 +314,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         Raises:
             ValueError: the name is unknown.
         """
-        if layers_dtype not in LAYERS_DTYPES:
-            raise ValueError(f"layers_dtype is {layers_dtype!r}; choose one of {', '.join(LAYERS_DTYPES)}")
+        check_choice("layers_dtype", layers_dtype, LAYERS_DTYPES)
         self.config.layers_dtype = layers_dtype
         if layers_dtype == "int8" or any(hasattr(module, "to_float") for module in self.modules()):
             int8_layers().convert_layers(self, lambda _: layers_dtype == "int8")
