@@ -10,6 +10,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
 from hf_blosan.kernels.library import NAMESPACE, has_cpu_kernels
+from hf_blosan.models.layers import Part
 from hf_blosan.models.layers_heads import HeadLinear
 
 # There is nothing to choose where neither context nor pooler attends.
@@ -161,6 +162,37 @@ def test_hooked_layers_are_called_as_they_are(model_type):
     torch.testing.assert_close(hooked(**batch).pooler_output, model(**batch).pooler_output)
     dense = [n for n, m in hooked.named_modules() if isinstance(m, (torch.nn.Linear, HeadLinear))]
     assert set(seen) == set(dense)
+
+
+@pytest.mark.parametrize("fields", [{}, {"num_hidden_layers": 3}], ids=["single", "stack"])
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
+def test_offloaded_models_have_the_same_maps_and_states(model_type, fields, tmp_path):
+    """accelerate's hooks run where a module is called, and copy what they find in lists of arguments."""
+    model = make(AutoModel, model_type, **fields)
+    model.save_pretrained(tmp_path)
+    offloaded = AutoModel.from_pretrained(tmp_path, device_map={"": "disk"}, offload_folder=tmp_path / "offloaded")
+    options = {"output_attentions": True, "output_hidden_states": True}
+    found, expected = (each(**sentences(9, 4), **options) for each in (offloaded, model))
+    assert len(found.hidden_states) == len(expected.hidden_states) == fields.get("num_hidden_layers", 1) + 1
+    for name, tensors in expected.items():
+        torch.testing.assert_close(found[name], tensors, msg=name)
+
+
+@pytest.mark.parametrize("model_type", ["disan", "biblosan"])
+def test_hooks_of_parts_run_where_maps_are_requested(model_type):
+    model, seen = make(AutoModel, model_type), set()
+    parts = {name: module for name, module in model.named_modules() if isinstance(module, Part)}
+    for name, module in parts.items():
+        module.register_forward_hook(lambda *_, name=name: seen.add(name))
+    model(**sentences(9, 4), output_attentions=True)
+    assert parts and seen == set(parts)
+
+
+@every_encoder
+def test_shapes_on_the_meta_device(model_type):
+    model = make(AutoModel, model_type).to("meta")
+    output = model(**{name: x.to("meta") for name, x in sentences(9, 4).items()})
+    assert output.pooler_output.shape == (2, 12) and output.pooler_output.is_meta
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

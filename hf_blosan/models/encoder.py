@@ -1,5 +1,6 @@
 """What all encoders share: embed -> fuse context -> pool. Only ``context`` differs from model to model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -61,7 +62,7 @@ class ContextFusion(Layer):
         hidden_BNE: Tensor | Tokens,
         mask_BN: Tensor | None = None,
         output_attentions: bool = False,
-        hidden_states: list[Tensor] | None = None,
+        keep: Callable[[Tensor], None] | None = None,
         token_mask: Tensor | None = None,
     ) -> tuple[Tensor, AttentionMaps | None]:
         """Fuse context into tokens.
@@ -70,7 +71,7 @@ class ContextFusion(Layer):
             hidden_BNE: token vectors, (B, N, embedding_size); or ``Tokens`` (see attention.py), without maps.
             mask_BN: (B, N), true at real tokens; by default all are real.
             output_attentions: return attention weights and gates as well.
-            hidden_states: a list to which the output of every layer is appended.
+            keep: called with the output of every layer. Not a list: accelerate copies those it finds in arguments.
             token_mask: as in a model's forward.
 
         Raises:
@@ -99,8 +100,8 @@ class ContextFusion(Layer):
         for layer in self.layers:
             hidden_BNE, maps = layer(hidden_BNE, *options)
             hidden_BNE = hidden_BNE if cu_seqlens is None else Tokens(hidden_BNE, cu_seqlens=cu_seqlens)
-            if hidden_states is not None:
-                hidden_states.append(hidden_BNE)
+            if keep is not None:
+                keep(hidden_BNE)
             if maps is not None:
                 attentions, gates = attentions + maps.attentions, gates + maps.gates
         return in_rows(hidden_BNE), AttentionMaps(attentions, gates) if output_attentions else None
@@ -260,7 +261,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         if not plain and token_mask is None and self.is_worth_packing(hidden_BNE, mask_BN):
             tokens_BNH, pooled_BH = self.encode_packed(hidden_BNE, mask_BN)
         else:
-            tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, hidden_states, token_mask)
+            keep = hidden_states and hidden_states.append
+            tokens_BNH, maps = self.context(hidden_BNE, mask_BN, output_attentions, keep, token_mask)
             if self.pooler is not None:
                 pooled_BH, pooler_attentions = self.pooler(tokens_BNH, mask_BN, output_attentions)
         states, (attentions, gates) = hidden_states and tuple(hidden_states), maps or (None, None)

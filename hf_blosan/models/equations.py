@@ -38,7 +38,7 @@ def full_precision(operator: Operator) -> Operator:
     @functools.wraps(operator)
     def in_full_precision(*args, **kwargs):
         device = next(x.device.type for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
-        if not torch.is_autocast_enabled(device):  # graphs have no loop in a branch inside of autocast
+        if device == "meta" or not torch.is_autocast_enabled(device):  # graphs: no loop in a branch inside autocast
             return operator(*args, **kwargs)
         with torch.autocast(device, enabled=False):
             return operator(*args, **kwargs)

@@ -66,7 +66,7 @@ class FusionLayer(Layer):
     ``yield`` lets layers side by side, one for each direction, take their steps together: where maps are requested,
     each is stacked over the directions, and what follows is computed from the stack, so that gradients with respect to
     it exist. The modules called are fusion layers, or parts with one map: these have its ``kind``, ``"attentions"`` or
-    ``"gates"``, and ``explained(x)``, which returns the map and the function from it to module(x).
+    ``"gates"``, and with ``explain=True`` return the map and the function from it to module(x).
     """
 
     def steps(self, *inputs) -> Generator[tuple, Tensor, Tensor]:
@@ -96,7 +96,7 @@ def with_maps(layers: Iterable[FusionLayer], *inputs, stack: bool = True) -> tup
     def call(modules: Sequence[nn.Module], inputs: Sequence[tuple]) -> list:
         """The modules' results, each for its own inputs."""
         if hasattr(modules[0], "explained"):
-            explained = [module.explained(*given) for module, given in zip(modules, inputs, strict=True)]
+            explained = [module(*given, explain=True) for module, given in zip(modules, inputs, strict=True)]
             maps, finish = zip(*explained, strict=True)
             together = torch.stack(maps, dim=1) if stack else maps[0]
             getattr(kept, modules[0].kind).append(together)
@@ -185,15 +185,15 @@ POOLERS |= {"mean": MeanPooling, "cls": partial(MeanPooling, first=True)}
 
 
 class Part(Layer):
-    """A part of a fusion layer, with one map, which is computed at once by ``fast`` where that is not ``None``."""
+    """A part of a fusion layer, with one map; computed by ``fast`` unless that is ``None`` or ``explain`` is set."""
 
     kind = "attentions"
 
-    def forward(self, *inputs) -> Tensor:
-        result = self.fast(*inputs)
+    def forward(self, *inputs, explain: bool = False):
+        result = None if explain else self.fast(*inputs)
         if result is None:
             map_, finish = self.explained(*inputs)
-            result = finish(map_)
+            result = (map_, finish) if explain else finish(map_)
         return result
 
 

@@ -44,14 +44,12 @@ class AttentionInBlocks(FeatureAttention):
         return weights_BMRRD, attend
 
 
-class BlockPooling(nn.Module):
+class BlockPooling(Part):
     """Source2token in each block (Bi-BloSAN Eq. 10-12): scores and tokens (B, N, D) -> vectors of blocks (B, M, D).
 
     Returns these and a mask (B, M), true at blocks with a real token, or ``None`` without ``mask_padding``. Its map is
     the weights, (B, M, R, D).
     """
-
-    kind, implementation = "attentions", "auto"
 
     def __init__(self, block_length, *, mask_padding):
         super().__init__()
@@ -60,7 +58,7 @@ class BlockPooling(nn.Module):
     def real_blocks(self, mask_BN: Tensor) -> Tensor | None:
         return blocks_of(mask_BN, self.block_length).any(-1) if self.mask_padding else None
 
-    def forward(self, scores_BND: Tensor, local_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
+    def fast(self, scores_BND: Tensor, local_BND: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         R, tensors = self.block_length, (scores_BND, local_BND, mask_BN)
         if torch.compiler.is_compiling() and self.mask_padding:
             # A block of padding more: torch specialises sizes of 1, here rows of a single block.
