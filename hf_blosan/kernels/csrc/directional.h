@@ -190,12 +190,6 @@ INLINE Keys visible(const Directional<T>& a, const Item& item, const Buffers<T>&
 }
 INLINE int num_sides(const Visibility& v) { return v.before && v.after && !v.same ? 2 : 1; }
 
-// Whether queries of chunk m meet keys of chunk n pair by pair.
-INLINE bool is_near(int64_t m, int64_t n, const Visibility& v, int64_t far) {
-  const int64_t distance = m > n ? m - n : n - m;
-  return m == n || ((n < m ? v.before : v.after) && far < distance && (distance - 1) * CHUNK < v.window);
-}
-
 // tanh((k + q) / c) from exp(2 k / c) - 1 and exp(2 q / c) - 1; wide: from k and q themselves and 2 / c.
 template <bool wide, class V, class T>
 INLINE V tanh_of_pair(V key, V query, T factor) {
@@ -317,13 +311,18 @@ INLINE void with_tier(const ExpansionTier& tier, const Buffers<float>& b, int64_
   tier.narrow ? call(tier.narrow) : call(tier.wide);
 }
 
-// Calls work(wide, m, n) for all pairs of chunks that are near; `wide` is a constant of the type std::bool_constant.
+// Calls work(wide, m, n) for all chunks m and n whose queries and keys meet pair by pair; `wide` is a constant of the
+// type std::bool_constant.
 template <class Work>
 INLINE void near_chunks(int64_t length, const Visibility& v, int64_t far, bool wide, const Work& work) {
-  for (int64_t m = 0; m < num_chunks(length); m++) {
-    for (int64_t n = 0; n < num_chunks(length); n++) {
-      if (is_near(m, n, v, far)) wide ? work(std::true_type(), m, n) : work(std::false_type(), m, n);
-    }
+  const int64_t count = num_chunks(length), last = v.window / CHUNK + (v.window % CHUNK > 0);
+  const auto meet = [&](int64_t m, int64_t start, int64_t stop) {
+    for (int64_t n = start; n < stop; n++) wide ? work(std::true_type(), m, n) : work(std::false_type(), m, n);
+  };
+  for (int64_t m = 0; m < count; m++) {
+    if (v.before) meet(m, larger<int64_t>(0, m - last), m - far);
+    meet(m, m, m + 1);
+    if (v.after) meet(m, m + far + 1, smaller(count, m + last + 1));
   }
 }
 
