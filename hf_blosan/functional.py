@@ -94,7 +94,8 @@ def _without_padding(x: Tensor, real_BN: Tensor | None) -> Tensor:
 @_operator
 def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
     """Vanilla additive attention (DiSAN Eq. 3-5): :func:`source2token_attention` with one score per token, (B, N)."""
-    return equations.source2token_attention(scores[..., None], values, mask=mask, empty_rows=empty_rows)
+    options = {"mask": mask, "empty_rows": empty_rows, "implementation": "eager"}
+    return attention.source2token_attention(scores[..., None], values, **options)
 
 
 def mask_from_heads(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .models.configuration_mtsa import FORMULATIONS
+from .models.equations_mtsa import divided
 from .models.layers_mtsa import TensorizedSelfAttention
 
 
@@ -25,7 +26,7 @@ class MultiheadTensorizedAttention(TensorizedSelfAttention):
         embed_dim: width of a token, in and out.
         num_heads: a divisor of ``embed_dim``, and a multiple of the number of ``directions``.
         dropout: probability of dropping a weight.
-        directions: the order masks, among which the heads are divided; see ``order_mask``.
+        directions: the order mask, or several, among which the heads are divided; see ``order_mask``.
         **options: of ``TensorizedSelfAttention``, overriding the above: ``score_function``, ``attend_to_self``, ...
 
     Raises:
@@ -41,17 +42,18 @@ class MultiheadTensorizedAttention(TensorizedSelfAttention):
         num_heads: int,
         dropout: float = 0.0,
         *,
-        directions: Sequence[str] = ("forward", "backward"),
+        directions: str | Sequence[str] = ("forward", "backward"),
         **options: Any,
     ):
-        if num_heads % len(directions) or embed_dim % num_heads:
+        directions = [directions] if isinstance(directions, str) else list(directions)
+        if not directions or num_heads < 1 or num_heads % len(directions) or embed_dim % num_heads:
             raise ValueError(
                 f"{num_heads} heads for embed_dim {embed_dim} and {len(directions)} directions; choose a divisor of "
-                "the former and a multiple of the latter"
+                "the former and a multiple of the latter, both above 0"
             )
         paper = {**FORMULATIONS["paper"], "score_function": "exp", "attend_to_self": True}
         del paper["output_layer"]
-        heads = [direction for direction in directions for _ in range(num_heads // len(directions))]
+        heads = divided(directions, num_heads)
         sizes = {"directions": heads, "output_size": embed_dim, "activation": "elu", "attention_dropout": dropout}
         super().__init__(embed_dim, embed_dim, **(paper | sizes | options))
         self.num_heads = num_heads

@@ -1,6 +1,7 @@
 """The operators: against their equations written out, against float64, at the edges."""
 
 import doctest
+import functools
 import math
 
 import pytest
@@ -167,6 +168,10 @@ def test_unknown_names_are_refused():
         F.directional_attention(x, x, x, direction="full", implementation="warp")
     with pytest.raises(ValueError, match="'softmax'; choose one of sigmoid, exp"):
         F.tensorized_attention(*[x[None]] * 4, directions="full", score_function="softmax")
+    for pool in (F.source2token_attention, F.additive_attention):
+        scores = x if pool is F.source2token_attention else x[..., 0]
+        with pytest.raises(ValueError, match="empty_rows is 'Zero'; choose one of zero, mean"):
+            pool(scores, x, mask=torch.ones(1, 2), empty_rows="Zero")
     with pytest.raises(ValueError, match="2 directions for 1 heads"):
         F.tensorized_attention(*[x[None]] * 4, directions=["full", "full"])
 
@@ -267,24 +272,50 @@ def test_spread_scores():
     torch.testing.assert_close(spread, torch.tensor([[0.0, 1.0, 0.0]]))
 
 
-@pytest.mark.parametrize("operator", ["directional", "tensorized", "source2token"])
-@pytest.mark.parametrize("mask", [(1, 4), (3, 2)])
+@pytest.mark.parametrize(
+    "operator",
+    ["directional", "directional_weights", "tensorized", "tensorized_weights", "source2token", "source2token_weights"],
+)
+@pytest.mark.parametrize("mask", [(1, 4), (4,), (3, 2)])
 def test_a_mask_of_another_shape_is_refused(operator, mask):
     """A kernel would read beyond it."""
     x, mask = torch.randn(3, 4, 16), torch.ones(mask, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"for 3 rows of 4 tokens; give it the shape \(3, 4\)"):
         if operator == "directional":
             F.directional_attention(x, x, x, direction="full", key_mask=mask)
+        elif operator == "directional_weights":
+            F.directional_attention_weights(x, x, direction="full", key_mask=mask)
         elif operator == "tensorized":
             F.tensorized_attention(*[x[:, None]] * 4, directions="full", key_mask=mask)
-        else:
+        elif operator == "tensorized_weights":
+            F.tensorized_attention_weights(*[x[:, None]] * 3, directions="full", key_mask=mask)
+        elif operator == "source2token":
             F.source2token_attention(x, x, mask=mask)
+        else:
+            F.source2token_weights(x, mask=mask)
 
 
 def test_tensors_of_different_shapes_are_refused():
     x = torch.randn(3, 4, 16)
     with pytest.raises(ValueError, match=r"shapes differ: keys \(1, 4, 16\), queries \(3, 4, 16\)"):
         F.directional_attention(x[:1], x, x, direction="full")
+    with pytest.raises(ValueError, match=r"shapes differ: keys \(3, 4, 16\), queries \(3, 1, 16\)"):
+        F.directional_attention_weights(x, x[:, :1], direction="full")
+    with pytest.raises(ValueError, match="shapes differ: q "):
+        F.tensorized_attention_weights(x[:, None], x[:1, None], x[:, None], directions="full")
+
+
+@pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
+def test_scores_of_other_shapes_are_not_pooled(implementation):
+    values, mask = torch.randn(3, 4, 16), torch.ones(3, 4)
+    pool = functools.partial(F.source2token_attention, values=values, mask=mask, implementation=implementation)
+    for scores in (values, values[..., :1]):
+        assert pool(scores).shape == (3, 16)
+    for scores in (values[:, :1], values[:1], values[0], values[..., :2]):
+        with pytest.raises(ValueError, match=r"values \(3, 4, 16\); give scores that or \(B, N, 1\)"):
+            pool(scores)
+    with pytest.raises(ValueError, match=r"scores are \(1, 4, 1\)"):
+        F.additive_attention(values[:1, :, 0], values, mask=mask)
 
 
 def test_arguments_by_name_and_without_tokens():

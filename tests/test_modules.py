@@ -80,6 +80,16 @@ def test_bad_input():
         module(x, is_causal=True)
     with pytest.raises(ValueError, match="3 heads for embed_dim 12 and 2 directions; choose a divisor"):
         MultiheadTensorizedAttention(12, 3)
+    for wrong in ({"num_heads": 0}, {"num_heads": 3, "directions": ()}):
+        with pytest.raises(ValueError, match="heads for embed_dim 12 and . directions; choose a divisor"):
+            MultiheadTensorizedAttention(12, **wrong)
+
+
+def test_one_direction_and_rows_without_tokens():
+    module, x = make(directions="forward")
+    assert not module(x)[1].triu(1).any()
+    tokens, weights = module(x[:, :0])
+    assert tokens.shape == (2, 0, 16) and weights.shape == (2, 0, 0)
 
 
 def test_example(monkeypatch, capsys):

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..models.equations_mtsa import divided
+
 KEY = "weight of the key"
 ITSELF = "share of the token itself, the rest is its context"
 CONTEXT = "share of the context, the rest is the token itself"
@@ -114,11 +116,8 @@ def read_biblosan(config: Any, attentions: list, gates: list, tokens: list[str])
 
 def read_mtsa(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
     """Attention (H, N, N, D) and, if any, gates (H, N, D) of the heads (MTSA Eq. 7-13)."""
-    N, heads = len(tokens), config.num_heads
-    directions, windows = (
-        [value for value in values for _ in range(heads // len(values))]
-        for values in (config.directions, config.windows or [None])
-    )
+    N = len(tokens)
+    directions, windows = (divided(x, config.num_heads) for x in (config.directions, config.windows or [None]))
     names = with_windows([f"head {i} {direction}" for i, direction in enumerate(directions, 1)], windows)
     found = make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N], tokens)
     return found + [map_ for gate in gates for map_ in make_maps("gate", "gate", ITSELF, names, gate[:, :N], tokens)]

@@ -213,7 +213,7 @@ def directional_attention(
             masks; ``mask_from_heads`` makes one.
         cu_seqlens: (S + 1,) integers, as in FlashAttention: the tensors hold S sentences without padding, one after
             the other in a single row, (1, N, D); sentence s is from cu_seqlens[s] to cu_seqlens[s + 1].
-        scale: the constant c that bounds the scores; 5 in all three papers.
+        scale: the constant c that bounds the scores, up to 60; 5 in all three papers.
         window: hide keys more than that many tokens away; any distance by default.
         block_length: split sentences into blocks of that many tokens (the last may be shorter); tokens see only keys
             of the same block.
@@ -225,7 +225,7 @@ def directional_attention(
 
     Raises:
         ValueError: the direction or implementation is unknown, the window is negative, the scale is not above 0 or
-            above 80, the block length is below 1, shapes do not match, the token mask is floating-point, or two of
+            above 60, the block length is below 1, shapes do not match, the token mask is floating-point, or two of
             token mask, blocks and ``cu_seqlens`` are combined.
     """
     cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
@@ -295,13 +295,17 @@ def source2token_attention(
         (B, D) in the dtype of ``values``; (B, M, D) with blocks, (S, D) with several sentences in a row.
 
     Raises:
-        ValueError: the implementation is unknown, the block length is below 1, the mask has another shape, or
-            ``cu_seqlens`` does not divide a single row.
+        ValueError: the implementation or ``empty_rows`` is unknown, the block length is below 1, mask or scores have
+            another shape, or ``cu_seqlens`` does not divide a single row.
     """
     cu_seqlens = getattr(values, "cu_seqlens", cu_seqlens)
     scores, values = in_rows(scores), in_rows(values)
     check_choice("implementation", implementation, IMPLEMENTATIONS)
     check_shapes(*values.shape[:2], mask)
+    if scores.shape not in (values.shape, (*values.shape[:2], 1)):
+        raise ValueError(
+            f"scores are {tuple(scores.shape)}, values {tuple(values.shape)}; give scores that or (B, N, 1)"
+        )
     check_block_length(block_length)
     mean = None if empty_rows == "zero" else empty_rows
     check_cu_seqlens(cu_seqlens, *values.shape[:2], {"block_length": block_length, "empty_rows='mean'": mean})

@@ -82,9 +82,7 @@ class ContextFusion(Layer):
         mask_BN = (torch.ones((B, N), device=hidden_BNE.device) if mask_BN is None else mask_BN).bool()
         check_shapes(B, N, mask_BN)
         if not N:
-            raise ValueError(
-                "hidden_BNE has rows without tokens; give every row a position or more, padding if need be"
-            )
+            raise ValueError("hidden_BNE has rows without tokens; give every row one or more, padding if need be")
         cu_seqlens = getattr(hidden_BNE, "cu_seqlens", None)
         if cu_seqlens is not None and (output_attentions or not self.can_be_packed):
             raise ValueError("cu_seqlens: only a DiSAN without windows or maps takes them; give each sentence a row")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .masks import full_token_mask, order_mask
+from .masks import check_choice, full_token_mask, order_mask
 
 IMPLEMENTATIONS = ("auto", "eager", "fused", "linear")  # see attention.py
 Operator = TypeVar("Operator", bound=Callable[..., Tensor])
@@ -64,6 +64,7 @@ def directional_attention_weights(
     score_ij = c tanh((W1 h_i + W2 h_j + b1) / c), with a softmax over the visible keys for each feature separately.
     Arguments as in :func:`directional_attention`. A query without a visible key has weights 0.
     """
+    check_shapes(*keys.shape[:2], key_mask, keys=keys, queries=queries)
     check_scores(scale, bias, keys.shape[-1])
     keys_BND, queries_BND = upcast(keys, queries[:, rows])
     queries_BND = queries_BND if bias is None else queries_BND + bias.to(queries_BND.dtype)
@@ -101,6 +102,8 @@ def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
 
 def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
     """The weights of :func:`source2token_attention`, shape (B, N, D): a softmax over the tokens for each feature."""
+    check_shapes(*scores.shape[:2], mask)
+    check_choice("empty_rows", empty_rows, ("zero", "mean"))
     (scores_BND,) = upcast(scores)
     mask_BN1 = mask[..., None].bool()
     weights_BND = torch.softmax(scores_BND + torch.where(mask_BN1, 0.0, MASKED).to(scores_BND.dtype), dim=-2)
@@ -180,9 +183,9 @@ def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor
 
 
 def check_scores(scale: float, bias: Tensor | None, size: int) -> None:
-    """Refuse a scale that bounds no scores, or whose sums of exponentials overflow float32; a bias that is not (D)."""
-    if not 0 < scale <= 80:
-        raise ValueError(f"scale is {scale}; give a bound of the scores above 0 and up to 80")
+    """Refuse a scale that bounds no scores, or with which exp(c) N |x| leaves float32; a bias that is not (D)."""
+    if not 0 < scale <= 60:
+        raise ValueError(f"scale is {scale}; give a bound of the scores above 0 and up to 60")
     if bias is not None and bias.shape != (size,):
         raise ValueError(f"bias has shape {tuple(bias.shape)} for vectors of {size} features; give it ({size},)")
 

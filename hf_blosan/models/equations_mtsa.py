@@ -7,7 +7,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from .equations import MASKED, divide, full_precision, upcast
+from .equations import MASKED, check_shapes, divide, full_precision, upcast
 from .masks import check_choice, full_token_mask, order_mask
 
 SCORE_FUNCTIONS = ("sigmoid", "exp")
@@ -28,6 +28,11 @@ def for_each_head(
         if len(given) != num_heads:
             raise ValueError(f"{len(given)} {name}s for {num_heads} heads; give one {name} or one for each head")
     return list(zip(directions, windows, strict=True))
+
+
+def divided(values: Sequence, num_heads: int) -> list:
+    """Each value for its share of consecutive heads."""
+    return [value for value in values for _ in range(num_heads // len(values))]
 
 
 def _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows=slice(None)) -> Tensor:
@@ -177,6 +182,9 @@ def tensorized_attention_weights(
 
     For inspection and tests; memory grows with N^2 D. Arguments as in :func:`tensorized_attention`.
     """
+    check_shapes(q.shape[0], q.shape[2], key_mask, q=q, k=k, source_scores=source_scores)
+    if not q.shape[2]:  # no tokens, which have no largest score
+        return upcast(q[:, :, :, None].expand(-1, -1, -1, 0, -1))[0]
     dropped, options = torch.nn.functional.dropout, {"score_function": score_function, "include_self": include_self}
     options |= {"directions": directions, "windows": windows, "key_mask": key_mask, "token_mask": token_mask}
     token_weights_BHNN, source_weights_BHND = _both_weights(q, k, source_scores, **options)

@@ -68,9 +68,9 @@ class BlockPooling(Part):
         return source2token_attention(scores, local, **options), self.real_blocks(mask)
 
     def explained(self, scores_BND, local_BND, mask_BN):
-        scores, local, mask = (blocks_of(x, self.block_length) for x in (scores_BND, local_BND, mask_BN))
-        weights_BMRD = source2token_weights(scores, mask=mask)
-        return weights_BMRD, lambda weights: (weighted_sum(weights, local), self.real_blocks(mask_BN))
+        R, local_BMRD = self.block_length, blocks_of(local_BND, self.block_length)
+        weights = on_blocks(source2token_weights, R, [scores_BND], mask_BN, "mask").unflatten(0, local_BMRD.shape[:2])
+        return weights, lambda weights: (weighted_sum(weights, local_BMRD), self.real_blocks(mask_BN))
 
 
 class BlockSelfAttention(FusionLayer):

@@ -5,6 +5,7 @@ from transformers import initialization as init
 
 from .configuration_mtsa import MTSAConfig
 from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer
+from .equations_mtsa import divided
 from .heads import SequenceClassificationMixin
 from .layers_mtsa import TensorizedSelfAttention
 
@@ -16,15 +17,11 @@ class MTSALayer(StackableLayer):
 
     def __init__(self, config: MTSAConfig):
         super().__init__(config)
-
-        def for_heads(values):
-            return [value for value in values for _ in range(config.num_heads // len(values))]
-
         self.attention = TensorizedSelfAttention(
             self.in_features,
             config.hidden_size,
-            directions=for_heads(config.directions),
-            windows=for_heads(config.windows) if config.windows else None,
+            directions=divided(config.directions, config.num_heads),
+            windows=divided(config.windows, config.num_heads) if config.windows else None,
             activation=config.activation,
             score_function=config.score_function,
             attend_to_self=config.attend_to_self,

@@ -24,21 +24,33 @@ def test_token_masks_of_another_form_are_refused(implementation):
 
 
 @pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
-@pytest.mark.parametrize("scale", [0.0, -5.0, math.nan, math.inf, -math.inf, 80.1])
+@pytest.mark.parametrize("scale", [0.0, -5.0, math.nan, math.inf, -math.inf, 60.1])
 def test_a_scale_that_bounds_no_scores_is_refused(scale, form):
     """By every implementation, and by the operators when they are called directly."""
     keys, queries, values, _ = random_inputs(1, 4, 2)
     for implementation in F.IMPLEMENTATIONS:
-        with pytest.raises(ValueError, match="scale is .*; give a bound of the scores above 0 and up to 80"):
+        with pytest.raises(ValueError, match="scale is .*; give a bound of the scores above 0 and up to 60"):
             F.directional_attention(
                 keys, queries, values, direction="full", scale=scale, implementation=implementation
             )
     with pytest.raises(ValueError, match="scale is .*; give"):
         equations.directional_attention_weights(keys, queries, direction="full", scale=scale)
-    with pytest.raises(RuntimeError, match="scale is .*; give a bound of the scores above 0 and up to 80"):
+    with pytest.raises(RuntimeError, match="scale is .*; give a bound of the scores above 0 and up to 60"):
         OPERATORS.directional_attention(
             *(keys, queries, values, *[None] * 4), "full", scale, None, "auto", None, False
         )
+
+
+@pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)
+def test_sums_of_the_largest_scale_stay_within_float32(form):
+    """They are computed before the division, and exp(60) is 1e26."""
+    high, values = torch.full((1, 40, 4), 1e4), torch.full((1, 40, 4), 1e6)
+    for implementation in F.IMPLEMENTATIONS:
+        inputs = [x.clone().requires_grad_() for x in (high, high, values)]
+        out = F.directional_attention(*inputs, direction="full", scale=60.0, implementation=implementation)
+        torch.testing.assert_close(out, values)
+        out.sum().backward()
+        assert all(x.grad.isfinite().all() for x in inputs)
 
 
 @pytest.mark.parametrize("form", ["kernel", "torch"], indirect=True)

@@ -59,14 +59,14 @@ def directional_attention(
         (B, N, D); 0 for a query that sees no key. Differentiable once.
 
     Raises:
-        RuntimeError: shapes, dtypes or devices do not match, the scale is not above 0 or above 80, the direction or
+        RuntimeError: shapes, dtypes or devices do not match, the scale is not above 0 or above 60, the direction or
             the implementation is unknown.
     """
     tensors = (keys, queries, values, bias, key_mask, token_mask, cu_seqlens)
     return _OPERATOR(direction, float(scale), window, implementation, block_length, *tensors)
 
 
-def takes_parts(values: Tensor, scale: float = 5.0) -> bool:
+def takes_parts(values: Tensor) -> bool:
     """Whether ``block_length`` and ``cu_seqlens`` are supported for such tensors."""
     return values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64) and has_cpu_kernels()
 
