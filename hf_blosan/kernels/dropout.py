@@ -30,7 +30,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, copies: int | None
         The shape of x, with copies (copies, ...).
     """
     if training and 2**-32 <= p <= 1 - 2**-32 and available(x) and not _is_transformed():
-        seed = int(torch.empty((), dtype=torch.int64).random_())  # of the generator that torch's dropout uses
+        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())  # of the generator of torch's dropout
         if is_recorded(x):
             return _Dropout.apply(x, copies or 0, p, seed)
         return OPERATORS.dropout.default(x, copies or 0, p, seed)

@@ -42,7 +42,10 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 
 
 def packed(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight as the operator reads it, (out / 16, in / 4, 16, 4), and what features shifted by 64 add, (out)."""
+    """A weight as the operator reads it, (out / 16, in / 4, 16, 4), and what features shifted by 64 add, (out).
+
+    They are kept until the weight's version changes, which writing to ``weight.data`` does not do.
+    """
     version = None if weight.is_inference() else weight._version  # of what is made in inference mode nobody knows
     known = _PACKED.get(weight)
     if known is None or known[0] is None or known[0] != version:

@@ -83,21 +83,21 @@ def refuse_forward_mode() -> None:
 def is_recorded(*tensors: Tensor | None) -> bool:
     """Whether autograd has to record an operator on these tensors: outside torch.compile if gradients are enabled.
 
+    Not under torch.jit.trace, which cannot save a Python function; a trace has no gradients through the operators.
+
     Raises:
         NotImplementedError: under forward-mode differentiation.
     """
     refuse_forward_mode()
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or torch.jit.is_tracing():
         return False
     return not torch.compiler.is_compiling() or any(x is not None and x.requires_grad for x in tensors)
 
 
 def distinct(*tensors: Tensor | None) -> list[Tensor | None]:
     """The same tensors, repeats replaced by views: torch.compile rejects a Function that gets a tensor twice."""
-    seen: list[Tensor | None] = []  # a comprehension here ends Python 3.13.0 under torch.jit.trace, which reads frames
-    for x in tensors:
-        seen.append(x.view_as(x) if x is not None and any(x is other for other in seen) else x)
-    return seen
+    repeated = [x is not None and any(x is other for other in tensors[:i]) for i, x in enumerate(tensors)]
+    return [x.view_as(x) if again else x for x, again in zip(tensors, repeated, strict=True)]
 
 
 class Differentiable:

@@ -23,6 +23,12 @@ def test_distribution(p, dtype):
         assert abs(both - (1 - p) ** 2) < 8 * deviation
 
 
+def test_the_default_device_of_torch_does_not_matter():
+    x = torch.ones(9)
+    with torch.device("meta"):
+        assert dropout(x, 0.5).device == x.device
+
+
 def test_values_and_gradient():
     torch.manual_seed(1)
     x = torch.randn(3, 5, 7, requires_grad=True)

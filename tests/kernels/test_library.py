@@ -83,12 +83,16 @@ def test_modes_and_profilers_see_the_operators(grad):
 
 
 @needs_kernels
-def test_a_trace_holds_the_operator():
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_trace_holds_the_operator(grad, tmp_path):
+    """And can be saved."""
     x = torch.randn(2, 3, 4)
-    with torch.no_grad():
+    with torch.set_grad_enabled(grad):
         traced = torch.jit.trace(lambda x: F.directional_attention(x, x, x, direction="full"), x)
+        traced.save(str(tmp_path / "traced.pt"))
         y = torch.randn(5, 7, 4)
-        torch.testing.assert_close(traced(y), F.directional_attention(y, y, y, direction="full"))
+        found = torch.jit.load(tmp_path / "traced.pt")(y)
+        torch.testing.assert_close(found, F.directional_attention(y, y, y, direction="full"))
 
 
 @pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
