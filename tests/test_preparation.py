@@ -387,7 +387,7 @@ class TestPreparation:
             ({"config_overrides": "dropout=much"}, "dropout is 'much'; give a number"),
             (
                 {"config_overrides": "directions=[1]"},
-                r"directions is \[1\]; give a list \(each item: one of forward, ",
+                r"directions is \[1\]; give a list \(each item: text\)",
             ),
             ({"config_overrides": "windows=3"}, r"give a list \(each item: a whole number or null\) or null"),
             ({"config_overrides": "initializer_range=.nan"}, "initializer_range=nan: it must be a finite number"),

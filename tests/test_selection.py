@@ -81,6 +81,13 @@ def test_both_layouts_give_the_same(model_type):
     assert other.loss > 0
 
 
+def test_bi_sru_relates_sentences_by_an_lstm():
+    """An SRU is as wide as its input, which the second fusion is not."""
+    model = make(AutoModelForMultipleChoice, "birnn", cell="sru", embedding_size=6)
+    assert model.config.cell == "sru" and type(model.classifier.context.layers[0].directions[0]).__name__ == "LSTM"
+    assert model(**packed()).logits.shape == (3, 6)
+
+
 def test_sentences_are_encoded_once(monkeypatch):
     model, rows = make(AutoModelForMultipleChoice, "disan"), []
     model.model.register_forward_hook(lambda _, args, kwargs, output: rows.append(len(output[1])), with_kwargs=True)

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-Direction = Literal["forward", "backward", "diagonal", "full"]
+from .masks import DIRECTIONS, check_choice
+
 EmbeddingDtype = Literal["float32", "float16", "bfloat16", "int8"]
 LayersDtype = Literal["float32", "int8"]
 EMBEDDING_DTYPES, LAYERS_DTYPES = get_args(EmbeddingDtype), get_args(LayersDtype)
@@ -78,7 +79,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     activation: Literal["elu", "relu", "tanh", "gelu", "silu", "selu", "linear"] = "elu"
     dropout: float | int = 0.0
     map_dropout: float | int | None = None
-    directions: list[Direction] = field(default_factory=lambda: ["forward", "backward"])
+    directions: list[str] = field(default_factory=lambda: ["forward", "backward"])
     windows: list[int | None] | None = None
     formulation: Literal["released", "paper"] = "released"
     pooling: Literal["source2token", "additive", "mean", "cls", "none"] = "source2token"
@@ -136,8 +137,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     def for_passages(self) -> "SentenceEncoderConfig":
         """The configuration of the context fusion over the sentences of a passage, in sentence selection."""
         config = copy.deepcopy(self)
-        config.embedding_size, config.windows = 4 * self.classifier_size, None
-        config.backbone_config = None
+        config.embedding_size, config.windows, config.backbone_config = 4 * self.classifier_size, None, None
         return config
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
@@ -172,6 +172,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
             raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set one of these")
 
     def validate_directions(self):
+        for direction in self.directions:
+            check_choice("an entry of directions", direction, DIRECTIONS)
         if not self.directions or self.hidden_size % len(self.directions):
             raise ValueError(
                 f"hidden_size={self.hidden_size} does not divide into {len(self.directions)} directions; "
@@ -188,9 +190,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         if self.windows is None:
             return
         if not counts:
-            raise ValueError(
-                f"windows={self.windows}: only DiSAN and MTSA have windows; leave them out of a {self.model_type}"
-            )
+            raise ValueError(f"windows={self.windows}: {self.model_type} has none, DiSAN and MTSA do; leave them out")
         if len(self.windows) not in counts.values():
             choices = " or ".join(f"one for each {name} ({count})" for name, count in counts.items())
             raise ValueError(f"windows={self.windows}: give {choices}")
@@ -200,9 +200,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     def validate_layers(self):
         if self.num_hidden_layers > 1 and not self.stackable:
-            raise ValueError(
-                f"num_hidden_layers={self.num_hidden_layers}: {self.model_type} has one layer; set it to 1"
-            )
+            raise ValueError(f"num_hidden_layers={self.num_hidden_layers}: {self.model_type} has 1 layer; set it to 1")
         if self.feed_forward_size is not None and (self.num_hidden_layers == 1 or not self.stackable):
             raise ValueError(
                 f"feed_forward_size={self.feed_forward_size}: only the layers of a stack have a feed-forward part; "

@@ -5,6 +5,7 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 
 from .configuration_base import SentenceEncoderConfig
+from .masks import check_choice
 
 
 @strict
@@ -27,14 +28,16 @@ class BiRNNConfig(SentenceEncoderConfig):
 
     cell: Literal["lstm", "gru", "sru", "sru_normal"] = "lstm"
 
+    def for_passages(self):
+        config = super().for_passages()
+        if config.cell.startswith("sru"):  # which has no hidden_size of its own
+            config.cell = "lstm"
+        return config
+
     def validate_directions(self):
-        super().validate_directions()
         for direction in self.directions:
-            if direction not in ("forward", "backward"):
-                raise ValueError(
-                    f'directions={self.directions}: a recurrent network reads "forward" or "backward", '
-                    f'not "{direction}"'
-                )
+            check_choice("an entry of directions", direction, ("forward", "backward"))
+        super().validate_directions()
 
     def validate_cell(self):
         if self.cell not in ("sru", "sru_normal"):

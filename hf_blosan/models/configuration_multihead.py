@@ -5,7 +5,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_base import Direction, SentenceEncoderConfig
+from .configuration_base import SentenceEncoderConfig
 
 
 @strict
@@ -33,7 +33,7 @@ class MultiHeadConfig(SentenceEncoderConfig):
     num_heads: int = 8
     output_layer: bool = False
     variant: Literal["sinusoidal", "relu"] = "sinusoidal"
-    directions: list[Direction] = field(default_factory=list)
+    directions: list[str] = field(default_factory=list)
 
     def validate_directions(self):
         if self.directions:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_base import Direction, SentenceEncoderConfig
+from .configuration_base import SentenceEncoderConfig
 
 # Default windows and number of layers of each architecture.
 ARCHITECTURES = {"multi": ((3, 4, 5), 1), "hierarchical": ((5,), 3)}
@@ -41,7 +41,7 @@ class TextCNNConfig(SentenceEncoderConfig):
     num_hidden_layers: int | None = None
     pooling: Literal["source2token", "additive", "max", "none"] = "source2token"
     mask_padding: bool = True
-    directions: list[Direction] = field(default_factory=list)
+    directions: list[str] = field(default_factory=list)
 
     def __post_init__(self, **kwargs):
         filter_sizes, num_layers = ARCHITECTURES[self.architecture]

@@ -4,7 +4,7 @@ from dataclasses import field
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_base import Direction, SentenceEncoderConfig
+from .configuration_base import SentenceEncoderConfig
 
 
 @strict
@@ -27,7 +27,7 @@ class WordBagConfig(SentenceEncoderConfig):
 
     dense_map: bool = False
     hidden_size: int | None = None
-    directions: list[Direction] = field(default_factory=list)
+    directions: list[str] = field(default_factory=list)
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
