@@ -237,6 +237,18 @@ class TestArrays:
         with pytest.raises(InputError, match=message):
             explain(model, tokenizer, *texts, max_tokens=20)
 
+    def test_a_model_that_chooses_sentences(self, make, tokenizer):
+        with pytest.raises(InputError, match="the model chooses sentences from passages"):
+            explain(make("disan", "ForSentenceSelection"), tokenizer, TEXT)
+
+    def test_an_offloaded_model(self, make, tokenizer, tmp_path):
+        make("disan", "ForSequenceClassification").save_pretrained(tmp_path)
+        load = AutoModelForSequenceClassification.from_pretrained
+        offloaded = load(tmp_path, device_map={"": "disk"}, offload_folder=tmp_path / "offloaded")
+        found, expected = (explain(model, tokenizer, TEXT) for model in (offloaded, load(tmp_path)))
+        assert found.probabilities == pytest.approx(expected.probabilities)
+        close(found.sentences[0].weights, expected.sentences[0].weights)
+
     def test_a_text_without_tokens(self, make):
         tokenizer = build_tokenizer(["a cat"])
         tokenizer.backend_tokenizer.normalizer = normalizers.Replace("-", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from ..errors import InputError
 from ..files import write_bytes, write_json
 from ..registry import ENCODERS
 from ..tasks.classification import probabilities_of
+from ..tasks.kinds import kind_of
 from .arguments import MAX_TOKENS
 from .maps import Map, read_maps, word_of
 
@@ -209,7 +211,8 @@ def explain(
     try:
         with torch.no_grad():
             options = {"output_attentions": True, "return_dict": True}
-            output = model.eval()(**encoding.to(model.device), **options)
+            inputs = encoding if model.device.type == "meta" else encoding.to(model.device)  # meta: all is offloaded
+            output = model.eval()(**inputs, **options)
     finally:
         model.train(was_training)
     probabilities = score = None
@@ -241,6 +244,10 @@ def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str
         raise InputError(
             f"{type(model).__name__} has no sentence vectors to explain; give a model of sentences or pairs"
         )
+    config = copy(model.config)
+    config.architectures = [type(model).__name__]
+    if (kind := kind_of(config)).other_uses:
+        raise InputError(f"the model {kind.other_uses}")
     texts, count = [text] if pair is None else [text, pair], num_sentences(model)
     for given in texts:
         if not isinstance(given, str):
