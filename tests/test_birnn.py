@@ -235,7 +235,10 @@ def test_dropout(cell):
     "fields, message",
     [
         ({"cell": "rnn"}, "cell"),
-        ({"directions": ["forward", "diagonal"]}, 'reads "forward" or "backward", not "diagonal"'),
+        (
+            {"directions": ["forward", "diagonal"]},
+            "an entry of directions is 'diagonal'; choose one of forward, backward",
+        ),
         ({"directions": []}, "hidden_size=12 does not divide"),
         ({"cell": "sru", "embedding_size": 10, "hidden_size": 12}, "as wide as its input; set hidden_size=20"),
         ({"cell": "sru_normal", "embedding_size": 6, "hidden_size": 6}, "set hidden_size=12"),
