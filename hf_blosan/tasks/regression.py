@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
@@ -65,11 +65,15 @@ class Regression(Classification):
                     f"{where} or a related split: score {score!r} is beyond {LARGEST_SCORE:g}; scale the scores, for "
                     "instance to between 0 and 1"
                 )
-        low, high = math.floor(min(map(float, scores))), math.ceil(max(map(float, scores)))
-        if low == high:
-            raise InputError(f"{where}: every score is {low}; a regression task needs different scores")
-        # One class per integer score, as on SICK, but at least 5 and at most 21.
-        classes = min(max(high - low + 1, 5), 21)
+        lowest, highest = (Decimal(str(bound(map(float, scores)))) for bound in (min, max))
+        if lowest == highest:
+            score = f"{lowest.normalize():f}"
+            raise InputError(f"{where}: every score is {score}; a regression task needs different scores")
+        # Outward to whole numbers, or to the first decimal place of a spread below 1, whose square fits in float32.
+        step = Decimal(1).scaleb(max(min((highest - lowest).adjusted(), 0), -15))
+        low, high = lowest.quantize(step, ROUND_FLOOR) + 0, highest.quantize(step, ROUND_CEILING) + 0  # + 0: no -0
+        # One class per step, as on SICK, but at least 5 and at most 21.
+        classes = min(max(int((high - low) / step) + 1, 5), 21)
         return {"score_min": float(low), "score_max": float(high), "num_score_classes": classes}
 
     @classmethod
