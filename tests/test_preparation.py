@@ -260,6 +260,31 @@ class TestPreparation:
         output = preparation.model.classifier.output
         assert output.bias.item() == 530 and output.weight.abs().max() > 3
 
+    def test_a_head_for_scores_is_continued_on_another_scale(self, tmp_path, caplog):
+        def data(*scores):
+            rows = [{"text": f"a {i}", "score": scores[i % 2]} for i in range(60)]
+            return {"train_file": str(write_rows(tmp_path / "scores.jsonl", rows)), "validation_fraction": 0.1}
+
+        fields = "hidden_size=8,embedding_size=6,classifier_bias=true"
+        train(options(tmp_path / "first", data(0.0, 1.0), max_train_steps=1, config_overrides=fields))
+        before = AutoModelForSequenceClassification.from_pretrained(tmp_path / "first").classifier.output
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        for scores, low, factor in (((200.5, 299.5), 200, 100), ((0.11, 0.89), 0, 1)):
+            caplog.clear()
+            with caplog.at_level("INFO"):
+                _, preparation = prepared(options(tmp_path, data(*scores), **changes))
+            output = preparation.model.classifier.output
+            torch.testing.assert_close(output.weight, before.weight * factor)
+            torch.testing.assert_close(output.bias, low + before.bias * factor)
+            mapped = "mapped from their range, 0 to 1, to the task's, 200 to 300" in caplog.text
+            assert mapped == (factor != 1)
+        given = EvaluateArguments(str(tmp_path / "first"), test_file=data(200.5, 299.5)["train_file"], cpu=True)
+        assert evaluate(given)["test_mse"] > 199**2  # it is measured as it is
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "first")
+        model.save_pretrained(tmp_path / "first", layers_dtype="int8")
+        _, preparation = prepared(options(tmp_path, data(200.5, 299.5), **changes))
+        torch.testing.assert_close(preparation.model.classifier.output.weight, before.weight * 100, atol=1, rtol=0.1)
+
     def test_refuses_a_model_that_does_not_fit(self, tmp_path, questions, pairs):
         train(options(tmp_path / "first", questions, max_train_steps=1))
         changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}

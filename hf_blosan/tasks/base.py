@@ -349,6 +349,10 @@ class TaskKind(ABC):
         """Adapt the random weights of a new head to the task."""
         return
 
+    def continue_head(self, model: PreTrainedModel, saved: PreTrainedConfig) -> None:
+        """Adapt a saved head to the task before it is trained further; `saved` is its configuration."""
+        return
+
     def new_head_fields(self, config: PreTrainedConfig) -> dict[str, Any]:
         """Configuration fields that a saved model needs for a new head of this kind."""
         return {}

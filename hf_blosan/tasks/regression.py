@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from ..data.columns import is_number
 from ..errors import InputError
 from .classification import Classification, labels_of
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 logger = logging.getLogger(__name__)
 
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
@@ -22,6 +25,8 @@ CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
 """Of the configuration, what heads of scores alone use, and heads of classes alone."""
 MUCH_BEYOND = 0.05
 """How far beyond the task's range, in parts of it, a teacher's score is worth a warning."""
+SAME_SCALE = 2
+"""Up to which ratio of the wider of two ranges to what they share their scores are on the same scale."""
 LARGEST_SCORE = 1e15  # its square fits in float32
 
 
@@ -72,8 +77,8 @@ class Regression(Classification):
         # Outward to whole numbers, or to the first decimal place of a spread below 1, whose square fits in float32.
         step = Decimal(1).scaleb(max(min((highest - lowest).adjusted(), 0), -15))
         low, high = lowest.quantize(step, ROUND_FLOOR) + 0, highest.quantize(step, ROUND_CEILING) + 0  # + 0: no -0
-        # One class per step, as on SICK, but at least 5 and at most 21.
-        classes = min(max(int((high - low) / step) + 1, 5), 21)
+        # One class per integer score, as on SICK, but at least 5 and at most 21.
+        classes = min(max(int(high - low) + 1, 5), 21)
         return {"score_min": float(low), "score_max": float(high), "num_score_classes": classes}
 
     @classmethod
@@ -154,12 +159,27 @@ class Regression(Classification):
 
     def start_head(self, model):
         """Scores of single sentences start around the middle of the range, scaled to its width."""
+        self.map_head(model, -1.0, 1.0)
+
+    def continue_head(self, model, saved):
+        """Scores of single sentences move from the range of the saved model to the task's, if their scale differs."""
+        task, low, high = self.task, saved.score_min, saved.score_max
+        known = saved.problem_type == "regression" and getattr(saved, "finetuning_task", None)
+        overlap = min(high, task.score_max) - max(low, task.score_min)
+        widest = max(high - low, task.score_max - task.score_min)
+        if task.num_sentences == 1 and known and overlap * SAME_SCALE < widest:
+            self.map_head(model, low, high)
+            ranges = (low, high, task.score_min, task.score_max)
+            logger.info("the model's scores are mapped from their range, %g to %g, to the task's, %g to %g", *ranges)
+
+    def map_head(self, model: PreTrainedModel, low: float, high: float) -> None:
+        """Map the head's scores from this range to the task's; those of pairs follow from the configuration."""
         if self.task.num_sentences == 1:
-            output = model.classifier.output
+            output, factor = model.classifier.output, 2 * self.half_range / (high - low)
             with torch.no_grad():
-                output.weight *= self.half_range
+                getattr(output, "scale", output.weight).mul_(factor)  # of rows in int8
                 if output.bias is not None:
-                    output.bias.fill_(self.task.score_min + self.half_range)
+                    output.bias.sub_((low + high) / 2).mul_(factor).add_(self.task.score_min + self.half_range)
 
     def loss(self, output, labels, label_smoothing):
         """The loss of rescaled scores, so that clipping and learning rates do not depend on the task's range."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,7 +196,7 @@ def prepare(
         model = make_model(kind, encoder, proposed | overrides, tokenizer)
     else:
         trainable = {"embedding_trainable": arguments.embedding_trainable} if arguments.embedding_trainable else {}
-        model = pretrained_model(arguments, kind, saved_config, trainable | overrides)
+        model = pretrained_model(arguments, kind, saved_config, trainable | overrides, to_train=True)
     kind.check_config(model.config)
     model.config.training_rows = training_rows(arguments, task)
     make_trainable(model, overrides)
@@ -426,15 +427,20 @@ def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, m
 
 
 def pretrained_model(
-    arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig, overrides: dict[str, Any]
+    arguments: RunArguments,
+    kind: TaskKind,
+    config: PreTrainedConfig,
+    overrides: dict[str, Any],
+    *,
+    to_train: bool = False,
 ) -> PreTrainedModel:
-    """A saved model whose head :func:`check_head` accepts, or which gets a new one.
+    """A saved model whose head :func:`check_head` accepts, or which gets a new one; one `to_train` fits the task.
 
     Raises:
         InputError: its head has another size, or its weights or its configuration cannot be used.
     """
     name, task, encoder = arguments.model_name_or_path, kind.task, encoder_config(config)
-    wanted_class, stored_dtype = kind.model_class(encoder.model_type), encoder.embedding_dtype
+    saved, wanted_class, stored_dtype = copy(config), kind.model_class(encoder.model_type), encoder.embedding_dtype
     overrides = kind.new_head_fields(config) | overrides
     if is_encoder(config):
         overrides = {"pair_features": task.recipe(encoder.model_type, arguments.recipe).pair_features} | overrides
@@ -463,6 +469,8 @@ def pretrained_model(
     check_loaded(name, model, report, may_differ=arguments.ignore_mismatched_sizes)
     if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
         kind.start_head(model)
+    elif to_train:
+        kind.continue_head(model, saved)
     if wanted_dtype != stored_dtype:
         encoder_of(model).set_embedding_dtype(wanted_dtype)
     if encoder.embedding_trainable == "none":  # loading an encoder-decoder makes every parameter trainable
