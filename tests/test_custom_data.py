@@ -204,14 +204,30 @@ def test_class_labels_are_positions_whatever_their_names(names, tmp_path):
     assert task.labels == tuple(names) and data["label"][:] == rows["label"]
 
 
-def test_class_labels_with_other_names_are_said_to_be_positions(tmp_path, caplog):
-    first = write_rows(tmp_path / "a.jsonl", [{"text": str(i), "label": ("ham", "spam")[i % 2]} for i in range(4)])
-    features = Features({"text": Value("string"), "label": ClassLabel(names=["spam", "not_spam"])})
-    Dataset.from_dict({"text": ["c"], "label": [0]}, features=features).to_parquet(tmp_path / "b.parquet")
-    data = load_task(custom_task(first, first), validation_file=tmp_path / "b.parquet", seed=0)
-    assert data["validation"]["label"][:] == [0]
-    message = "b.parquet: classes with other names are read by position: spam as ham, not_spam as spam"
-    assert message in caplog.text
+@pytest.mark.parametrize(
+    ("labels", "names", "cells", "expected"),
+    [
+        ("ham spam", "good bad", [1, 0], [1, 0]),
+        ("1 2 3", "low mid high", [1, 2, 0], [1, 2, 0]),
+        ("negative positive", "positive Negative neutral", [0, 1], [1, 0]),  # by name, whatever the third is
+        ("negative positive", "positive negative neutral", [1, 2], "row 2: label 'neutral' is not one of the labels"),
+    ],
+)
+def test_class_labels_are_read_by_name_or_all_by_position(labels, names, cells, expected, tmp_path, caplog):
+    labels, names = labels.split(), names.split()
+    first = write_rows(tmp_path / "a.jsonl", [{"text": "x", "label": label} for label in labels])
+    features = Features({"text": Value("string"), "label": ClassLabel(names=names)})
+    Dataset.from_dict({"text": ["c"] * len(cells), "label": cells}, features=features).to_parquet(
+        tmp_path / "b.parquet"
+    )
+    task = custom_task(first, first)
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            load_task(task, validation_file=tmp_path / "b.parquet", seed=0)
+        return
+    assert load_task(task, validation_file=tmp_path / "b.parquet", seed=0)["validation"]["label"][:] == expected
+    read = f"read by position: {names[0]} as {labels[0]}, {names[1]} as {labels[1]}"
+    assert (read in caplog.text) == (labels[0] not in names[1].lower())
 
 
 def test_a_data_set_of_the_disk_is_read_without_its_format(tmp_path):

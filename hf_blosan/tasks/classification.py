@@ -124,10 +124,13 @@ class Classification(TaskKind):
             raise InputError(f"{where} has no row with a gold label; give another file or leave this split out")
         feature, read, wrong = self.label_reader(raw, source)
         values = [read(labels[row]) for row in kept]
+        given = raw.features[source.label_column]
         if None in values:
             row = kept[values.index(None)]
-            raise InputError(f"{where}, row {numbers[row]}: {wrong.format(labels[row])}; correct the row or remove it")
-        given = raw.features[source.label_column]
+            label = labels[row]
+            if isinstance(given, ClassLabel) and label in range(len(given.names)):
+                label = given.names[label]
+            raise InputError(f"{where}, row {numbers[row]}: {wrong.format(label)}; correct the row or remove it")
         if isinstance(given, ClassLabel):
             warn_of_other_names(given.names, source, self.task.labels, where)
         elif isinstance(feature, ClassLabel):
@@ -296,13 +299,13 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     """Label as text -> class id, for class names, lower-cased names and the source's integers."""
     exact = {name: i for i, name in enumerate(labels)}
     lower = {name.lower(): i for i, name in enumerate(labels)}
+    positions = {str(i): exact[name] for i, name in enumerate(source.label_order or labels)}
     if isinstance(feature, ClassLabel):  # its cells are positions, also where the names are numbers
-        found = [exact.get(name, lower.get(name.lower())) for name in feature.names]
-        if None not in found:
-            return {str(i): label for i, label in enumerate(found)}
+        found = {str(i): exact.get(name, lower.get(name.lower())) for i, name in enumerate(feature.names)}
+        return {i: label for i, label in found.items() if label is not None} or positions
     if any(map(is_integer, labels)):
         return exact  # the names are numbers, so a number is never a class id
-    return {str(i): lower[name.lower()] for i, name in enumerate(source.label_order or labels)} | lower | exact
+    return positions | lower | exact
 
 
 def _label_text(label: Any) -> str:
@@ -315,9 +318,9 @@ def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:
 
 
 def warn_of_other_names(names: Sequence[str], source: Source, labels: Sequence[str], where: str) -> None:
-    """Warn if class names are not those of the task, so that classes are read by their positions."""
+    """Warn if no class name is one of the task, so that classes are read by their positions."""
     known = {label.lower() for label in labels}
-    if not source.label_order and not known.issuperset(name.lower() for name in names):
+    if not source.label_order and known.isdisjoint(name.lower() for name in names):
         read = [f"{name} as {label}" for name, label in zip(names, labels, strict=False)]
         logger.warning("%s: classes with other names are read by position: %s", where, listed(read, 8))
 
