@@ -175,6 +175,16 @@ def test_a_classifier_of_transformers_predicts(tmp_path):
     model.save_pretrained(folder)
     found = SentenceClassifier.from_pretrained(folder, cpu=True)
     assert found.classes_.tolist() == ["LABEL_0", "LABEL_1"] and found.predict(["a cat", "a dog"]).shape == (2,)
+    assert found.max_length == found.tokenizer_.model_max_length == 300
+
+
+def test_a_loaded_model_reads_as_many_tokens_as_it_was_trained_on(tmp_path):
+    X, y = questions(60)
+    estimator = classifier(max_length=2, num_train_epochs=1).fit(X, y)
+    estimator.save_pretrained(tmp_path / "model")
+    found = SentenceClassifier.from_pretrained(tmp_path / "model", cpu=True)
+    np.testing.assert_array_equal(found.predict_proba(X), estimator.predict_proba(X))
+    assert clone(found).max_length == 2
 
 
 def test_the_last_weights_are_kept_without_validation_rows(tmp_path):

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..cli.overrides import format_config_overrides
+from ..data.batching import token_limit
 from ..errors import InputError
 from ..files import check_writable
 from ..hub.configs import has_head, saved_labels
@@ -98,13 +99,14 @@ class SentenceEstimator(BaseEstimator):
 
         Args:
             model: a folder, or a name on the Hub.
-            parameters: of the estimator, for instance ``cpu=True``.
+            parameters: of the estimator, for instance ``cpu=True``; `max_length` is by default that of the model.
 
         Raises:
             InputError: there is no model, or it is not of the estimator's kind.
         """
         found, name = cls(model, **parameters), os.fspath(model)
         found.model_, found.tokenizer_ = load(name, cpu=found.cpu)
+        found.max_length = token_limit(found.tokenizer_, parameters.get("max_length"))
         config = found.model_.config
         kind = kind_of(config)
         if not has_head(config) or type(kind) is not kind_class(cls.kind):
