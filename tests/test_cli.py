@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from cli_models import refused, save
+from datasets import Dataset
 from loopback_hub import LoopbackHub
 from small_data import TINY, pair_rows, question_rows, read_lines, write_rows, write_splits, write_trec
 from transformers import AutoModel, AutoTokenizer
@@ -19,6 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.cli import lists
 from hf_blosan.cli.commands import COMMANDS, main
+from hf_blosan.data import tables
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task
 from hf_blosan.tasks.kinds import find_kind
@@ -35,6 +37,7 @@ class TestHelp:
 import contextlib, io, sys
 import hf_blosan
 from hf_blosan.cli.commands import COMMANDS, main
+from hf_blosan.data import tables
 for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "--help"] for name in COMMANDS),
               ["train", "--learn_rate", "1"], ["train", "--encoder", "disan"], ["predict"], ["fly"]):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -264,7 +267,7 @@ class TestThin:
         write_rows(own, [row for row in rows if row["kind"] == "hum"])
         assert main(["evaluate", str(output), "--test_file", str(own), *columns, "--cpu"]) == 0
 
-    def test_evaluate_reads_the_rows_that_training_held_out(self, tmp_path, capsys):
+    def test_evaluate_reads_the_rows_that_training_held_out(self, tmp_path, capsys, monkeypatch):
         """A fold, a seed and a fraction other than the defaults; options go before what the model remembers."""
         names = ("bad", "good")
         rows = [{"text": f"{names[i % 7 < 3]} {i}", "label": ("negative", "positive")[i % 7 < 3]} for i in range(90)]
@@ -282,14 +285,24 @@ class TestThin:
         assert "rows: validation 12, test 30" in capsys.readouterr().out
         assert predictions.read_text() == expected
         config = json.loads((tmp_path / "out" / "config.json").read_text())
-        rows = {"seed": 7, "fold": 2, "num_folds": 3, "validation_fraction": 0.2, "select_on_test": False}
-        assert config["training_rows"] == rows
+        held = {"seed": 7, "fold": 2, "num_folds": 3, "validation_fraction": 0.2, "select_on_test": False}
+        assert config["training_rows"] == held | {"from_data_dir": True}
         for other in (["--fold", "1"], ["--seed", "3"]):
             assert main([*words, *other]) == 0
             assert predictions.read_text() != expected
         capsys.readouterr()
         assert main([*words, "--num_folds", "9", "--fold", "0"]) == 0
         assert "test 10\n" in capsys.readouterr().out
+        # Of another source, the rows held out may be training rows.
+        monkeypatch.setattr(tables, "load_dataset", lambda *args, **options: {"train": Dataset.from_list(rows)})
+        message = refused(capsys, "evaluate", model, "--cpu")
+        assert "trained on rows of cr from files" in message and "give the --data_dir of the training" in message
+        config["training_rows"]["from_data_dir"] = False
+        (tmp_path / "out" / "config.json").write_text(json.dumps(config))
+        assert f"leave out --data_dir {tmp_path}" in refused(capsys, *words)
+        del config["training_rows"]["from_data_dir"]  # as before it was recorded
+        (tmp_path / "out" / "config.json").write_text(json.dumps(config))
+        assert main(["evaluate", model, "--cpu"]) == main(words) == 0
 
     def test_predictions_have_the_numbers_of_the_rows(self, classifier, tmp_path):
         """Blank lines count, and rows without a gold label, which are left out."""

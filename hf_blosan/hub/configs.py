@@ -33,6 +33,7 @@ class TrainingRows(TypedDict, total=False):
     num_folds: int | None
     validation_fraction: float | int | None
     select_on_test: bool
+    from_data_dir: bool
     own_splits: list[str]
 
 

@@ -100,7 +100,7 @@ def find_task(arguments: RunArguments) -> Task:
 
 
 def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
-    """What a saved model records about its rows: the held-out rows, or the columns of the user's files.
+    """What a saved model records about its rows: which are held out of which, or the columns of the user's files.
 
     Later commands then read the same columns and do not test on training rows.
     """
@@ -111,7 +111,7 @@ def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
         held_out = {name: getattr(arguments, name) for name in HELD_OUT}
         if arguments.select_on_test and arguments.test_file:  # both splits are the user's rows
             held_out["select_on_test"], own = False, ["validation", "test"]
-        return held_out | ({"own_splits": own} if own else {})
+        return held_out | {"from_data_dir": bool(arguments.data_dir)} | ({"own_splits": own} if own else {})
     return {"text_columns": list(task.local.text_columns), "label_column": task.local.label_column}
 
 
