@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -21,7 +22,9 @@ from small_data import options, question_rows, read_log, write_splits
 
 from hf_blosan.errors import InputError
 from hf_blosan.training import checkpoints, train
+from hf_blosan.training import run as run_module
 from hf_blosan.training.checkpoints import DESCRIPTION
+from hf_blosan.training.interruption import Interrupted
 from hf_blosan.training.output_folder import is_full
 
 FILES = ("model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl", "best_model.safetensors")
@@ -303,6 +306,16 @@ def slower(self, *options):
 TrainingLoop._batch = slower
 sys.exit(main())
 """
+
+
+@pytest.mark.parametrize("launched", [(2, "no"), (1, "bf16")])
+def test_an_interrupted_run_of_a_launcher_says_to_start_it_again(tmp_path, questions, monkeypatch, capsys, launched):
+    state = Mock(**dict(zip(("num_processes", "mixed_precision"), launched, strict=True)))
+    monkeypatch.setattr(run_module, "AcceleratorState", lambda: state)
+    monkeypatch.setattr(run_module, "train", Mock(side_effect=Interrupted(tmp_path)))
+    assert run_module.run_command(options(tmp_path, questions)) == 143
+    expected = "interrupted; to resume, start it again as before, with --resume_from_checkpoint latest\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

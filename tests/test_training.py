@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 from small_data import options, pair_rows, prepared, question_rows, read_log, write_rows, write_splits
 from transformers import AutoModelForSequenceClassification, pipeline
 
 import hf_blosan
 from hf_blosan.errors import InputError
+from hf_blosan.training import checkpoints, train
 from hf_blosan.training import loop as loop_module
 from hf_blosan.training import run as run_module
-from hf_blosan.training import train
 from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.reporting import count_parameters, read_record
@@ -212,10 +213,19 @@ class TestResume:
             with pytest.raises(InputError, match="is not a checkpoint"):
                 train(options(tmp_path / "out", questions, resume_from_checkpoint=str(folder)))
 
-    def test_refuses_other_settings(self, tmp_path, questions):
+    def test_refuses_other_settings(self, tmp_path, questions, monkeypatch):
         train(options(tmp_path, questions, checkpointing_steps="1", max_train_steps=1))
+        resume = {"resume_from_checkpoint": str(tmp_path / "step_1")}
         with pytest.raises(InputError, match="learning_rate was 0.01, now it is 0.02"):
-            train(options(tmp_path, questions, learning_rate=0.02, resume_from_checkpoint=str(tmp_path / "step_1")))
+            train(options(tmp_path, questions, learning_rate=0.02, **resume))
+        monkeypatch.setitem(AcceleratorState._shared_state, "_mixed_precision", "bf16")  # as a launcher sets it
+        with pytest.raises(InputError, match="mixed_precision was no, now it is bf16"):
+            train(options(tmp_path, questions, **resume))
+        path = tmp_path / "step_1" / checkpoints.DESCRIPTION
+        description = json.loads(path.read_text())
+        del description["mixed_precision"], description["sha256"]  # as before it was recorded
+        path.write_text(json.dumps(description | {"sha256": checkpoints._digest(description)}))
+        train(options(tmp_path, questions, max_train_steps=1, **resume))
 
     def test_refuses_other_data(self, tmp_path, questions):
         """The same number of rows from another fold or file: training rows would become test rows."""

@@ -37,6 +37,8 @@ AVERAGED_WEIGHTS = "averaged_model.safetensors"
 DESCRIPTION = "checkpoint.json"
 OF_SOME_MODELS = (f"{WEIGHTS}.index.json", "generation_config.json", *SENTENCE_TRANSFORMER)
 """Files that a later model saved in the same folder may lack."""
+OF_THE_LAUNCH = ("num_processes", "mixed_precision")
+"""What resuming needs to be the same and the options of a run do not have."""
 LATEST = "latest"
 
 logger = logging.getLogger(__name__)
@@ -141,8 +143,8 @@ def save_checkpoint(
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         files = {path.name: _fingerprint(path) for path in sorted(temporary.iterdir())}
-        description = {"num_processes": accelerator.num_processes, "settings": settings, "progress": asdict(progress)}
-        description = plain(description | {"files": files})
+        description = {"settings": settings, "progress": asdict(progress), "files": files}
+        description = plain(description | {name: getattr(accelerator, name) for name in OF_THE_LAUNCH})
         write_json(temporary / DESCRIPTION, description | {"sha256": _digest(description)})
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
@@ -166,7 +168,9 @@ def load_checkpoint(
     """
     checkpoint = find_checkpoint(checkpoint, output_dir)
     description = _read_description(checkpoint)
-    _check_settings(checkpoint, description, settings | {"num_processes": accelerator.num_processes})
+    # Checkpoints of earlier versions do not have mixed_precision.
+    launch = {name: getattr(accelerator, name) for name in OF_THE_LAUNCH if name in description}
+    _check_settings(checkpoint, description, settings | launch)
     try:
         # accelerate silently keeps the current random state if it cannot read the saved one.
         for path in (*checkpoint.glob("*.bin"), *checkpoint.glob("*.pkl")):
@@ -261,7 +265,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 def _check_settings(checkpoint: Path, description: dict[str, Any], settings: dict[str, Any]) -> None:
-    written = description["settings"] | {"num_processes": description["num_processes"]}
+    written = description["settings"] | {name: description.get(name) for name in OF_THE_LAUNCH}
     different = [name for name in settings if plain(settings[name]) != written.get(name)]
     if different:
         name = different[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator, PartialState
-from accelerate.state import is_initialized
+from accelerate.state import AcceleratorState, is_initialized
 from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from transformers.utils.logging import disable_progress_bar
 
@@ -211,7 +211,7 @@ def main(argv: list[str] | None = None) -> int:
 def run_command(arguments: RunArguments) -> int:
     """Train as a command, and return the exit status.
 
-    Ctrl-C and SIGTERM finish the update, save a checkpoint, print the command that resumes, and return 130 and 143.
+    Ctrl-C and SIGTERM finish the update, save a checkpoint, say how to resume, and return 130 and 143.
     """
     rank = int(os.environ.get("RANK", 0))
     logging.basicConfig(
@@ -225,8 +225,11 @@ def run_command(arguments: RunArguments) -> int:
         train(arguments)
     except Interrupted as stop:
         if rank == 0:
-            resume = " --resume_from_checkpoint latest"
-            print(f"interrupted; to resume, run: {command_line().removesuffix(resume)}{resume}", file=sys.stderr)
+            resume, state = " --resume_from_checkpoint latest", AcceleratorState()
+            how = f"run: {command_line().removesuffix(resume)}{resume}"
+            if state.num_processes > 1 or state.mixed_precision != "no":  # by a launcher, whose options are not known
+                how = f"start it again as before, with{resume}"
+            print(f"interrupted; to resume, {how}", file=sys.stderr)
         return 128 + stop.number
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
