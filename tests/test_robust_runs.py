@@ -237,6 +237,7 @@ class TestOutput:
             ({"output_dir": "{file}"}, "--output_dir {file} is a file; give a folder."),
             ({"output_dir": "{file}/out"}, "--output_dir {file}/out: {file} is a file; give"),
             ({"output_dir": "/proc/x"}, "--output_dir /proc/x: "),
+            ({"output_dir": "{folder}"}, "--output_dir {folder} has a README.md that is not the card of a model"),
             ({"results_file": "{folder}/out/config.json"}, "--results_file {folder}/out/config.json could replace"),
             ({"results_file": "{folder}/out/README.md"}, "--results_file {folder}/out/README.md could replace"),
             ({"resume_from_checkpoint": ""}, "--resume_from_checkpoint is empty; give"),
@@ -254,13 +255,15 @@ class TestOutput:
     def test_paths_are_checked_before_the_data(self, tmp_path, questions, changes, sentence, monkeypatch):
         monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "/proc")  # root may write anywhere
         places = {"file": str(tmp_path / "file"), "folder": str(tmp_path)}
-        (tmp_path / "file").write_text("content")
+        for name in ("file", "README.md"):
+            (tmp_path / name).write_text("content")
         changes = {name: value.format(**places) for name, value in changes.items()}
         data = questions | {"train_file": "not read"}
         with pytest.raises(InputError) as error:
             train(options(**({"output_dir": tmp_path / "out"} | {"data": data} | changes)))
         assert str(error.value).startswith(sentence.format(**places))
-        assert not (tmp_path / "out").exists() and (tmp_path / "file").read_text() == "content"
+        assert not (tmp_path / "out").exists()
+        assert (tmp_path / "file").read_text() == (tmp_path / "README.md").read_text() == "content"
 
     @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can mount a small disk")
     @pytest.mark.parametrize(

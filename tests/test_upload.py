@@ -43,6 +43,7 @@ def test_every_commit_is_a_model_with_its_card(hub, tmp_path, questions):
     (tmp_path / "out" / "checkpoint-500").mkdir(parents=True)
     for unfinished in ("checkpoint-500/model.safetensors", ".vectors.npy.partial", ".vectors.npy.partial.json"):
         (tmp_path / "out" / unfinished).touch()
+    (tmp_path / "out" / ".gitignore").write_text("mine\n.lock")
     push(tmp_path / "out", questions, hub_model_id="tiny", hub_token=TOKEN, checkpointing_steps="epoch")
     repo = hub.repos["me/tiny"]
     assert not repo.private
@@ -57,6 +58,7 @@ def test_every_commit_is_a_model_with_its_card(hub, tmp_path, questions):
     first, last = repo.commits[1][1], repo.commits[-1][1]
     assert {name for name in first if not name.endswith(".py")} == ALWAYS | {"README.md"}
     assert {name for name in last if not name.endswith(".py")} == AT_THE_END
+    assert last[".gitignore"] == b"mine\n.lock\nstep_*\nepoch_*\n.*.tmp\n.saving-*\n"
     assert b"Training continues" in first["README.md"] and b"Training continues" not in last["README.md"]
     for name, content in last.items():
         assert TOKEN.encode() not in content and str(tmp_path).encode() not in content, name

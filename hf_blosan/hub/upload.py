@@ -16,6 +16,7 @@ from transformers.utils import CONFIG_NAME
 from .. import registry
 from ..cli.arguments import PushArguments
 from ..errors import InputError, first_line
+from ..files import write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +76,11 @@ class Uploads:
             raise InputError(f"{fault} ({reason(error)}); {remedy}") from error
 
     def exclude_checkpoints(self) -> None:
-        """Write the folder's `.gitignore`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / ".gitignore").write_text("\n".join(NOT_UPLOADED) + "\n", encoding="utf-8")
+        """Write the folder's `.gitignore`, or add to it."""
+        path = self.folder / ".gitignore"
+        lines, patterns = path.read_bytes().splitlines() if path.exists() else [], map(str.encode, NOT_UPLOADED)
+        lines += [pattern for pattern in patterns if pattern not in lines]
+        write_bytes(path, b"\n".join([*lines, b""]))
 
     def upload(self, message: str) -> None:
         """Upload the folder as one commit.

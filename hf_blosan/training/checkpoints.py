@@ -111,11 +111,15 @@ def save_pretrained(
 
 def _outputs(output_dir: Path) -> Iterator[Path]:
     """Card, figures and predictions of an earlier run, which describe its final model."""
-    card = output_dir / "README.md"
-    if card.exists() and "\n- hf_blosan\n" in card.read_text(encoding="utf-8", errors="replace"):
+    if is_card(card := output_dir / "README.md"):
         yield card
     yield output_dir / "all_results.json"
     yield from output_dir.glob("predict_results_*.txt")
+
+
+def is_card(path: Path) -> bool:
+    """Whether a file is there and is the card of a model of this package."""
+    return path.is_file() and "\n- hf_blosan\n" in path.read_text(encoding="utf-8", errors="replace")
 
 
 def save_checkpoint(

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 from ..errors import InputError
 from ..files import check_not_read, check_writable, existing
 from .arguments import RunArguments
+from .checkpoints import is_card
 from .reporting import files_read
 
 LOCK = ".lock"
@@ -41,11 +42,17 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
     """Lock the output folder for one run, on the main process.
 
     Raises:
-        InputError: a path of the options cannot be written, another run uses the folder, or its disk is full.
+        InputError: a path of the options cannot be written, another run uses the folder, its disk is full, or it has
+            a README.md of another origin.
     """
     folder = Path(arguments.output_dir)
     written = {"output_dir": folder}
     check_writable("--output_dir", folder, folder=True)
+    if (readme := folder / "README.md").exists() and not is_card(readme):
+        raise InputError(
+            f"--output_dir {folder} has a README.md that is not the card of a model of this package, which would "
+            "replace it; give another folder, or move the file."
+        )
     if arguments.results_file:
         check_writable("--results_file", arguments.results_file, folder=False)
         check_not_read("--results_file", arguments.results_file, files_read(arguments))
