@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 import warnings
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -301,8 +302,8 @@ def export(name: str, output: str | Path) -> str:
     to_folder = output.is_dir() or output.suffix != ".onnx"
     path = output / "onnx" / "model.onnx" if to_folder else output
     require("export needs", "export", *PACKAGES)
-    if output.suffix not in ("", ".onnx") and not output.exists():
-        remedy = "give a file that ends in .onnx, or a new folder without a dot"
+    if to_folder and not output.exists() and get_close_matches(output.suffix.lower(), [".onnx"]):
+        remedy = "give a file that ends in .onnx, or a folder of another name"
         raise InputError(f"output {output} ends in {output.suffix}; {remedy}")
     check_writable("output", output if to_folder else path, folder=to_folder)
     beside = to_folder and output.resolve() != Path(locate(name)).resolve()  # gets a configuration and a tokenizer
