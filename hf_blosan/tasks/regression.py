@@ -74,9 +74,13 @@ class Regression(Classification):
         if lowest == highest:
             score = f"{lowest.normalize():f}"
             raise InputError(f"{where}: every score is {score}; a regression task needs different scores")
-        # Outward to whole numbers, or to the first decimal place of a spread below 1, whose square fits in float32.
-        step = Decimal(1).scaleb(max(min((highest - lowest).adjusted(), 0), -15))
-        low, high = lowest.quantize(step, ROUND_FLOOR) + 0, highest.quantize(step, ROUND_CEILING) + 0  # + 0: no -0
+        # Outward to whole numbers or, where these are far apart, to the first decimal place of the spread.
+        spread = highest - lowest
+        for places in (0, max(min(spread.adjusted(), 0), -15)):  # the square of 1e-15 is in the range of float32
+            step = Decimal(1).scaleb(places)
+            low, high = lowest.quantize(step, ROUND_FLOOR) + 0, highest.quantize(step, ROUND_CEILING) + 0  # + 0: no -0
+            if high - low < SAME_SCALE * spread:
+                break
         # One class per integer score, as on SICK, but at least 5 and at most 21.
         classes = min(max(int(high - low) + 1, 5), 21)
         return {"score_min": float(low), "score_max": float(high), "num_score_classes": classes}
