@@ -190,7 +190,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         if self.windows is None:
             return
         if not counts:
-            raise ValueError(f"windows={self.windows}: {self.model_type} has none, DiSAN and MTSA do; leave them out")
+            raise ValueError(f"windows={self.windows}: only DiSAN and MTSA have any; leave them out")
         if len(self.windows) not in counts.values():
             choices = " or ".join(f"one for each {name} ({count})" for name, count in counts.items())
             raise ValueError(f"windows={self.windows}: give {choices}")
