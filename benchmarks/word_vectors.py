@@ -121,20 +121,25 @@ class VectorOptions(Options):
         return {name: getattr(self, name) for name in ("data_dir", "word_vectors", "seed")} | {"minilm": None}
 
 
+def place(row: dict[str, Any]) -> tuple[str, int, bool]:
+    """What a row is of."""
+    return row["task"], row["fold"], is_signed(row)
+
+
 def measure(options: VectorOptions, report: dict[str, Any]) -> None:
     """Measure all folds that the report lacks, and write it after each."""
     from threadpoolctl import threadpool_limits
 
     signed = options.signed_difference
-    present = {(row["task"], row["fold"], is_signed(row)) for row in report["rows"]}
+    # A row that was made without records is made again where they are given.
+    present = {place(row) for row in report["rows"] if "compared" in row or not options.records}
     with threadpool_limits(options.threads):
         for task in options.tasks.split(","):
             for fold in range(TASKS[task].num_folds or 1):
                 if (task, fold, signed) not in present:
                     problem = read_problem(task, fold=fold, **options.rows)
-                    report["rows"].append(
-                        plain(measured(problem, fold, signed, options.records and Path(options.records)))
-                    )
+                    row = plain(measured(problem, fold, signed, options.records and Path(options.records)))
+                    report["rows"] = [*(other for other in report["rows"] if place(other) != place(row)), row]
                     write_json(options.output, report)
 
 

@@ -250,14 +250,16 @@ def run(options: Options, argv: list[str]) -> None:
         }
         encoder.model.save_pretrained(output, include_code=False)
         encoder.tokenizer.save_pretrained(output)
+        write_json(record_file, record)  # so that it is never that of an earlier run beside these weights
         logger.info("%s", rows[-1])
 
+    record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
+    record_file = output.parent / f"{output.name}.json"
     teachers = [torch.from_numpy(vectors) for vectors in found]
     train(encoder, sentences, targets.half(), teachers, chosen, options.recipe, report)
     encoder.model.cpu().set_embedding_dtype("int8")
     encoder.model.save_pretrained(output, include_code=False)  # it comes with the package
-    record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
-    write_json(output.parent / f"{output.name}.json", record | {"int8": validation(encoder, data_dir)})
+    write_json(record_file, record | {"int8": validation(encoder, data_dir)})
     logger.info("written to %s", output)
 
 

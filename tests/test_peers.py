@@ -195,6 +195,10 @@ def test_word_vectors_are_measured_on_every_fold(tmp_path):
     accuracies = [row["figures"]["accuracy"] for row in report["rows"]]
     assert np.mean(accuracies) > 0.9  # a third of the rows are positive
     assert f"| cr | accuracy | 10 | {np.mean(accuracies):.4f} ± " in path.with_suffix(".md").read_text()
+    (tmp_path / "records").mkdir()  # with records, rows made without them are made again
+    assert word_vectors.main([*map(str, options), "--records", str(tmp_path / "records")]) == 0
+    again = json.loads(path.read_text())["rows"]
+    assert [(row["fold"], row["compared"]) for row in again] == [(fold, {}) for fold in range(10)]
 
 
 @pytest.mark.slow  # imports sentence-transformers and trains
