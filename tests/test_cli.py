@@ -37,7 +37,6 @@ class TestHelp:
 import contextlib, io, sys
 import hf_blosan
 from hf_blosan.cli.commands import COMMANDS, main
-from hf_blosan.data import tables
 for words in ([], ["--help"], ["--version"], ["tasks"], ["encoders"], *([name, "--help"] for name in COMMANDS),
               ["train", "--learn_rate", "1"], ["train", "--encoder", "disan"], ["predict"], ["fly"]):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

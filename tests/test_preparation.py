@@ -189,7 +189,7 @@ class TestPreparation:
         assert arguments.embedding_trainable == "none"
 
     def test_which_word_vectors_are_trained_is_checked(self, tmp_path, questions):
-        with pytest.raises(InputError, match="embedding_trainable is 'some'; give one of all, train_words, none"):
+        with pytest.raises(InputError, match="embedding_trainable is 'some'; choose from all, train_words, none"):
             prepared(options(tmp_path, questions, config_overrides="embedding_trainable=some"))
 
     def test_word_vectors_give_the_width(self, tmp_path, questions):

@@ -10,6 +10,7 @@ from loopback_hub import TOKEN, LoopbackHub, problems
 from small_data import TINY, options, pair_rows, question_rows, write_splits
 
 from hf_blosan.errors import InputError
+from hf_blosan.hub.upload import NOT_UPLOADED
 from hf_blosan.models.pretrained import code_in
 from hf_blosan.training import main, train
 
@@ -58,7 +59,8 @@ def test_every_commit_is_a_model_with_its_card(hub, tmp_path, questions):
     first, last = repo.commits[1][1], repo.commits[-1][1]
     assert {name for name in first if not name.endswith(".py")} == ALWAYS | {"README.md"}
     assert {name for name in last if not name.endswith(".py")} == AT_THE_END
-    assert last[".gitignore"] == b"mine\n.lock\nstep_*\nepoch_*\n.*.tmp\n.saving-*\n"
+    added = [pattern for pattern in NOT_UPLOADED if pattern != ".lock"]
+    assert last[".gitignore"].decode().splitlines() == ["mine", ".lock", *added]
     assert b"Training continues" in first["README.md"] and b"Training continues" not in last["README.md"]
     for name, content in last.items():
         assert TOKEN.encode() not in content and str(tmp_path).encode() not in content, name

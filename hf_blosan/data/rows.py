@@ -37,7 +37,7 @@ MAX_LIST = 2**30
 """Maximum characters of a list of rows in one JSON document, which is read at once."""
 BLANK = object()
 """Marks a blank line, which is numbered but not a row."""
-_LIKE_JSON = re.compile(r"""\s*(\{\s*("|\}|$)|\[\s*([\[{"]|$))""")  # but not "[1] a text" or "{sigh} a text"
+_LIKE_JSON = re.compile(r'\s*(\{\s*("[^"]*"\s*:|\}|$)|\[\s*(\{|$))')  # but not "[1] a text" or "{sigh} a text"
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
@@ -364,5 +364,13 @@ def _lines_or_json(file: TextIO) -> Iterator[Any]:
         head.append(line)
         if line.strip():
             break
-    is_json = bool(head) and _LIKE_JSON.match(head[-1])
+    is_json = bool(head) and _is_json(head[-1])
     yield from _json(file, head) if is_json else _texts(chain(head, lines_of(file)))
+
+
+def _is_json(line: str) -> bool:
+    """Whether a line is a list or an object, or begins like one over several lines or like a damaged object."""
+    try:
+        return isinstance(json.loads(line), list | dict)
+    except ValueError:
+        return bool(_LIKE_JSON.match(line))

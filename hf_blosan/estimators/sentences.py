@@ -99,7 +99,7 @@ class SentenceEstimator(BaseEstimator):
 
         Args:
             model: a folder, or a name on the Hub.
-            parameters: of the estimator, for instance ``cpu=True``; `max_length` is by default that of the model.
+            parameters: of the estimator, for instance ``cpu=True``; `max_length` is by default that of the tokenizer.
 
         Raises:
             InputError: there is no model, or it is not of the estimator's kind.
@@ -203,7 +203,7 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
 
     Args:
         model: an encoder to start from: the name of a bundled one, a folder, or a name on the Hub. None:
-            ``"disan-mini-en"``, unless `encoder` is given.
+            ``"disan-mini-en-similarity"``, unless `encoder` is given.
         encoder: ``"disan"``, ``"biblosan"``, ``"mtsa"``, ..., trained from scratch, with a vocabulary of the words of
             the training texts.
         num_train_epochs: maximum number of epochs.

@@ -221,8 +221,8 @@ def write_cards(options: CardArguments) -> int:
 
     sources: dict[str, Path] = {}
     for path in map(Path, options.results):
-        if (other := sources.setdefault(path.stem, path)) is not path:
-            raise InputError(f"{other} and {path} would have one card, {path.stem}.md; give them one by one")
+        if (other := sources.setdefault(path.stem, path)) != path:
+            raise InputError(f"{other} and {path} would have one card, {path.stem}.md; give one another --output_dir")
     for path in sources.values():
         check_writable("--output_dir", options.output_dir, folder=True)
         if path.is_dir():

@@ -299,13 +299,13 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     """Label as text -> class id, for class names, lower-cased names and the source's integers."""
     exact = {name: i for i, name in enumerate(labels)}
     lower = {name.lower(): i for i, name in enumerate(labels)}
-    positions = {str(i): exact[name] for i, name in enumerate(source.label_order or labels)}
+    by_position = {str(i): exact[name] for i, name in enumerate(source.label_order or labels)}
     if isinstance(feature, ClassLabel):  # its cells are positions, also where the names are numbers
         found = {str(i): exact.get(name, lower.get(name.lower())) for i, name in enumerate(feature.names)}
-        return {i: label for i, label in found.items() if label is not None} or positions
+        return {i: label for i, label in found.items() if label is not None} or by_position
     if any(map(is_integer, labels)):
         return exact  # the names are numbers, so a number is never a class id
-    return positions | lower | exact
+    return by_position | lower | exact
 
 
 def _label_text(label: Any) -> str:

@@ -25,7 +25,7 @@ CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
 """Of the configuration, what heads of scores alone use, and heads of classes alone."""
 MUCH_BEYOND = 0.05
 """How far beyond the task's range, in parts of it, a teacher's score is worth a warning."""
-SAME_SCALE = 2
+SAME_SCALE = 5
 """Up to which ratio of the wider of two ranges to what they share their scores are on the same scale."""
 LARGEST_SCORE = 1e15  # its square fits in float32
 
@@ -74,7 +74,7 @@ class Regression(Classification):
         if lowest == highest:
             score = f"{lowest.normalize():f}"
             raise InputError(f"{where}: every score is {score}; a regression task needs different scores")
-        # Outward to whole numbers or, where these are far apart, to the first decimal place of the spread.
+        # Outward to whole numbers or, where that is much wider, to the first decimal place of the spread.
         spread = highest - lowest
         for places in (0, max(min(spread.adjusted(), 0), -15)):  # the square of 1e-15 is in the range of float32
             step = Decimal(1).scaleb(places)
@@ -163,6 +163,8 @@ class Regression(Classification):
 
     def start_head(self, model):
         """Scores of single sentences start around the middle of the range, scaled to its width."""
+        if self.task.num_sentences == 1 and model.classifier.output.bias is not None:
+            torch.nn.init.zeros_(model.classifier.output.bias)  # a replaced head may have kept it
         self.map_head(model, -1.0, 1.0)
 
     def continue_head(self, model, saved):

@@ -340,8 +340,10 @@ def check_type_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig,
 
 
 def check_max_length(max_length: int | None, config: PreTrainedConfig | None, option: str = "--max_length") -> None:
-    """Raise InputError if rows may exceed the positions of a model or its backbone."""
-    if (positions := positions_of(config)) is not None and (max_length or 0) > positions:
+    """Raise InputError if rows may exceed the positions of a model or its backbone, unless these are relative."""
+    part = getattr(config, "backbone_config", config)
+    relative = getattr(part, "rope_parameters", None) or not getattr(part, "position_biased_input", True)
+    if not relative and (positions := positions_of(part)) is not None and (max_length or 0) > positions:
         raise InputError(f"{option} is {max_length}, but the model has {positions} positions; use that.")
 
 

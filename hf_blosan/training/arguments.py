@@ -293,19 +293,21 @@ class RunArguments:
         from ..cli.overrides import parse_config_overrides
         from ..tasks.kinds import find_kind
 
-        _refuse(
-            (
-                self.select_on_test and self.validation_fraction,
-                "--select_on_test holds no validation rows out; leave out --validation_fraction.",
-            ),
-            (
-                self.label_smoothing and "label_smoothing" in find_kind(task).unused_fields,
-                f"--label_smoothing has no effect on the scores of {task.title}; leave it out.",
-            ),
-        )
         overrides = parse_config_overrides(self.config_overrides)
         backbone = self.backbone or overrides.get("backbone")
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
+        # What the task or the recipe says may come from a saved model, or from options resolved before.
+        _refuse(
+            (
+                self.select_on_test and self.validation_fraction not in (None, task.validation_fraction),
+                "--select_on_test holds no validation rows out; leave out --validation_fraction.",
+            ),
+            (
+                self.label_smoothing not in (None, 0, recipe.label_smoothing)
+                and "label_smoothing" in find_kind(task).unused_fields,
+                f"--label_smoothing has no effect on the scores of {task.title}; leave it out.",
+            ),
+        )
         optimizer = self.optimizer or recipe.optimizer
         learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate
         if backbone or getattr(saved_config, "backbone_config", None) is not None:

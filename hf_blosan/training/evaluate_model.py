@@ -113,14 +113,15 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
     options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options.get(option) is None}
-    holds_out = any(options[name] or getattr(task, name) for name in ("num_folds", "validation_fraction"))
+    held = ("num_folds",) if options["select_on_test"] else ("num_folds", "validation_fraction")
+    holds_out = any(options[name] or getattr(task, name) for name in held)
     if holds_out and trained.get("from_data_dir", bool(arguments.data_dir)) != bool(arguments.data_dir):
         where, remedy = "the Hub", f"leave out --data_dir {arguments.data_dir}"
         if trained["from_data_dir"]:
             where, remedy = "files", "give the --data_dir of the training"
         raise InputError(
-            f"the model at {arguments.model_name_or_path!r} was trained on rows of {name} from {where}, and rows of "
-            f"another source may be among these; {remedy}"
+            f"the model at {arguments.model_name_or_path!r} was trained on rows of {name} from {where}; rows held out "
+            f"here, of another source, may be among its training rows; {remedy}"
         )
     # If the run used the user's file for a split that the task lacks, it also trained on the rows held out here.
     trained_on = [split for split in trained.get("own_splits", ()) if split not in task.local.splits]

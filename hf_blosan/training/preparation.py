@@ -100,7 +100,7 @@ def find_task(arguments: RunArguments) -> Task:
 
 
 def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
-    """What a saved model records about its rows: which are held out of which, or the columns of the user's files.
+    """What a saved model records about its rows: which are held out and of which source, or the user's columns.
 
     Later commands then read the same columns and do not test on training rows.
     """

@@ -156,7 +156,9 @@ def make_accelerator(arguments: RunArguments) -> Accelerator:
         raise InputError(f"accelerate rejects these options ({error}); {remedy}") from error
     available = torch.accelerator.current_accelerator(check_available=True)
     if earlier and available and accelerator.device.type == "cpu" and not arguments.cpu:  # accelerate keeps its device
-        logger.warning("training on the CPU, as earlier in this process; start a new one to use %s", available.type)
+        logger.warning(
+            "training on the CPU, as earlier in this process; start a new process to use %s", available.type
+        )
     return accelerator
 
 
