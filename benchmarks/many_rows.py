@@ -2,8 +2,8 @@
 
 Workers of one thread each are started by the command's shards, by Ray Data, by Spark and by `datasets.map`, from one
 Parquet file of sentences to Parquet files of vectors. Times include all that a user waits for: imports, models,
-reading, writing. Rates are those between two sizes, without what every run spends on its start, and in the time of
-the core that the processes had, so that they hold on a busy machine too.
+reading, writing. Rates are those between the two largest sizes, without what every run spends on its start, and in the
+time of the core that the processes had, so that they hold on a busy machine too.
 """
 
 from __future__ import annotations
@@ -149,9 +149,8 @@ def measure(options: ManyRowsOptions, report: dict[str, Any]) -> None:
                 write_json(options.output, report)
 
 
-def rate(found: list[dict[str, Any]]) -> float:
-    """Rows in a second of a core, between the smallest run and the next."""
-    first, second = sorted(found, key=lambda row: row["rows"])[:2]
+def rate(first: dict[str, Any], second: dict[str, Any]) -> float:
+    """Rows in a second of a core, between two runs."""
     return (second["rows"] - first["rows"]) / max(second["cpu_seconds"] - first["cpu_seconds"], 1e-9)
 
 
@@ -164,12 +163,14 @@ def markdown(report: dict[str, Any]) -> str:
             load = " to ".join(map(str, row["load"]))
             times = (row["seconds"], row["cpu_seconds"])
             lines.append([WAYS[way], f"{row['rows']:,}", *times, row["files"], f"{row['bytes']:,}", load])
-        speed = rate(found)
-        first, last = min(found, key=lambda row: row["rows"]), max(found, key=lambda row: row["rows"])
-        expected = first["cpu_seconds"] + (last["rows"] - first["rows"]) / speed
-        checked = [f"{expected:,.0f}", f"{last['cpu_seconds']:,.0f}"] if len(found) > 2 else ["", ""]
-        size = last["bytes"] / last["rows"] * MANY / 1e9
-        computed.append([WAYS[way], f"{speed:,.0f}", *checked, f"{MANY / speed / 3600:,.1f}", f"{size:,.0f}"])
+        first, second, *large = sorted(found, key=lambda row: row["rows"])
+        speed, checked = rate(first, second), ["", ""]
+        if large:
+            (last,) = large
+            expected = first["cpu_seconds"] + (last["rows"] - first["rows"]) / speed
+            checked, speed = [f"{expected:,.0f}", f"{last['cpu_seconds']:,.0f}"], rate(second, last)
+        size = found[-1]["bytes"] / found[-1]["rows"] * MANY / 1e9
+        computed.append([WAYS[way], *checked, f"{speed:,.0f}", f"{MANY / speed / 3600:,.1f}", f"{size:,.0f}"])
     notes = [f"Sentences of {header['task']}, repeated; {header['workers']} workers of one thread; {header['model']}"]
     return page(
         "More rows than one machine",
@@ -178,9 +179,11 @@ def markdown(report: dict[str, Any]) -> str:
         table(["way", "rows", "seconds", "core seconds", "files", "bytes", "load before and after"], lines),
         "Seconds are those on the clock, and of this machine with all that ran on it: where the load, a mean of five "
         "minutes, is above the number of cores, other programs had their share. Core seconds are those that the "
-        "processes of a way had, their start included. Rows in a core second are those between the two smaller runs; "
-        f"the largest run is compared with what they let expect. Hours and gigabytes are computed for {MANY:,} rows.",
-        table(["way", "rows / core second", "expected for all rows", "measured", "core hours", "GB"], computed),
+        "processes of a way had, their start included. Those of the largest run are compared with what the two "
+        "smaller ones let expect. Rows in a core second are those between the two largest runs of a way; hours and "
+        f"gigabytes are computed from them for {MANY:,} rows. Vectors are in float16, Spark's in float32; files have "
+        "ids and texts of the rows too, but for the command's.",
+        table(["way", "expected core seconds", "measured", "rows / core second", "core hours", "GB"], computed),
     )
 
 
