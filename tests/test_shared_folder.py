@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from small_data import options, read_log, write_rows
 
 from hf_blosan.cli.commands import main
+from hf_blosan.errors import InputError
 from hf_blosan.training import train
 from hf_blosan.training.checkpoints import BEST_WEIGHTS, WEIGHTS
 from hf_blosan.training.loop import TrainingLoop
@@ -173,6 +174,11 @@ def test_files_that_a_later_model_lacks_go(shared, second):
     left = ["generation_config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json"]
     for name in left:
         (shared / name).write_text("{}")
-    (shared / "README.md").write_bytes(b"my own notes, in Latin-1: \xe9")
+    card, notes = (shared / "README.md").read_bytes(), b"my own notes, in Latin-1: \xe9"
+    (shared / "README.md").write_bytes(notes)
+    with pytest.raises(InputError, match=r"has a README.md that is not the card .*; give another folder"):
+        train(options(shared, second, max_train_steps=1))
+    assert (shared / "README.md").read_bytes() == notes and all((shared / name).exists() for name in left)
+    (shared / "README.md").write_bytes(card)
     train(options(shared, second, max_train_steps=1))
     assert not [name for name in left if (shared / name).exists()]

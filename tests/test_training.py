@@ -417,7 +417,7 @@ def test_the_cpu_of_an_earlier_run_is_said(tmp_path, questions, monkeypatch, cap
     run_module.make_accelerator(options(tmp_path, questions))
     assert not caplog.messages
     run_module.make_accelerator(options(tmp_path, questions, cpu=False))
-    assert "training on the CPU, as earlier in this process; start a new one to use cuda" in caplog.text
+    assert "training on the CPU, as earlier in this process; start a new process to use cuda" in caplog.text
 
 
 def test_optimizers_import_without_the_extra():
