@@ -21,7 +21,6 @@ from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import custom_task, get_task, load_task
 from hf_blosan.tasks.kinds import find_kind
-from hf_blosan.tasks.regression import Regression
 
 
 @pytest.mark.parametrize(
@@ -275,25 +274,6 @@ def test_custom_regression(tmp_path, column):
     )
     assert (task.kind, task.score_min, task.score_max, task.num_score_classes) == ("regression", 0.0, 7.0, 8)
     assert load_task(task, seed=0)["validation"]["label"][-1] == 7.0
-
-
-@pytest.mark.parametrize(
-    ("scores", "low", "high", "classes"),
-    [
-        ([1.2, 2.3, 4.3], 1, 5, 5),
-        ([0.013, 0.05], 0.01, 0.05, 5),
-        ([0.2, 0.4, 0.9], 0, 1, 5),
-        ([0.5, 0.4, 0.7], 0, 1, 5),
-        ([0.52, 0.4, 0.5], 0.4, 0.6, 5),
-        ([1.9, 3.1], 1, 4, 5),
-        ([0.1 * 3, 0.2], 0.2, 0.4, 5),  # 0.1 * 3 is above 0.3
-        ([-0.5, -0.42], -0.5, -0.42, 5),
-        ([1e-300, 2e-300], 0, 1e-15, 5),
-    ],
-)
-def test_the_range_of_scores_is_rounded_outward_by_their_spread(scores, low, high, classes):
-    assert tuple(Regression.range_of(scores, "a.csv").values()) == (low, high, classes)
-    assert tuple(Regression.range_of([low, high], "a.csv").values()) == (low, high, classes)
 
 
 def test_a_table_without_names_of_columns(tmp_path):

@@ -24,8 +24,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import estimator_checks
-from sklearn.utils.validation import check_is_fitted, validate_data
 from small_data import TINY, WORDS, pair_rows, question_rows, read_lines, write_backbone, write_rows
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 from transformers.utils import logging as transformers_logging
@@ -508,71 +506,3 @@ def test_other_rows_than_those_of_the_fit(fitted):
         classifier().predict(X)
     with pytest.raises(NotFittedError):
         classifier().save_pretrained("out")
-
-
-# scikit-learn's own checks.
-
-
-class OfNumbers:
-    """Reads a table of numbers as texts, a word for each number, because most checks pass numbers."""
-
-    def fit(self, X, y):
-        texts = self._texts(X, reset=True)
-        columns = self.n_features_in_
-        super().fit(texts, y)
-        self.n_features_in_ = columns
-        return self
-
-    def _texts(self, X, *, reset):
-        X = validate_data(self, X, reset=reset)
-        return [" ".join(f"{i}is{np.clip(round(2 * cell), -6, 6):.0f}" for i, cell in enumerate(row)) for row in X]
-
-    def _answers(self, X):
-        check_is_fitted(self)
-        texts, columns = self._texts(X, reset=False), self.n_features_in_
-        self.n_features_in_ = 1
-        try:
-            return super()._answers(texts)
-        finally:
-            self.n_features_in_ = columns
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array, tags.input_tags.one_d_array, tags.input_tags.string = True, False, False
-        return tags
-
-
-class ClassifierOfNumbers(OfNumbers, SentenceClassifier):
-    pass
-
-
-class RegressorOfNumbers(OfNumbers, SentenceRegressor):
-    pass
-
-
-@pytest.mark.slow
-@estimator_checks.parametrize_with_checks(
-    [cls(None, batch_size=8, **LEARNING) for cls in (ClassifierOfNumbers, RegressorOfNumbers)]
-)
-def test_checks_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-WITHOUT_ROWS = (
-    "check_estimator_cloneable",
-    "check_estimator_tags_renamed",
-    "check_valid_tag_types",
-    "check_estimator_repr",
-    "check_no_attributes_set_in_init",
-    "check_do_not_raise_errors_in_init_or_set_params",
-    "check_mixin_order",
-    "check_parameters_default_constructible",
-    "check_get_params_invariance",
-    "check_set_params",
-)
-
-
-@pytest.mark.parametrize("name", WITHOUT_ROWS)
-@pytest.mark.parametrize("cls", [SentenceClassifier, SentenceRegressor])
-def test_checks_of_scikit_learn_without_rows(cls, name):
-    getattr(estimator_checks, name)(cls.__name__, cls())

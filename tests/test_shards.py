@@ -13,7 +13,7 @@ import pytest
 import torch
 from cli_models import refused
 from small_data import pair_rows, question_rows, read_lines, write_rows
-from test_cli_streams import interrupt
+from test_interrupted_streams import interrupt
 
 from hf_blosan.cli.commands import main
 from hf_blosan.data.rows import Rows

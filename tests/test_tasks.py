@@ -12,6 +12,7 @@ from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, get_task
 from hf_blosan.tasks.metrics import task_metrics
 from hf_blosan.tasks.recipes import Recipe
+from hf_blosan.tasks.regression import Regression
 
 
 def test_unknown_task_names_the_choices():
@@ -103,3 +104,22 @@ def test_recorded_settings(task, encoder, expected):
 def test_unknown_encoder_names_the_choices():
     with pytest.raises(InputError, match="encoder 'bert'; choose one of biblosan, birnn, disan, mtsa"):
         TASKS["trec"].recipe("bert")
+
+
+@pytest.mark.parametrize(
+    ("scores", "low", "high", "classes"),
+    [
+        ([1.2, 2.3, 4.3], 1, 5, 5),
+        ([0.013, 0.05], 0.01, 0.05, 5),
+        ([0.2, 0.4, 0.9], 0, 1, 5),
+        ([0.5, 0.4, 0.7], 0, 1, 5),
+        ([0.52, 0.4, 0.5], 0.4, 0.6, 5),
+        ([1.9, 3.1], 1, 4, 5),
+        ([0.1 * 3, 0.2], 0.2, 0.4, 5),  # 0.1 * 3 is above 0.3
+        ([-0.5, -0.42], -0.5, -0.42, 5),
+        ([1e-300, 2e-300], 0, 1e-15, 5),
+    ],
+)
+def test_the_range_of_scores_is_rounded_outward_by_their_spread(scores, low, high, classes):
+    assert tuple(Regression.range_of(scores, "a.csv").values()) == (low, high, classes)
+    assert tuple(Regression.range_of([low, high], "a.csv").values()) == (low, high, classes)
