@@ -133,6 +133,10 @@ def test_the_command_writes_a_file(saved, tmp_path, capsys):
     assert main(["export", str(folder), str(path)]) == 0
     assert [file.name for file in path.parent.iterdir()] == ["pairs.onnx"]
     assert "opset 18" in capsys.readouterr().out
+    graph = onnx.load(path).graph  # it says nothing about the machine that wrote it
+    assert not any(node.metadata_props or node.doc_string for node in nodes(graph)) and not graph.metadata_props
+    tables = [weight.raw_data for weight in graph.initializer if weight.data_type == onnx.TensorProto.DOUBLE]
+    assert len(tables) == len(set(tables))
     encoded = tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="np")
     (logits,) = InferenceSession(path).run(None, dict(encoded))
     model = AutoModelForSequenceClassification.from_pretrained(folder)

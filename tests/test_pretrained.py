@@ -121,7 +121,7 @@ class TestNames:
         message = refused(capsys, "encode", "no/tiny-de", texts)
         assert message.endswith("; give its folder or Hub name or tiny-en")
 
-    def test_commands_do_what_they_do_for_the_folder(self, tiny_en, texts, tmp_path, capsys):
+    def test_commands_do_what_they_do_for_the_folder(self, tiny_en, texts, capsys):
         folder = hf_blosan.pretrained(tiny_en)
         for words in (["explain", tiny_en, TEXTS[0]], ["encode", tiny_en, texts], ["predict", tiny_en, texts]):
             outputs = []
@@ -133,11 +133,14 @@ class TestNames:
             assert outputs[0] == outputs[1] and outputs[0][1] + "".join(outputs[0][2])
         assert main(["bench", tiny_en, "--batch_sizes", "1", "--lengths", "4", "--seconds", "0.01", "--cpu"]) == 0
         assert capsys.readouterr().out.startswith("tiny-en: ")
+        message = refused(capsys, "evaluate", tiny_en, "--cpu")
+        assert "the model at 'tiny-en' was not trained on a task of this package" in message
+
+    @pytest.mark.slow  # it takes half a minute; the fast tests export a folder by the same door
+    def test_a_graph(self, tiny_en, tmp_path):
         assert main(["export", tiny_en, str(tmp_path / "graph")]) == 0
         assert {"onnx", "config.json", "tokenizer.json"} <= {x.name for x in (tmp_path / "graph").iterdir()}
         assert {"model.onnx", "model_quantized.onnx"} == {x.name for x in (tmp_path / "graph" / "onnx").iterdir()}
-        message = refused(capsys, "evaluate", tiny_en, "--cpu")
-        assert "the model at 'tiny-en' was not trained on a task of this package" in message
 
     def test_vectors_are_those_of_sentence_transformers(self, tiny_en, texts, tmp_path, monkeypatch, capsys):
         """``encode`` gives pooled vectors, of length 1 if modules.json says so; other modules are refused."""
