@@ -153,33 +153,11 @@ def prepare(
     kind, backbone = find_kind(task), find_backbone(arguments)
     if saved_config is not None:
         check_head(arguments, kind, saved_config)
-    data_options, taught = {name: getattr(arguments, name) for name in DATA_OPTIONS}, 0
-    if arguments.distill_from:  # its texts are compared with every held-out row
-        data_options["max_eval_samples"] = None
-    dataset = load_task(task, **data_options)
-    if arguments.distill_from:
-        gold = len(dataset["train"])
-        dataset["train"] = with_taught_rows(arguments, kind, dataset)
-        taught = len(dataset["train"]) - gold
-        for split in dataset.keys() - {"train"}:
-            dataset[split] = sample(dataset[split], arguments.max_eval_samples, arguments.seed)
+    dataset, taught = read_rows(arguments, kind)
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
     overrides.pop("backbone", None)  # it comes from the options
-    pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
-    vectors = None
-    if pretrained:
-        config = saved_config or backbone
-        options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(backbone)}
-        tokenizer = pretrained_tokenizer(pretrained, kind, config, **options)
-        check_max_length(arguments.max_length, config)
-        # Later commands read as many tokens as training; below a backbone, all that its tokenizer allows.
-        allowed = 0 if getattr(config, "backbone_config", backbone) is None else tokenizer.model_max_length
-        tokenizer.model_max_length = max(arguments.max_length, allowed)
-        if config is not None:
-            limit_length(tokenizer, config)
-    else:
-        tokenizer, vectors = make_vocabulary(arguments, kind, dataset["train"], overrides.get("embedding_size"))
+    tokenizer, vectors = make_tokenizer(arguments, kind, dataset["train"], saved_config or backbone, overrides)
     data = kind.encode(dataset, tokenizer, arguments.max_length)
     formulation = overrides.get("formulation", getattr(encoder_config(saved_config), "formulation", "released"))
     if overrides.get("block_length") == "auto":
@@ -200,18 +178,68 @@ def prepare(
     kind.check_config(model.config)
     model.config.training_rows = training_rows(arguments, task)
     make_trainable(model, overrides)
-    report = None
-    if vectors is not None:
-        counts = count_words(tokenizer, kind.texts(dataset["train"]))
-        matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
-        logger.info("%s: %s", arguments.word_vectors, coverage)
-        model.load_word_vectors(matrix)
-        report = {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
+    report = None if vectors is None else start_words(arguments, kind, model, tokenizer, vectors, dataset["train"])
     padding = {"padding": "max_length", "max_length": arguments.max_length} if arguments.pad_to_max_length else {}
     collate = kind.collator(tokenizer, **padding)
     if arguments.cache_backbone:
         collate = cached_states(model, data, collate, arguments.cache_backbone)
     return Preparation(kind, encoder, tokenizer, model, data, collate, report, numbers_of(dataset), taught)
+
+
+def read_rows(arguments: RunArguments, kind: TaskKind) -> tuple[DatasetDict, int]:
+    """The rows of the splits, and how many of the training rows, the last ones, a teacher labelled."""
+    options = {name: getattr(arguments, name) for name in DATA_OPTIONS}
+    if not arguments.distill_from:
+        return load_task(kind.task, **options), 0
+    # The teacher's texts are compared with every held-out row, so the sample is drawn after that.
+    dataset = load_task(kind.task, **options | {"max_eval_samples": None})
+    gold = len(dataset["train"])
+    dataset["train"] = with_taught_rows(arguments, kind, dataset)
+    for split in dataset.keys() - {"train"}:
+        dataset[split] = sample(dataset[split], arguments.max_eval_samples, arguments.seed)
+    return dataset, len(dataset["train"]) - gold
+
+
+def make_tokenizer(
+    arguments: RunArguments,
+    kind: TaskKind,
+    train: Dataset,
+    config: PreTrainedConfig | None,
+    overrides: dict[str, Any],
+) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
+    """The tokenizer, built from the training texts or pretrained, and the word vectors named in the options.
+
+    Args:
+        config: of the saved model or the backbone, if any, whose limits the tokenizer gets.
+    """
+    pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
+    if not pretrained:
+        return make_vocabulary(arguments, kind, train, overrides.get("embedding_size"))
+    options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(arguments.backbone)}
+    tokenizer = pretrained_tokenizer(pretrained, kind, config, **options)
+    check_max_length(arguments.max_length, config)
+    # Later commands read as many tokens as training; on a backbone, all that its tokenizer allows.
+    on_backbone = getattr(config, "backbone_config", arguments.backbone) is not None
+    tokenizer.model_max_length = max(arguments.max_length, tokenizer.model_max_length if on_backbone else 0)
+    if config is not None:
+        limit_length(tokenizer, config)
+    return tokenizer, None
+
+
+def start_words(
+    arguments: RunArguments,
+    kind: TaskKind,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    vectors: WordVectors,
+    train: Dataset,
+) -> dict[str, Any]:
+    """Start a model's word table from word vectors; returns what a record says of them."""
+    counts = count_words(tokenizer, kind.texts(train))
+    matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
+    logger.info("%s: %s", arguments.word_vectors, coverage)
+    model.load_word_vectors(matrix)
+    return {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
 
 
 def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
