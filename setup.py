@@ -43,6 +43,7 @@ INSTRUCTION_SETS = {  # sources for some processors of the architecture only; in
 }
 INSTRUCTION_SETS["int8_avx2.cpp"] = INSTRUCTION_SETS["loops_avx2.cpp"]
 INSTRUCTION_SETS["int8_vnni.cpp"] = [*INSTRUCTION_SETS["loops_avx512.cpp"], "-mavx512vnni"]
+INSTRUCTION_SETS["int8_amx.cpp"] = [*INSTRUCTION_SETS["int8_vnni.cpp"], "-mamx-tile", "-mamx-int8"]
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))  # such a Python has no limited API
 

@@ -1,7 +1,7 @@
 """Linear maps with weights in int8 on the CPU, of features that are rounded to int8 token by token.
 
-They are C++ (``csrc/int8.cpp``) for AVX2 and AVX-512 VNNI, without gradients. Weights are packed as the instructions
-read them, once each.
+They are C++ (``csrc/int8.cpp``) for AVX2, AVX-512 VNNI and AMX, without gradients. Weights are packed as the
+instructions read them, once each.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from .library import LIBRARY, OPERATORS, instruction_set
 from .pointwise import available
 
+LIBRARY.define("uses_amx() -> bool")
 LIBRARY.define("int8_linear(Tensor x, Tensor packed, Tensor shifts, Tensor scale, Tensor? bias) -> Tensor")
 
 COLUMNS, DEPTH = 16, 4
@@ -38,6 +39,8 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
     wanted = torch.is_grad_enabled() and x.requires_grad
     if wanted or not available(x, scale) or x.dtype != torch.float32 or instruction_set() not in ("avx2", "avx512"):
         return None
+    if x.shape[-1:] != weight.shape[1:]:  # packed weights do not tell
+        raise RuntimeError(f"x is {tuple(x.shape)}, the weight {tuple(weight.shape)}; their last sizes must agree")
     return OPERATORS.int8_linear.default(x, *packed(weight), scale, bias)
 
 
@@ -50,7 +53,8 @@ def packed(weight: Tensor) -> tuple[Tensor, Tensor]:
     known = _PACKED.get(weight)
     if known is None or known[0] is None or known[0] != version:
         rows, size = weight.shape
-        padded = F.pad(weight, (0, -size % (2 * DEPTH), 0, -rows % COLUMNS))
+        groups = 16 if OPERATORS.uses_amx() else 2  # of features, as many as an instruction takes
+        padded = F.pad(weight, (0, -size % (groups * DEPTH), 0, -rows % COLUMNS))
         panels = padded.unflatten(1, (-1, DEPTH)).unflatten(0, (-1, COLUMNS)).transpose(1, 2).contiguous()
         known = version, panels, weight.sum(1, dtype=torch.int32) * 64
         _PACKED[weight] = known

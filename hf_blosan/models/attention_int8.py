@@ -15,9 +15,9 @@ def rounded_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None
     features, so they are as exact in float32 as in integers.
     """
     (exact,) = upcast(x)
-    step = exact.detach().abs().amax(-1, keepdim=True).clamp(min=1e-30) / 63
-    exact = exact / step
-    y = F.linear(exact + (exact.round() - exact).detach(), weight.to(exact.dtype)) * (step * scale)
+    most = exact.detach().abs().amax(-1, keepdim=True).clamp(min=1e-30)
+    exact = exact * (63 / most)
+    y = F.linear(exact + (exact.round() - exact).detach(), weight.to(exact.dtype)) * (most / 63 * scale)
     return (y if bias is None else y + bias).to(x.dtype)
 
 

@@ -1,10 +1,16 @@
 """The int8 product of the CPU and its equation."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from hf_blosan import kernels
 from hf_blosan.kernels.int8 import packed
+from hf_blosan.kernels.library import OPERATORS
 from hf_blosan.models.attention_int8 import rounded_linear
 
 fast = pytest.mark.skipif(
@@ -25,7 +31,7 @@ def largest_difference(found, expected):
 
 
 @fast
-@pytest.mark.parametrize("rows", [0, 1, 3, 4, 15, 16, 17, 31, 32, 33, 100])
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 15, 16, 17, 31, 32, 33, 48, 100])
 @pytest.mark.parametrize(("size", "out"), [(1, 1), (3, 16), (4, 15), (45, 19), (64, 48), (300, 300)])
 def test_is_its_equation(rows, size, out):
     arguments = operands(rows, size, out, bias=rows % 2 == 0)
@@ -123,8 +129,24 @@ def test_refuses_tensors_that_do_not_match():
         (x, weight.float(), scale, bias),
         (x, weight, scale[None], bias),
     ):
-        with pytest.raises(RuntimeError, match="give"):
+        with pytest.raises(RuntimeError, match="give|must agree"):
             kernels.int8_linear(*wrong)
+
+
+@fast
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="AMX is used on Linux alone")
+def test_amx_is_used_where_it_is():
+    """With it off, as here in another process, the same integers come from the products of VNNI."""
+    features = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    if "HF_BLOSAN_INSTRUCTION_SET" in os.environ:
+        assert not OPERATORS.uses_amx()
+        return
+    assert OPERATORS.uses_amx() == ("amx_int8" in features and kernels.instruction_set() == "avx512")
+    if OPERATORS.uses_amx():
+        environment = {**os.environ, "HF_BLOSAN_INSTRUCTION_SET": "avx512"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout[-3000:]
 
 
 def test_the_equation():

@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-#include "int8.h"
+#include "int8_lanes.h"
 
 #define INSTRUCTION_SET avx2
 namespace hf_blosan {
@@ -33,6 +33,8 @@ struct Lanes {
     for (int i = 0; i < 2; i++) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + i, half[i]);
   }
 };
+
+using Unit = Rows<Lanes>;
 
 }  // namespace
 }  // namespace INSTRUCTION_SET

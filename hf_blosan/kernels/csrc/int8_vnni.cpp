@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "int8.h"
+#include "int8_lanes.h"
 
 #define INSTRUCTION_SET avx512
 namespace hf_blosan {
@@ -25,6 +25,8 @@ struct Lanes {
 
   void store(int32_t* to) const { _mm512_storeu_si512(to, all); }
 };
+
+using Unit = Rows<Lanes>;
 
 }  // namespace
 }  // namespace INSTRUCTION_SET
