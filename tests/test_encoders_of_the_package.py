@@ -156,9 +156,9 @@ def test_figures_of_the_readme():
     assert f"is {own['megabytes']:.1f} MB and encodes {own['sentences_per_second']:,} sentences a second" in text
     assert f"{faster:.1f} times as many as {card.TEACHER}" in text
     roles = [right(rows, "roles", "same_form") for rows in (order_rows, its_rows)]
-    assert f"it answers {roles[0]} of the items correctly, MiniLM {roles[1]}" in text
+    assert f"it is right in {roles[0]} of the items, MiniLM in {roles[1]}" in text
     bad = right(order_rows, "attributes", "same_form"), right(order_rows, "negation", "negation")
     assert f"attributes ({bad[0]}) and negation ({bad[1]})" in text
-    assert f"has {own['mean']:.1f} on five sets of similarity where MiniLM has {teacher['mean']:.1f}" in text
+    assert f"has {own['mean']:.1f} on five sets of similarity, MiniLM {teacher['mean']:.1f}" in text
     second = card.figures("disan-mini-en-similarity")["similarity"]
-    assert f"`disan-mini-en-similarity`, as fast, has {second['mean']:.1f} and does not read order" in text
+    assert f"`disan-mini-en-similarity`, as fast, has {second['mean']:.1f} without word order" in text
