@@ -6,8 +6,8 @@
 namespace hf_blosan {
 
 // Packed weights lie in panels of that many columns of W', of each of which so many features follow one another:
-// (out / 16, in / 4, 16, 4), filled up with zeros, so that there is an even number of such groups of features; with AMX a
-// multiple of amx_depth.
+// (out / 16, in / 4, 16, 4), filled up with zeros, so that there is an even number of such groups of features; with AMX
+// a multiple of amx_depth.
 constexpr int64_t int8_columns = 16, int8_depth = 4, amx_depth = 16;
 constexpr int64_t int8_group = int8_columns * int8_depth;
 // Rows that are rounded together.

@@ -5,8 +5,8 @@
 
 namespace hf_blosan {
 
-// The products of int8.inc with `Lanes`: the sums of a row for the columns of a panel. Lanes are of an unnamed namespace,
-// so each instruction set has its own of these.
+// The products of int8.inc with `Lanes`: the sums of a row for the columns of a panel. Lanes are of an unnamed
+// namespace, so each instruction set has its own of these.
 template <class Lanes>
 struct Rows {
   void multiply(const uint8_t* x, int64_t depth, const int8_t* weights, int64_t rows, int32_t* sums) const {
