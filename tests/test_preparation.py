@@ -32,8 +32,9 @@ from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.recipes import find_recipe
 from hf_blosan.training import train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
-from hf_blosan.training.preparation import check_head, find_task
+from hf_blosan.training.preparation import find_task
 from hf_blosan.training.reporting import command_line, count_parameters, held_out
+from hf_blosan.training.saved_model import check_head
 
 
 @pytest.fixture(scope="module")

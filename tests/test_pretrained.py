@@ -136,7 +136,7 @@ class TestNames:
         message = refused(capsys, "evaluate", tiny_en, "--cpu")
         assert "the model at 'tiny-en' was not trained on a task of this package" in message
 
-    @pytest.mark.slow  # it takes half a minute; the fast tests export a folder by the same door
+    @pytest.mark.slow  # it takes half a minute; a fast test of test_export.py has a folder in place of the name
     def test_a_graph(self, tiny_en, tmp_path):
         assert main(["export", tiny_en, str(tmp_path / "graph")]) == 0
         assert {"onnx", "config.json", "tokenizer.json"} <= {x.name for x in (tmp_path / "graph").iterdir()}
@@ -237,7 +237,7 @@ class TestHeads:
     def test_every_kind_gets_a_new_head_on_the_weights_of_the_encoder(self, tiny_en, tmp_path, name, caplog):
         suffix, num_sentences, num_labels = HEADS[name]
         changes = {**NEW, "learning_rate": None, "optimizer": None, "recipe": "modern"}
-        with caplog.at_level(logging.INFO, "hf_blosan.training.preparation"):
+        with caplog.at_level(logging.INFO, "hf_blosan.training.saved_model"):
             arguments, preparation = prepared(options(tmp_path / "out", small_rows(name, tmp_path), **changes))
         assert len([entry for entry in caplog.records if "int8 word table becomes float32" in entry.message]) == 1
         model, config = preparation.model, preparation.model.config

@@ -36,9 +36,10 @@ from hf_blosan.text.tokenization import build_subword_tokenizer, build_tokenizer
 from hf_blosan.training import RunArguments, train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
 from hf_blosan.training.evaluation import Evaluator
-from hf_blosan.training.preparation import check_head, find_encoder
+from hf_blosan.training.preparation import find_encoder
 from hf_blosan.training.reporting import count_parameters
 from hf_blosan.training.run import make_accelerator
+from hf_blosan.training.saved_model import check_head
 
 GERMAN = {"dog": "Hund", "cat": "Katze", "man": "Mann", "runs": "läuft", "sleeps": "schläft", "here": "hier"}
 STACK = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2}

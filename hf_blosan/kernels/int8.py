@@ -40,7 +40,7 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
     if wanted or not available(x, scale) or x.dtype != torch.float32 or instruction_set() not in ("avx2", "avx512"):
         return None
     if x.shape[-1:] != weight.shape[1:]:  # packed weights do not tell
-        raise RuntimeError(f"x is {tuple(x.shape)}, the weight {tuple(weight.shape)}; their last sizes must agree")
+        raise RuntimeError(f"x has shape {tuple(x.shape)}; give (..., {weight.shape[1]}), as wide as the weight")
     return OPERATORS.int8_linear.default(x, *packed(weight), scale, bias)
 
 

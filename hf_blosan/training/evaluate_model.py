@@ -24,18 +24,9 @@ from ..tasks.loading import sample
 from ..text.tokenization import check_max_length
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
-from .preparation import (
-    DATA_OPTIONS,
-    HELD_OUT,
-    Preparation,
-    check_head,
-    encoder_config,
-    find_encoder,
-    numbers_of,
-    pretrained_model,
-    pretrained_tokenizer,
-)
+from .preparation import DATA_OPTIONS, HELD_OUT, Preparation, find_encoder, numbers_of, pretrained_tokenizer
 from .reporting import figure_lines, write_predictions
+from .saved_model import check_head, encoder_config, pretrained_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

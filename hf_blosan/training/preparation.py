@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from copy import copy
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,10 @@ from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
-from ..data.columns import TEXTS_A_ROW, positions
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
-from ..hub.configs import config_problem, is_encoder, read_config, saved_labels
-from ..hub.saved import quiet_transformers
-from ..registry import FAMILIES, locate
+from ..hub.configs import config_problem, read_config
+from ..registry import FAMILIES
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
 from ..tasks.kinds import find_kind
@@ -38,7 +35,7 @@ from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
 from .distillation import with_taught_rows
-from .optim import encoder_of, word_source
+from .saved_model import check_head, encoder_config, in_order_of, make_trainable, pretrained_model
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -129,11 +126,6 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
     if model_type not in FAMILIES:
         raise InputError(f"the model at {name!r} is of type {model_type}; choose one of {', '.join(FAMILIES)}")
     return model_type, config
-
-
-def encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The encoder's configuration: the model's own, except in an encoder-decoder."""
-    return getattr(config, "encoder", config)
 
 
 def prepare(
@@ -240,32 +232,6 @@ def start_words(
     logger.info("%s: %s", arguments.word_vectors, coverage)
     model.load_word_vectors(matrix)
     return {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
-
-
-def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
-    """Convert layers in int8, and an int8 word table that is to be trained, to float32.
-
-    Args:
-        overrides: fields of the configuration that the options name.
-
-    Raises:
-        InputError: these say int8.
-    """
-    config, encoder = encoder_config(model.config), encoder_of(model)
-    if config.layers_dtype == "int8":
-        if "layers_dtype" in overrides:
-            raise InputError("layers_dtype is int8, in which layers cannot be trained; leave it out")
-        (model if hasattr(model, "set_layers_dtype") else encoder).set_layers_dtype("float32")
-        logger.info("the int8 layers become float32, to be trained; save_pretrained can store them as int8 again")
-    if config.embedding_dtype != "int8" or config.embedding_trainable == "none":
-        return
-    if "embedding_dtype" in overrides:
-        raise InputError(
-            "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
-            "embedding_dtype=float32, or embedding_trainable=none to train the layers alone"
-        )
-    encoder.set_embedding_dtype("float32")
-    logger.info("the int8 word table becomes float32, to be trained; save_pretrained can store it as int8 again")
 
 
 def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:
@@ -390,117 +356,3 @@ def make_model(
         raise InputError(f"the configuration of {encoder} is impossible: {reason}") from error
     except ValueError as error:
         raise InputError(f"the configuration of {encoder} is impossible: {first_line(error)}") from error
-
-
-def in_order_of(config: PreTrainedConfig, task: Task) -> Task:
-    """A task of the user's rows, with its labels in the order of a saved model that has the same."""
-    order = positions(saved_labels(config), task.labels)
-    if order is None:
-        return task
-    # Class ids in a file are positions in the order that the rows define.
-    local = replace(task.local, label_order=task.labels)
-    return replace(task, labels=tuple(task.labels[i] for i in order), local=local)
-
-
-def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig) -> None:
-    """Raise InputError if the head of a saved model is not one for the task; an encoder without a head gets a new one.
-
-    With `--ignore_mismatched_sizes` a head of another class is replaced too.
-    """
-    name, task, taken = arguments.model_name_or_path, kind.task, encoder_config(config).num_sentences
-    if not is_encoder(config) and taken != task.num_sentences:
-        raise InputError(
-            f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
-            f"{TEXTS_A_ROW[task.num_sentences]}; choose another model or task"
-        )
-    order = positions(task.labels, saved_labels(config)) or []
-    if not is_encoder(config) and order != sorted(order):
-        raise InputError(
-            f"the model at {name!r} has the labels of the task in another order "
-            f"({', '.join(saved_labels(config))}); train a new model"
-        )
-    wanted_class = kind.model_class(encoder_config(config).model_type)
-    if config.architectures and wanted_class.__name__ not in config.architectures:
-        can_change = isinstance(config, wanted_class.config_class)
-        if not (can_change and (is_encoder(config) or arguments.ignore_mismatched_sizes)):
-            remedy = "--ignore_mismatched_sizes gives its encoder a new head" if can_change else "train a new model"
-            raise InputError(
-                f"the model at {name!r} is of class {', '.join(config.architectures)}, the task needs "
-                f"{wanted_class.__name__}; {remedy}"
-            )
-
-
-def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, may_differ: bool) -> None:
-    """Log which weights of a loaded model are new.
-
-    Raises:
-        InputError: one has another shape than the saved one, unless it ``may_differ`` (--ignore_mismatched_sizes).
-    """
-    encoder = f"{model.base_model_prefix}."
-    differing = sorted(report["mismatched_keys"], key=lambda entry: (not entry[0].startswith(encoder), entry[0]))
-    if differing and not may_differ:
-        weight, stored, expected = differing[0]
-        remedy = "--ignore_mismatched_sizes gives it a new head"
-        if weight.startswith(encoder):
-            remedy = "leave the sizes of the encoder as they are, or train a new model by --encoder"
-        raise InputError(
-            f"{weight} of the model at {name!r} has shape {tuple(stored)}, the configuration and the task need "
-            f"{tuple(expected)}; {remedy}"
-        )
-    new = sorted({*report["missing_keys"], *(weight for weight, *_ in differing)})
-    if others := [weight for weight in new if weight.startswith(encoder)]:
-        logger.warning("these weights of %s start from random numbers: %s", name, ", ".join(others))
-    if len(new) > len(others):
-        logger.info("%s gets a new head for %s", name, type(model).__name__)
-
-
-def pretrained_model(
-    arguments: RunArguments,
-    kind: TaskKind,
-    config: PreTrainedConfig,
-    overrides: dict[str, Any],
-    *,
-    to_train: bool = False,
-) -> PreTrainedModel:
-    """A saved model whose head :func:`check_head` accepts, or which gets a new one; one `to_train` fits the task.
-
-    Raises:
-        InputError: its head has another size, or its weights or its configuration cannot be used.
-    """
-    name, task, encoder = arguments.model_name_or_path, kind.task, encoder_config(config)
-    saved, wanted_class, stored_dtype = copy(config), kind.model_class(encoder.model_type), encoder.embedding_dtype
-    overrides = kind.new_head_fields(config) | overrides
-    if is_encoder(config):
-        overrides = {"pair_features": task.recipe(encoder.model_type, arguments.recipe).pair_features} | overrides
-        overrides["num_sentences"] = task.num_sentences
-    if config.architectures and wanted_class.__name__ not in config.architectures:
-        overrides["architectures"] = [wanted_class.__name__]
-    with loading(name):
-        try:
-            for target, given in ((config, kind.config_fields()), (encoder, overrides)):
-                for field_name, value in given.items():
-                    setattr(target, field_name, value)
-                target.validate()
-            # An encoder-decoder reads the word table as its configuration says, so that says how it is stored.
-            wanted_dtype, encoder.embedding_dtype = encoder.embedding_dtype, stored_dtype
-            options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
-            with quiet_transformers():
-                model, report = wanted_class.from_pretrained(locate(name), **options)
-        except StrictDataclassError as error:
-            reason = config_problem(error, given, type(target))
-            raise InputError(f"the configuration of {name!r} is impossible: {reason}") from error
-        except ValueError as error:
-            raise InputError(
-                f"the model at {name!r} does not fit the task ({first_line(error)}); change its "
-                "configuration by --config_overrides"
-            ) from error
-    check_loaded(name, model, report, may_differ=arguments.ignore_mismatched_sizes)
-    if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
-        kind.start_head(model)
-    elif to_train:
-        kind.continue_head(model, saved)
-    if wanted_dtype != stored_dtype:
-        encoder_of(model).set_embedding_dtype(wanted_dtype)
-    if encoder.embedding_trainable == "none":  # loading an encoder-decoder makes every parameter trainable
-        word_source(model).requires_grad_(False)
-    return model

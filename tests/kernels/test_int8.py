@@ -129,7 +129,7 @@ def test_refuses_tensors_that_do_not_match():
         (x, weight.float(), scale, bias),
         (x, weight, scale[None], bias),
     ):
-        with pytest.raises(RuntimeError, match="give|must agree"):
+        with pytest.raises(RuntimeError, match="give"):
             kernels.int8_linear(*wrong)
 
 
