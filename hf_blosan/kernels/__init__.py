@@ -24,4 +24,4 @@ from .source2token import source2token_attention as source2token_attention
 from .tensorized.operator import short_for_tensorized_attention as short_for_tensorized_attention
 from .tensorized.operator import tensorized_attention as tensorized_attention
 
-INTERFACE = 6
+INTERFACE = 7

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn import functional as F
 
-from .library import LIBRARY, OPERATORS, Differentiable, has_cpu_kernels, is_batched, refuse_forward_mode
+from .library import LIBRARY, OPERATORS, Differentiable, has_cpu_kernels, refuse_forward_mode
 
 SCHEMAS = (
     "linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
@@ -26,8 +26,8 @@ SCHEMAS = (
     "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
     "Tensor second_weight, Tensor bias, Tensor? first_bias, Tensor? second_bias, Tensor? mask, bool save) "
     "-> (Tensor, Tensor, Tensor)",
-    "fusion_gate_of_scores(Tensor first, Tensor second, Tensor(a!) scores, Tensor? second_weight, Tensor bias, "
-    "Tensor? second_bias, Tensor? mask) -> ()",
+    "fusion_gate_of_scores(Tensor first, Tensor second, Tensor scores, Tensor? second_scores, Tensor? second_weight, "
+    "Tensor bias, Tensor? second_bias, Tensor? mask) -> Tensor",
     "fusion_gate_backward(Tensor grad, Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, "
     "Tensor first_weight, Tensor second_weight, Tensor? mask, Tensor scores, Tensor bias) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -108,18 +108,17 @@ def fusion_gate_of_scores(
     bias: Tensor,
     second_bias: Tensor | None = None,
     *,
+    second_scores: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """:func:`fusion_gate` where first W1' + its bias is known: ``scores``, (..., D), overwritten by the result.
+    """:func:`fusion_gate` where first W1' + its bias is known: ``scores``, (..., D).
 
-    Without ``second_weight`` they are the scores of both. Without gradients.
+    In place of ``second_weight``, ``second_scores``, (..., D), may be what is to be added to them; without either
+    they are the scores of both. Without gradients.
     """
     refuse_forward_mode()
-    if is_batched(first, second, scores):  # vmap has no way to overwrite
-        scores = scores if second_weight is None else scores + F.linear(second, second_weight)
-        return _mixed(first, second, scores + bias + (0 if second_bias is None else second_bias), mask)
-    OPERATORS.fusion_gate_of_scores.default(first, second, scores, second_weight, bias, second_bias, mask)
-    return scores
+    others = (second_scores, second_weight, bias, second_bias, mask)
+    return OPERATORS.fusion_gate_of_scores.default(first, second, scores, *others)
 
 
 def block_fusion(
@@ -190,6 +189,12 @@ def _mixed(first, second, scores, mask):
     gate = torch.sigmoid(scores)
     mixed = gate * first + (1 - gate) * second
     return mixed if mask is None else mixed * mask[..., None]
+
+
+def _gated_of_scores(first, second, scores, second_scores, second_weight, bias, second_bias, mask):
+    more = second_scores if second_weight is None else F.linear(second, second_weight)
+    scores = sum(x for x in (more, bias, second_bias) if x is not None) + scores
+    return _mixed(first, second, scores, mask)
 
 
 def _gated_backward(needed, grad, *saved):
@@ -288,6 +293,7 @@ def _heads_fusion_gate_under_vmap(v, attended, weights, biases, mask, save):
 UNDER_VMAP = {
     "linear": lambda x, weight, bias, elu: _linear(elu, x, weight, bias),
     "elu": F.elu,
+    "fusion_gate_of_scores": _gated_of_scores,
     "heads_linear": lambda x, weights, biases, elu: _of_heads(elu, len(weights), x, *weights, *biases),
     "heads_fusion_gate": _heads_fusion_gate_under_vmap,
 }

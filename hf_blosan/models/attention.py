@@ -35,7 +35,7 @@ from .equations import source2token_attention as source2token_equation
 from .masks import DIRECTIONS, check_choice, check_window, full_token_mask
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 6
+INTERFACE = 7
 try:
     from hf_blosan import kernels
 
@@ -178,9 +178,9 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
         dropped = {"first_input": layer.drop(x), "second_input": layer.drop(second)} if drops else {}
         return kernels.fusion_gate(x, second, one.weight, other.weight, b, one.bias, other.bias, mask=mask, **dropped)
     if not torch.is_grad_enabled() and fits():
-        scores = in_rows(layer.linear(one, first)) + layer.linear(other, second)
-        if fits(scores):
-            return kernels.fusion_gate_of_scores(x, second, scores.contiguous(), None, b, mask=mask)
+        scores = in_rows(layer.linear(one, first)), layer.linear(other, second)
+        if fits(*scores):
+            return kernels.fusion_gate_of_scores(x, second, scores[0], None, b, second_scores=scores[1], mask=mask)
     return None
 
 

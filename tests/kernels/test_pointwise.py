@@ -198,15 +198,17 @@ def test_gate_whose_first_scores_are_known(shape, dtype):
     scores = F.linear(first, one, biases[1])
     close = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {}
     for given in (mask, None):
-        memory = scores.clone()
-        found = pointwise.fusion_gate_of_scores(first, second, memory, other, biases[0], biases[2], mask=given)
-        torch.testing.assert_close(
-            found, pointwise.fusion_gate(first, second, one, other, *biases, mask=given), **close
-        )
-        assert found is memory
-    both = scores + F.linear(second, other, biases[2])
-    found = pointwise.fusion_gate_of_scores(first, second, both, None, biases[0], mask=mask)
-    torch.testing.assert_close(found, pointwise.fusion_gate(first, second, one, other, *biases, mask=mask), **close)
+        expected = pointwise.fusion_gate(first, second, one, other, *biases, mask=given)
+        found = pointwise.fusion_gate_of_scores(first, second, scores, other, biases[0], biases[2], mask=given)
+        torch.testing.assert_close(found, expected, **close)
+        more = F.linear(second, other, biases[2])
+        found = pointwise.fusion_gate_of_scores(first, second, scores + more, None, biases[0], mask=given)
+        torch.testing.assert_close(found, expected, **close)
+        strided = torch.stack([more, more], dim=-2)[..., 0, :]
+        for more in (more, strided):
+            options = {"second_scores": more, "mask": given}
+            found = pointwise.fusion_gate_of_scores(first, second, scores, None, biases[0], **options)
+            torch.testing.assert_close(found, expected, **close)
     found = pointwise.fusion_gate_of_scores(first, second, F.linear(first, one), other, biases[0], mask=mask)
     torch.testing.assert_close(found, pointwise.fusion_gate(first, second, one, other, biases[0], mask=mask), **close)
 
@@ -231,6 +233,7 @@ def test_vmap_without_gradients():
         pointwise.elu,
         lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, None, bias, mask=mask),
         lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, square, bias, bias, mask=mask),
+        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, None, bias, second_scores=x * 4),
     ):
         with torch.no_grad():
             torch.testing.assert_close(torch.vmap(step)(x), torch.stack([step(one) for one in x]))
@@ -336,9 +339,9 @@ def test_wrong_tensors_are_refused():
         (pointwise.fusion_gate, (x, x, square, square, bias[:3])),
         (partial(pointwise.fusion_gate, mask=mask[:1]), (x, x, square, square, bias)),
         (partial(pointwise.fusion_gate, mask=mask.float()), (x, x, square, square, bias)),
-        (pointwise.fusion_gate_of_scores, (x, x, x[:1].clone(), square, bias)),
-        (pointwise.fusion_gate_of_scores, (x, x, random(2, 4, 3).mT, square, bias)),
-        (pointwise.fusion_gate_of_scores, (x, x, x.clone(), square[:3], bias)),
+        (pointwise.fusion_gate_of_scores, (x, x, x[:1], square, bias)),
+        (partial(pointwise.fusion_gate_of_scores, second_scores=x[:1]), (x, x, x, None, bias)),
+        (pointwise.fusion_gate_of_scores, (x, x, x, square[:3], bias)),
         (pointwise.block_fusion, (x, None, x, random(8, 8), random(8), 2)),
         (pointwise.block_fusion, (x, None, x[:, :2], random(8, 8), random(8))),
         (pointwise.block_fusion, (x, None, x[:, :2], random(8, 8), random(8), 0)),
@@ -381,7 +384,7 @@ def test_registration():
         "elu": [(x,), (x.mT,)],
         "linear_backward": [(x, x, square, y, *[needed] * 3) for y, needed in ((x, True), (None, False))],
         "fusion_gate": [(x, x, None, x, square, square, bias, None, bias, mask, save) for save in (True, False)],
-        "fusion_gate_of_scores": [(x, x, random(2, 3, 4), weight, bias, bias, mask) for weight in (square, None)],
+        "fusion_gate_of_scores": [(x, x, x, None, square, bias, bias, mask), (x, x, x, x, None, bias, None, None)],
         "fusion_gate_backward": [(x, x, x, None, None, square, square, mask, x, bias)],
         "block_fusion": [(x, x, blocks, wide, twice, 2, save) for save in (True, False)],
         "block_fusion_backward": [

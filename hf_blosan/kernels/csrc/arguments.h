@@ -105,8 +105,8 @@ struct BiasElu {
 template <class T>
 struct Gate {
   Groups groups;
-  Place<const T> scores;
-  const T* bias;  // (heads, size)
+  Place<const T> scores, more_scores;  // whose sum they are; more_scores.data may be null
+  const T* bias;                       // (heads, size)
   Place<const T> first, second;
   const bool* mask;  // (rows), or null
   Place<T> out;

@@ -142,12 +142,10 @@ struct GateInputs {
   }
 };
 
-// Writes the gate of its scores to `out`, which may be their memory; returns the sum of the biases.
+// Writes the gate of the scores to `out`, which may be their memory; returns the sum of the biases.
 template <class T>
-Tensor write_gate(GateInputs<T>& inputs, const Tensor& scores, const Tensor& out,
-                  const std::vector<MaybeTensor>& biases) {
-  const Tensor bias = sum_of_biases<T>(scores, biases, inputs.size);
-  inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
+Tensor write_gate(GateInputs<T>& inputs, const Tensor& out, const std::vector<MaybeTensor>& biases) {
+  const Tensor bias = sum_of_biases<T>(out, biases, inputs.size);
   inputs.arguments.bias = read<T>(bias);
   inputs.arguments.out = {write<T>(out), 0, inputs.size};
   run_groups(loops<T>().gate, inputs.arguments);
@@ -165,21 +163,27 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
     const Tensor score_rows = inputs.rows_of(scores);
     multiply(score_rows, inputs.first_rows, transposed(first_weight));
     multiply(score_rows, inputs.second_rows, transposed(second_weight), true);
-    const Tensor sum = write_gate(inputs, scores, out, {bias, first_bias, second_bias});
+    inputs.arguments.scores = {read<T>(scores), 0, inputs.size};
+    const Tensor sum = write_gate(inputs, out, {bias, first_bias, second_bias});
     return std::make_tuple(out, save ? scores : nothing(first), sum);
   });
 }
 
-// The same where first W1' + its bias is known, or without second_weight both products: `scores`, which the result
-// overwrites.
-void fusion_gate_of_scores(const Tensor& first, const Tensor& second, Tensor scores, const MaybeTensor& second_weight,
-                           const Tensor& bias, const MaybeTensor& second_bias, const MaybeTensor& mask) {
-  by_type("first", first, [&]<class T>(T) {
+// The same where first W1' + its bias is known, and with second_scores, or neither of the two, second W2' as well.
+Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& scores,
+                             const MaybeTensor& second_scores, const MaybeTensor& second_weight, const Tensor& bias,
+                             const MaybeTensor& second_bias, const MaybeTensor& mask) {
+  return by_type("first", first, [&]<class T>(T) {
     GateInputs<T> inputs(first, second, {}, {}, second_weight, second_weight, mask);
-    check_tensor("scores", scores, type_of<T>, inputs.sizes);
-    check(scores.is_contiguous(), "scores: give a contiguous tensor");
-    if (second_weight) multiply(inputs.rows_of(scores), inputs.second_rows, transposed(*second_weight), true);
-    return write_gate(inputs, scores, scores, {bias, second_bias});
+    const Tensor out = allocate(first, inputs.sizes);
+    const MaybeTensor more = second_weight ? out : second_scores;
+    if (second_weight) multiply(inputs.rows_of(out), inputs.second_rows, transposed(*second_weight));
+    const RowsOf scores_("scores", scores, type_of<T>, inputs.sizes);
+    const RowsOf more_("second_scores", more.value_or(scores), type_of<T>, inputs.sizes);
+    inputs.arguments.scores = scores_.template place<T>();
+    if (more) inputs.arguments.more_scores = more_.template place<T>();
+    write_gate(inputs, out, {bias, second_bias});
+    return out;
   });
 }
 

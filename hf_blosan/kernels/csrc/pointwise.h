@@ -101,9 +101,12 @@ void gate(const Gate<T>& a, int64_t start, int64_t stop, void*) {
     T* out = at(a.out, head, row);
     if (a.mask && !a.mask[row]) return clear(out, size);
     const T *scores = at(a.scores, head, row), *bias = a.bias + head * size;
+    const T* more_scores = a.more_scores.data ? at(a.more_scores, head, row) : nullptr;
     const T *first = at(a.first, head, row), *second = at(a.second, head, row);
     for (int64_t i = 0; i < size; i += lanes<T>) {
-      const V f = sigmoid<T>(load_features<T>(scores, i, size) + load_features<T>(bias, i, size));
+      V score = load_features<T>(scores, i, size) + load_features<T>(bias, i, size);
+      if (more_scores) score = score + load_features<T>(more_scores, i, size);
+      const V f = sigmoid<T>(score);
       const V other = load_features<T>(second, i, size);
       store_features<T>(out, i, size, other + f * (load_features<T>(first, i, size) - other));
     }
