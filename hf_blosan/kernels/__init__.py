@@ -5,6 +5,7 @@ changes in a way that callers notice: the models' ``attention.py``, a copy of wh
 it.
 """
 
+from .directional.disa import disa as disa
 from .directional.graph import directional_attention_graph as directional_attention_graph
 from .directional.operator import directional_attention as directional_attention
 from .directional.operator import takes_parts as takes_parts

@@ -6,6 +6,8 @@ instructions read them, once each.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -36,12 +38,22 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
     Raises:
         RuntimeError: shapes or dtypes do not match.
     """
-    wanted = torch.is_grad_enabled() and x.requires_grad
-    if wanted or not available(x, scale) or x.dtype != torch.float32 or instruction_set() not in ("avx2", "avx512"):
+    if torch.is_grad_enabled() and x.requires_grad:
         return None
     if x.shape[-1:] != weight.shape[1:]:  # packed weights do not tell
         raise RuntimeError(f"x has shape {tuple(x.shape)}; give (..., {weight.shape[1]}), as wide as the weight")
-    return OPERATORS.int8_linear.default(x, *packed(weight), scale, bias)
+    operands = int8_operands(x, weight, scale) if available(x, scale) else None
+    return OPERATORS.int8_linear.default(x, *operands, bias) if operands else None
+
+
+def int8_operands(x: Tensor, weight: Tensor, scale: Tensor) -> list[Tensor]:
+    """A map as C++ takes it, packed weight, shifts and scale; [] if this processor or dtype of x has no loops."""
+    return [*packed(weight), scale] if x.dtype == torch.float32 and _has_loops() else []
+
+
+@cache
+def _has_loops() -> bool:
+    return instruction_set() in ("avx2", "avx512")
 
 
 def packed(weight: Tensor) -> tuple[Tensor, Tensor]:

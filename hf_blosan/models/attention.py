@@ -60,27 +60,26 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
     """
     if kernels is None or implementation == "eager" or not all(map(is_plain, maps)):
         return False
-    parts = (part for map_ in maps for part in (map_, *map_._modules.values()))  # faster than parameters()
-    return kernels.can_use_kernel(*tensors, *(x for part in parts for x in part._parameters.values() if x is not None))
+    parts = [part for map_ in maps for part in (map_, *map_._modules.values())]
+    own = (x for part in parts for x in (*part._parameters.values(), *part._buffers.values()))  # an int8 weight, too
+    return kernels.can_use_kernel(*tensors, *(x for x in own if x is not None))
 
 
 def is_plain(map_: nn.Module) -> bool:
-    """Whether a linear map, or that of every head, is exactly its weight and bias, which are ordinary tensors.
+    """Whether a linear map, or that of every head, is exactly its weight and bias: unchanged, and no subclass."""
+    known = type(map_) is nn.Linear or vars(type(map_)).get("is_linear_map", False)
+    return known and is_unchanged(map_) and all(map(is_plain, map_._modules.values()))
 
-    It is no subclass and has no hooks, no forward of its own, and no quantised, sharded or sparse parameters.
-    """
-    own = vars(map_)
-    if type(map_) is not nn.Linear and not vars(type(map_)).get("is_linear_map", False):
-        return False
-    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
-        return False
+
+def is_unchanged(module: nn.Module) -> bool:
+    """Whether a module has no hooks, no forward of its own, and no quantised, sharded or sparse parameters."""
+    own = vars(module)
+    hooked = own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
     # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
-    if "_hf_hook" in own or "forward" in own:
+    if hooked or "_hf_hook" in own or "forward" in own:
         return False
-    for x in own["_parameters"].values():
-        if x is not None and not (type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided):
-            return False
-    return all(map(is_plain, own["_modules"].values()))
+    parameters = [x for x in own["_parameters"].values() if x is not None]
+    return all([type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided for x in parameters])
 
 
 @dataclass(eq=False)
@@ -130,15 +129,8 @@ def in_rows(x: Tensor | Tokens) -> Tensor:
     return x.rows if isinstance(x, Tokens) else x
 
 
-ACTIVATIONS = {
-    "elu": F.elu,
-    "relu": F.relu,
-    "tanh": torch.tanh,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "selu": F.selu,
-    "linear": lambda x: x,
-}
+ACTIVATIONS = {name: getattr(F, name) for name in ("elu", "relu", "tanh", "gelu", "silu", "selu")}
+ACTIVATIONS["linear"] = lambda x: x
 
 
 def dropout(x: Tensor, p: float, training: bool = True, copies: int | None = None) -> Tensor:
@@ -171,9 +163,6 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
     x, b, (one, other) = in_rows(first), layer.bias, (layer.first, layer.second)
     mask, fits = None if mask is None else mask.bool(), partial(can_use_kernel, layer.implementation, x, second, b)
     if fits(maps=(one, other)):
-        if isinstance(first, Tokens) and first.places_BN is not None:  # Wa a is computed once for each word
-            scores = in_rows(layer.linear(one, first))
-            return kernels.fusion_gate_of_scores(x, second, scores, other.weight, b, other.bias, mask=mask)
         drops = layer.training and layer.dropout
         dropped = {"first_input": layer.drop(x), "second_input": layer.drop(second)} if drops else {}
         return kernels.fusion_gate(x, second, one.weight, other.weight, b, one.bias, other.bias, mask=mask, **dropped)
@@ -182,6 +171,22 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
         if fits(*scores):
             return kernels.fusion_gate_of_scores(x, second, scores[0], None, b, second_scores=scores[1], mask=mask)
     return None
+
+
+def disa(layer: nn.Module, x: Tensor | Tokens, mask: Tensor | None) -> Tensor | None:
+    """A ``DirectionalSelfAttention`` in one call, for inference; ``None`` if it must take its steps one by one."""
+    attention, gate = layer.attention, layer.gate
+    if kernels is None or layer.training or torch.is_grad_enabled() or layer.implementation == "eager":
+        return None
+    maps = (layer.dense_map, attention.key_map, attention.query_map, gate.first, gate.second)
+    known = is_unchanged(attention) and is_unchanged(gate) and all(map(is_plain, maps))
+    if not known or "eager" in (attention.implementation, gate.implementation):
+        return None
+    x = x if isinstance(x, Tokens) else Tokens(x)
+    where = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
+    maps = [(own["weight"], own.get("scale"), own["bias"]) for own in (m._parameters | m._buffers for m in maps)]
+    options = {"activation": layer.activation, "implementation": attention.implementation, **attention.order}
+    return kernels.disa(x.vectors, maps, gate_bias=gate.bias, **where, **options)
 
 
 @full_precision
@@ -247,7 +252,7 @@ def directional_attention(
     if implementation == "eager":
         masks = {"key_mask": key_mask, "token_mask": token_mask, "block_length": block_length}
         return directional_equation(keys, queries, values, **masks, **options)
-    dtype = precision(values)
+    dtype = torch.promote_types(values.dtype, torch.float32)
     tensors = [x.to(dtype) for x in (keys, queries, values)]
     options["bias"] = None if bias is None else bias.to(dtype)
     if to_onnx() and kernels is not None:
@@ -328,11 +333,6 @@ def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> T
         return equation(*tensors, **options)
     compute = partial(checkpoint, equation, *tensors, use_reentrant=False, preserve_rng_state=False, **options)
     return torch.cat([compute(rows=slice(start, start + size)) for start in range(0, N, size)], dim=-2)
-
-
-def precision(values: Tensor) -> torch.dtype:
-    """The dtype to compute in."""
-    return torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
 
 
 def pack(x: Tensor | Tokens, mask_BN: Tensor) -> Tokens:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
-from .attention import can_use_kernel, kernels, precision, some_queries_at_a_time, to_onnx
+from .attention import can_use_kernel, kernels, some_queries_at_a_time, to_onnx
 from .equations import IMPLEMENTATIONS, check_shapes, full_precision
 from .equations_mtsa import SCORE_FUNCTIONS, for_each_head
 from .equations_mtsa import tensorized_attention as tensorized_equation
@@ -70,7 +71,7 @@ def tensorized_attention(
     eager = implementation == "eager" or dropout > 0 or token_mask is not None or to_onnx()
     if eager or (kernels is not None and implementation == "auto" and kernels.short_for_tensorized_attention(v)):
         return tensorized_equation(q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options)
-    dtype = precision(v)
+    dtype = torch.promote_types(v.dtype, torch.float32)
     tensors = [x.to(dtype) for x in (q, k, v, source_scores)]
     if kernels is None:
         return some_queries_at_a_time(tensorized_equation, *tensors, **options).to(v.dtype)

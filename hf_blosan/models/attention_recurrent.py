@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .attention import kernels, precision, to_onnx
+from .attention import kernels, to_onnx
 from .equations import IMPLEMENTATIONS, full_precision, upcast
 from .masks import check_choice
 
@@ -83,5 +83,5 @@ def linear_recurrence(forget: Tensor, values: Tensor, *, implementation: str = "
         )
     if implementation == "eager" or kernels is None or to_onnx():
         return recurrence(forget, values)
-    dtype = precision(values)
+    dtype = torch.promote_types(values.dtype, torch.float32)
     return kernels.linear_recurrence(forget.to(dtype), values.to(dtype)).to(values.dtype)

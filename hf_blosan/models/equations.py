@@ -1,13 +1,11 @@
 """The equations of DiSAN and Bi-BloSAN as short functions: the truth that every fast form is tested against.
 
-Those of MTSA are in equations_mtsa.py.
-
 Shape suffixes, here and in the layers:
     B batch   N tokens   D features of one direction or one head   H heads   M blocks   R block length
 Two N in a row are (query, key): ``scores_BNND[b, i, j, d]`` belongs to query i, key j, feature d.
 
 Papers: DiSAN = Shen et al. 2017 (arXiv 1709.04696); Bi-BloSAN = Shen et al. 2018 (ICLR, arXiv 1804.00857);
-MTSA = Shen et al. 2019 (NAACL, arXiv 1805.00912).
+MTSA = Shen et al. 2019 (NAACL, arXiv 1805.00912), in equations_mtsa.py.
 
 bfloat16 and float16 are computed in float32 and cast back. A query that sees no key (the first token under the forward
 mask, any token of an empty sentence) yields exactly 0 and finite gradients. ``rows`` restricts the attention functions

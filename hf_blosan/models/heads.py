@@ -161,8 +161,7 @@ class SequenceClassificationMixin(SentenceHeadMixin):
         logits = self.classifier(sentences)
         if labels is None:
             return None, logits
-        config = self.config
-        kinds = (None, "single_label_classification")
+        config, kinds = self.config, (None, "single_label_classification")
         if config.problem_type in kinds and config.num_labels > 1 and not labels.is_floating_point():
             labels = class_ids(labels, config.num_labels)
         return self.loss_function(labels=labels, pooled_logits=logits.float(), config=config), logits

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .attention import ACTIVATIONS
 from .configuration_base import SentenceEncoderConfig
 from .heads import SentenceHeadMixin
 from .heads_families import FamilyHead
@@ -41,7 +42,7 @@ class PairScorer(Layer):
     def forward(self, sentences: list[Tensor]) -> Tensor:
         u_BH, v_BH = sentences
         hidden = self.linear(self.product, u_BH * v_BH) + self.linear(self.difference, (u_BH - v_BH).abs())
-        return self.linear(self.output, self.activate(hidden))
+        return self.linear(self.output, ACTIVATIONS[self.activation](hidden))
 
 
 class PairRegressionMixin(FamilyHead, SentenceHeadMixin):

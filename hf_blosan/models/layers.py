@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .attention import ACTIVATIONS, dense, directional_attention, dropout, fusion_gate, in_rows, source2token_attention
+from .attention import dense, directional_attention, disa, dropout, fusion_gate, in_rows, source2token_attention
 from .equations import directional_attention_weights, source2token_weights, weighted_sum, zero_padding
 
 
@@ -47,9 +47,6 @@ class Layer(nn.Module):
         if hasattr(map_, "weights") and x.dim() == 3:  # one input for all heads
             return dropout(x, self.dropout, copies=len(map_)).transpose(0, 1)
         return dropout(x, self.dropout)
-
-    def activate(self, x: Tensor) -> Tensor:
-        return ACTIVATIONS[self.activation](x)
 
     def linear(self, map_: nn.Module, x: Tensor) -> Tensor:
         """W dropout(x) + b."""
@@ -274,6 +271,12 @@ class DirectionalSelfAttention(FusionLayer):
         self.dense_map = nn.Linear(in_features, size)
         self.attention = FeatureAttention(size, direction=direction, window=window, dropout=dropout)
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
+
+    def forward(self, tokens, mask, output_attentions: bool = False, token_mask: Tensor | None = None):
+        types = (type(self), type(self.attention), type(self.gate))
+        known = types == (DirectionalSelfAttention, FeatureAttention, FusionGate)
+        whole = disa(self, tokens, mask) if known and not output_attentions and token_mask is None else None
+        return super().forward(tokens, mask, output_attentions, token_mask) if whole is None else (whole, None)
 
     def steps(self, tokens_BNE: Tensor, mask_BN: Tensor | None, token_mask: Tensor | None = None):
         mapped_BND = self.dense(self.dense_map, tokens_BNE)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .attention import in_rows, source2token_attention
+from .attention import ACTIVATIONS, in_rows, source2token_attention
 from .attention_blocks import block_fusion
 from .equations import (
     directional_attention_weights,
@@ -114,7 +114,7 @@ class BlockFusion(Part):
             )
         parts = [part for part in (mapped_BND, local, blocks) if part is not None]
         candidate_BND, gate_BND = self.linear(map_, torch.cat(parts, dim=-1)).chunk(2, dim=-1)
-        candidate_BND = self.activate(candidate_BND)
+        candidate_BND = ACTIVATIONS[self.activation](candidate_BND)
         return gate_BND.sigmoid(), lambda gate_BND: mix(candidate_BND, mapped_BND, gate_BND)
 
 

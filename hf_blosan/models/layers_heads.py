@@ -26,7 +26,7 @@ class HeadLinear(nn.ModuleList):
         return [head.bias for head in self if head.bias is not None]
 
     def forward(self, x: Tensor) -> Tensor:
-        if not all(map(is_plain, self)):
+        if not all(type(head) is nn.Linear and is_plain(head) for head in self):
             inputs = x.unbind(1) if x.dim() == 4 else [x] * len(self)
             return torch.stack([head(x_BNE) for head, x_BNE in zip(self, inputs, strict=True)], dim=1)
         if x.dim() == 3 and torch.compiler.is_compiling():

@@ -15,6 +15,7 @@ class Int8Linear(nn.Module):
     """
 
     implementation = "auto"
+    is_linear_map = True
 
     def __init__(self, map_: nn.Linear):
         super().__init__()

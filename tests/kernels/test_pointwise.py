@@ -204,9 +204,8 @@ def test_gate_whose_first_scores_are_known(shape, dtype):
         more = F.linear(second, other, biases[2])
         found = pointwise.fusion_gate_of_scores(first, second, scores + more, None, biases[0], mask=given)
         torch.testing.assert_close(found, expected, **close)
-        strided = torch.stack([more, more], dim=-2)[..., 0, :]
-        for more in (more, strided):
-            options = {"second_scores": more, "mask": given}
+        for second_scores in (more, torch.stack([more, more], dim=-2)[..., 0, :]):
+            options = {"second_scores": second_scores, "mask": given}
             found = pointwise.fusion_gate_of_scores(first, second, scores, None, biases[0], **options)
             torch.testing.assert_close(found, expected, **close)
     found = pointwise.fusion_gate_of_scores(first, second, F.linear(first, one), other, biases[0], mask=mask)

@@ -88,15 +88,17 @@ struct Groups {
   int64_t heads, rows, size, sentence, length;
 };
 
-// y = elu(x + bias), or without elu.
+enum class Activation { linear, elu, gelu };
+
+// y = activation(x + bias); gelu has no gradient.
 template <class T>
-struct BiasElu {
+struct BiasActivation {
   Groups groups;
-  bool elu;
+  Activation activation;
   Place<const T> x;
   const T* bias;  // (heads, size), or null
   Place<T> y;
-  Place<const T> grad, result;  // result: y as computed, not read without elu
+  Place<const T> grad, result;  // result: y as computed, read for elu
   Place<T> grad_x;
   T* sums;  // (heads, groups, size), or null
 };
@@ -223,7 +225,7 @@ struct Loops {
   Loop<Directional<T>> directional, directional_backward;
   Loop<SourceToToken<T>> source2token, source2token_backward;
   Loop<Recurrence<T>> recurrence, recurrence_backward;
-  Loop<BiasElu<T>> bias_elu, bias_elu_backward;
+  Loop<BiasActivation<T>> bias_activation, bias_activation_backward;
   Loop<Gate<T>> gate, gate_backward;
   Loop<Candidate<T>> candidate, candidate_backward;
   Loop<Dropout<T>> dropout, dropout_backward;

@@ -171,18 +171,18 @@ Tensor heads_linear(const Tensor& x, const Tensors& weights, const Tensors& bias
     const MaybeTensor bias = stacked_biases<T>(biases, H, out);
     check_tensor("x", x, type_of<T>, sizes.x);
     const Tensor y = allocate(x, {H, rows, out}), inputs = input_of_heads<T>(x, sizes);
-    BiasElu<T> arguments{chunks(H, rows, out), elu};
+    BiasActivation<T> arguments{chunks(H, rows, out), elu ? Activation::elu : Activation::linear};
     arguments.bias = read<T>(bias);
     arguments.y = {write<T>(y), rows * out, out};
     if (sizes.joint) {
       const Tensor product = allocate(x, {rows, H * out}), weight = side_by_side<T>(weights, out, in);
       multiply(product, one_of(inputs, 0), transposed(weight));
       arguments.x = {read<T>(product), out, H * out};
-      run_groups(loops<T>().bias_elu, arguments);
+      run_groups(loops<T>().bias_activation, arguments);
     } else {
       HeadFactors::forward<T>(weights, out, in).multiply(y, inputs);
       arguments.x = {read<T>(y), rows * out, out};
-      if (elu || bias) run_groups(loops<T>().bias_elu, arguments);
+      if (elu || bias) run_groups(loops<T>().bias_activation, arguments);
     }
     return heads_second(y, sizes.B, H, sizes.N, out);
   });
@@ -197,7 +197,7 @@ std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, con
     check_tensor("x", x, type_of<T>, sizes.x);
     const Tensor inputs = input_of_heads<T>(x, sizes);
     const HeadRows grad_("grad", grad, type_of<T>, sizes.y);
-    BiasElu<T> arguments{chunks(H, rows, out), y.has_value()};
+    BiasActivation<T> arguments{chunks(H, rows, out), y ? Activation::elu : Activation::linear};
     MaybeTensor y_memory;
     if (y) {
       const HeadRows y_("y", *y, type_of<T>, sizes.y);
@@ -214,7 +214,7 @@ std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, con
       arguments.grad = grad_.template place<T>();
       arguments.grad_x = place;
       arguments.sums = write<T>(sums);
-      run_groups(loops<T>().bias_elu_backward, arguments);
+      run_groups(loops<T>().bias_activation_backward, arguments);
       to_heads = view(to_y, {H, rows, out}, {place.head, place.row, 1});
       if (need_bias) to_bias = sum_rows<T>(sums, H, groups, out, {H, out});
     }

@@ -10,6 +10,7 @@
 #include "int8.h"
 
 #include "products.h"
+#include "steps.h"
 
 namespace hf_blosan {
 namespace avx2 {
@@ -51,6 +52,8 @@ Int8Loop choose(int64_t depth) {
   return uses_amx() && depth % amx_depth == 0 ? amx::int8_loop : avx512::int8_loop;
 }
 
+}  // namespace
+
 Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, const Tensor& scale,
                    const MaybeTensor& bias) {
   Sizes sizes = sizes_of(x);
@@ -81,11 +84,20 @@ Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, 
   return y;
 }
 
-}  // namespace
 }  // namespace hf_blosan
 
 STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CompositeExplicitAutograd, m) {
   m.impl("int8_linear", TORCH_BOX(&hf_blosan::int8_linear));
   m.impl("uses_amx", TORCH_BOX(&hf_blosan::uses_amx));
 }
+#else
+#include <stdexcept>
+
+#include "steps.h"
+
+namespace hf_blosan {
+Tensor int8_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const MaybeTensor&) {
+  throw std::runtime_error("int8_linear needs an x86-64 processor");
+}
+}  // namespace hf_blosan
 #endif

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "products.h"
+#include "steps.h"
 
 namespace hf_blosan {
 namespace {
@@ -116,6 +117,8 @@ struct DirectionalInputs {
   }
 };
 
+}  // namespace
+
 std::tuple<Tensor, Tensor> directional_attention(
     const Tensor& keys, const Tensor& queries, const Tensor& values, const MaybeTensor& bias,
     const MaybeTensor& key_mask, const MaybeTensor& token_mask, const MaybeTensor& cu_seqlens,
@@ -132,6 +135,8 @@ std::tuple<Tensor, Tensor> directional_attention(
     return std::make_tuple(out, denominators);
   });
 }
+
+namespace {
 
 std::tuple<Tensor, Tensor, Tensor> directional_attention_backward(
     const Tensor& grad, const Tensor& keys, const Tensor& queries, const Tensor& values, const MaybeTensor& bias,

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "products.h"
+#include "steps.h"
 
 namespace hf_blosan {
 namespace {
@@ -25,7 +26,16 @@ struct LinearSizes {
   }
 };
 
-Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bool elu) {
+template <class T>
+void activate_rows(const BiasActivation<T>& arguments) {
+  if (arguments.activation != Activation::linear || arguments.bias) {
+    run_groups(loops<T>().bias_activation, arguments);
+  }
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, Activation activation) {
   return by_type("x", x, [&]<class T>(T) {
     const LinearSizes sizes(x, weight);
     const RowsOf x_("x", x, type_of<T>, sizes.x);
@@ -34,13 +44,30 @@ Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bo
     Tensor y = allocate(x, sizes.y);
     multiply(matrix(y, sizes.rows, sizes.out, sizes.out), matrix(x_.tensor, sizes.rows, sizes.in, x_.step),
              transposed(weight));
-    BiasElu<T> arguments{chunks(1, sizes.rows, sizes.out), elu};
+    BiasActivation<T> arguments{chunks(1, sizes.rows, sizes.out), activation};
     arguments.x = {read<T>(y), 0, sizes.out};
     arguments.bias = read<T>(bias_);
     arguments.y = {write<T>(y), 0, sizes.out};
-    if (elu || bias) run_groups(loops<T>().bias_elu, arguments);
+    activate_rows(arguments);
     return y;
   });
+}
+
+// For contiguous x.
+void activate(const Tensor& x, Activation activation) {
+  by_type("x", x, [&]<class T>(T) {
+    const int64_t size = x.size(x.dim() - 1);
+    BiasActivation<T> arguments{chunks(1, x.numel() / std::max<int64_t>(1, size), size), activation};
+    arguments.x = {read<T>(x), 0, size};
+    arguments.y = {write<T>(x), 0, size};
+    activate_rows(arguments);
+  });
+}
+
+namespace {
+
+Tensor linear_or_elu(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, bool elu) {
+  return linear(x, weight, bias, elu ? Activation::elu : Activation::linear);
 }
 
 Tensor elu(const Tensor& x) {
@@ -49,10 +76,10 @@ Tensor elu(const Tensor& x) {
     check(!sizes.empty(), "x: give (..., D)");
     const RowsOf rows("x", x, type_of<T>, sizes);
     Tensor y = allocate(x, sizes);
-    BiasElu<T> arguments{chunks(1, rows.count, rows.size), true};
+    BiasActivation<T> arguments{chunks(1, rows.count, rows.size), Activation::elu};
     arguments.x = rows.place<T>();
     arguments.y = {write<T>(y), 0, rows.size};
-    run_groups(loops<T>().bias_elu, arguments);
+    activate_rows(arguments);
     return y;
   });
 }
@@ -70,14 +97,14 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Ten
     if (y || need_bias) {
       const MaybeTensor y_ = checked("y", y, type_of<T>, sizes.y);
       to_y = allocate(x, {rows, out});
-      BiasElu<T> arguments{chunks(1, rows, out), y.has_value()};
+      BiasActivation<T> arguments{chunks(1, rows, out), y ? Activation::elu : Activation::linear};
       const int64_t groups = groups_of_head(arguments.groups);
       const Tensor sums = allocate(x, {groups, out});
       arguments.grad = grad_.template place<T>();
       arguments.result = {read<T>(y_), 0, out};
       arguments.grad_x = {write<T>(to_y), 0, out};
       arguments.sums = write<T>(sums);
-      run_groups(loops<T>().bias_elu_backward, arguments);
+      run_groups(loops<T>().bias_activation_backward, arguments);
       to_bias = sum_rows<T>(sums, 1, groups, out, {out});
     }
     Tensor to_x = need_x ? allocate(x, sizes.x) : nothing(x);
@@ -152,6 +179,8 @@ Tensor write_gate(GateInputs<T>& inputs, const Tensor& out, const std::vector<Ma
   return bias;
 }
 
+}  // namespace
+
 std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor& second,
                                                const MaybeTensor& first_input, const MaybeTensor& second_input,
                                                const Tensor& first_weight, const Tensor& second_weight,
@@ -186,6 +215,8 @@ Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Te
     return out;
   });
 }
+
+namespace {
 
 // Gradients of first, second, their inputs (empty where these are first and second themselves), weights and bias.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> fusion_gate_backward(
@@ -346,7 +377,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(
 }  // namespace hf_blosan
 
 STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CPU, m) {
-  m.impl("linear", TORCH_BOX(&hf_blosan::linear));
+  m.impl("linear", TORCH_BOX(&hf_blosan::linear_or_elu));
   m.impl("elu", TORCH_BOX(&hf_blosan::elu));
   m.impl("linear_backward", TORCH_BOX(&hf_blosan::linear_backward));
   m.impl("fusion_gate", TORCH_BOX(&hf_blosan::fusion_gate));

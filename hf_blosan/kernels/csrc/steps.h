@@ -1,0 +1,35 @@
+// Operators that disa.cpp calls one after another.
+#pragma once
+
+#include <string>
+#include <tuple>
+
+#include "tensors.h"
+
+namespace hf_blosan {
+
+// operators.cpp: the attended values; the second tensor is for the gradient.
+std::tuple<Tensor, Tensor> directional_attention(
+    const Tensor& keys, const Tensor& queries, const Tensor& values, const MaybeTensor& bias,
+    const MaybeTensor& key_mask, const MaybeTensor& token_mask, const MaybeTensor& cu_seqlens,
+    const std::string& direction, double scale, const std::optional<int64_t>& window,
+    const std::string& implementation, const std::optional<int64_t>& block_length, bool save);
+
+// pointwise.cpp: activation(x W' + bias), and activation(x), which replaces x; both gates, the first of which returns
+// more for the gradient.
+Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, Activation activation);
+void activate(const Tensor& x, Activation activation);
+std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor& second,
+                                               const MaybeTensor& first_input, const MaybeTensor& second_input,
+                                               const Tensor& first_weight, const Tensor& second_weight,
+                                               const Tensor& bias, const MaybeTensor& first_bias,
+                                               const MaybeTensor& second_bias, const MaybeTensor& mask, bool save);
+Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& scores,
+                             const MaybeTensor& second_scores, const MaybeTensor& second_weight, const Tensor& bias,
+                             const MaybeTensor& second_bias, const MaybeTensor& mask);
+
+// int8.cpp
+Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, const Tensor& scale,
+                   const MaybeTensor& bias);
+
+}  // namespace hf_blosan

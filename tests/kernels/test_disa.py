@@ -1,0 +1,203 @@
+"""The layer of directional self-attention in one call: what its steps compute, where nothing else is asked."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from hf_blosan import kernels
+from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
+from hf_blosan.models.attention import Tokens
+from hf_blosan.models.layers import DirectionalSelfAttention, FusionLayer
+from hf_blosan.models.layers_int8 import convert_layers
+
+pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="needs the compiled kernels")
+
+CLOSE = {"rtol": 1e-5, "atol": 2e-6}
+
+
+def make_layer(dtype=torch.float32, int8=(), seed=0, **options):
+    torch.manual_seed(seed)
+    options = {"direction": "forward", "activation": "elu", **options}
+    layer = DirectionalSelfAttention(21, 19, **options)
+    for bias in (layer.attention.bias, layer.gate.bias):
+        nn.init.normal_(bias)
+    convert_layers(layer, lambda name: name.rpartition(".")[2] in int8)
+    return layer.to(dtype).eval()
+
+
+def batch(dtype=torch.float32, rows=5, length=13):
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, length + 1, (rows,), generator=generator)
+    mask = torch.arange(length) < lengths[:, None]
+    return torch.randn(rows, length, 21, generator=generator, dtype=dtype), mask
+
+
+@torch.no_grad()
+def by_steps(layer, x, mask):
+    return FusionLayer.forward(layer, x, mask)[0]
+
+
+def in_one_call(layer, x, mask, monkeypatch):
+    """The result, which must come from the operator."""
+    monkeypatch.setattr(FusionLayer, "forward", None)
+    with torch.inference_mode():
+        result, maps = layer(x, mask)
+    monkeypatch.undo()
+    assert maps is None
+    return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activation", ["linear", "elu", "gelu"])
+@pytest.mark.parametrize("options", [{}, {"direction": "backward", "window": 2}, {"formulation": "paper"}])
+def test_is_its_steps(dtype, activation, options, monkeypatch):
+    layer, (x, mask) = make_layer(dtype, activation=activation, **options), batch(dtype)
+    for given in (mask, None):
+        found, expected = in_one_call(layer, x, given, monkeypatch), by_steps(layer, x, given)
+        if activation == "gelu":  # computed by another polynomial than torch's
+            torch.testing.assert_close(found, expected, **CLOSE if dtype == torch.float32 else {})
+        else:
+            assert torch.equal(found, expected)
+        assert given is None or not found[~mask].any()
+
+
+@pytest.mark.skipif(kernels.instruction_set() not in ("avx2", "avx512"), reason="int8 needs a processor with AVX2")
+@pytest.mark.parametrize(
+    "int8",
+    [("dense_map", "key_map", "query_map", "first", "second"), ("dense_map", "first"), ("key_map", "second")],
+    ids="-".join,
+)
+def test_maps_in_int8(int8, monkeypatch):
+    layer, (x, mask) = make_layer(int8=int8), batch()
+    torch.testing.assert_close(in_one_call(layer, x, mask, monkeypatch), by_steps(layer, x, mask), **CLOSE)
+    words = Tokens(x[:1], torch.randint(13, (4, 7)))
+    found = in_one_call(layer, words, mask[:4, :7], monkeypatch)
+    torch.testing.assert_close(found, by_steps(layer, words.rows, mask[:4, :7]), **CLOSE)
+
+
+@pytest.mark.parametrize("activation", ["elu", "gelu"])
+def test_words_and_sentences_without_padding(activation, monkeypatch):
+    layer, (x, mask) = make_layer(activation=activation), batch()
+    expected = by_steps(layer, x, mask)
+    numbers = torch.arange(x[..., 0].numel()).view(mask.shape)
+    words = Tokens(x.flatten(0, 1)[None], numbers)
+    torch.testing.assert_close(in_one_call(layer, words, mask, monkeypatch), expected, **CLOSE)
+    cu_seqlens = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
+    for starts in (cu_seqlens, cu_seqlens.int()):
+        packed = (Tokens(x[mask][None], cu_seqlens=starts), Tokens(words.vectors, numbers[mask][None], starts))
+        for tokens in packed:
+            found = in_one_call(layer, tokens, mask.new_ones(1, int(mask.sum())), monkeypatch)
+            torch.testing.assert_close(found[0], expected[mask], **CLOSE)
+
+
+def test_gelu():
+    """N = 1: nothing is seen, and a gate that is open lets through what the activation gives."""
+    numbers = torch.cat([torch.linspace(-12, 12, 100_001), torch.tensor([-1e30, -1e-30, 0, 1e-30, 1e30])])
+    x, eye, zero = numbers.view(-1, 1, 1), torch.eye(1), torch.zeros(1, 1)
+    maps = [(eye, None, None), *[(zero, None, None)] * 4]
+    options = {"bias": torch.zeros(1), "gate_bias": torch.full((1,), 80.0), "activation": "gelu"}
+    with torch.no_grad():
+        found = kernels.disa(x, maps, direction="forward", **options).flatten()
+        exact = nn.functional.gelu(numbers.double())
+        errors, allowed = (found - exact).abs(), (nn.functional.gelu(numbers) - exact).abs().max()
+        assert errors[numbers.abs() < 100].max() <= 1.5 * allowed
+        assert errors.max() <= 1e-6 * exact.max()
+        not_finite = kernels.disa(torch.full((1, 1, 1), torch.nan), maps, direction="forward", **options)
+    assert not_finite.isnan().all()
+
+
+class Doubled(DirectionalSelfAttention):
+    def steps(self, *inputs):
+        return 2 * (yield from super().steps(*inputs))
+
+
+def hooked(name):
+    def change(layer):
+        layer.get_submodule(name).register_forward_hook(lambda module, inputs, result: 2 * result)
+
+    return change
+
+
+def own_forward(layer):
+    forward = layer.gate.forward
+    layer.gate.forward = lambda *inputs: 2 * forward(*inputs)
+
+
+CHANGES = [hooked(name) for name in ("attention", "gate", "dense_map", "attention.key_map", "gate.second")]
+
+
+@pytest.mark.parametrize("change", [*CHANGES, own_forward])
+def test_parts_that_do_more_are_called(change):
+    layer, (x, mask) = make_layer(), batch()
+    before = by_steps(layer, x, mask)
+    change(layer)
+    with torch.inference_mode():
+        found = layer(x, mask)[0]
+    assert torch.equal(found, by_steps(layer, x, mask)) and not torch.allclose(found, before)
+
+
+def test_where_it_is_not_used(monkeypatch):
+    """With gradients or dropout, eager, with other activations, with a token mask, in a subclass, under vmap."""
+    x, mask = batch()
+    calls = []
+    monkeypatch.setattr(OPERATORS.disa, "default", lambda *arguments: calls.append(arguments))
+    layer = make_layer(dropout=0.5)
+    layer(x, mask)[0].sum().backward()
+    assert layer.dense_map.weight.grad.abs().sum() > 0
+    with torch.no_grad():
+        layer.train()(x, mask)
+        assert not torch.equal(layer(x, mask)[0], layer(x, mask)[0])
+        layer.eval().implementation = "eager"
+        layer(x, mask)
+        layer.implementation, layer.attention.implementation = "auto", "eager"
+        layer(x, mask)
+        make_layer(activation="tanh")(x, mask)
+        layer.attention.implementation = "auto"
+        hidden = layer(x, mask, False, torch.zeros(13, 13, dtype=torch.bool))[0]
+        assert not torch.equal(hidden, by_steps(layer, x, mask))
+        layer.half()(x.half(), mask)
+        layer.float()(x, mask, output_attentions=True)
+        together = torch.vmap(lambda x: layer(x[None], None)[0])(x)
+        torch.testing.assert_close(together[:, 0], by_steps(layer, x, None))
+        once = by_steps(layer, x, mask)
+        layer.__class__ = Doubled
+        torch.testing.assert_close(layer(x, mask)[0], 2 * once)
+    assert not calls
+
+
+def test_wrong_arguments_are_refused():
+    x, weight, square, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5, 5), torch.randn(5)
+    maps = [(weight, None, bias), *[(square, None, None)] * 2, *[(square, None, bias)] * 2]
+    call = partial(kernels.disa, bias=bias, gate_bias=bias, activation="elu", direction="forward")
+    places = torch.zeros(2, 3, dtype=torch.long)
+    with torch.no_grad():
+        assert call(x, maps).shape == (2, 3, 5)
+        wrong = [
+            partial(call, x[0], maps),
+            partial(call, x[..., :3], maps),
+            partial(call, x, maps, mask=torch.ones(2, 3)),
+            partial(call, x, maps, mask=torch.ones(2, 2, dtype=torch.bool)),
+            partial(call, x, maps, places=places),
+            partial(call, x[:1], maps, places=places + 3),
+            partial(call, x[:1], maps, places=places - 1),
+            partial(call, x[:1], maps, places=places.int()),
+            partial(call, x, maps, direction="up"),
+            partial(call, x, maps, window=-1),
+            partial(call, x, maps, bias=bias[:4]),
+            partial(call, x, maps, gate_bias=bias[:4]),
+            partial(call, x, [*maps[:4], (weight, None, bias)]),
+        ]
+        for one in wrong:
+            with pytest.raises(RuntimeError):
+                one()
+
+
+def test_registration():
+    x, weight, square, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5, 5), torch.randn(5)
+    places = torch.zeros(2, 3, dtype=torch.long)
+    maps = ([weight, bias], [square], [square], bias, [square], [square, bias])
+    for words, numbers in ((x, None), (x[:1], places)):
+        arguments = (words, numbers, None, None, *maps, bias, "gelu", "forward", 5.0, None, "auto")
+        torch.library.opcheck(OPERATORS.disa.default, arguments, test_utils=("test_schema",))
