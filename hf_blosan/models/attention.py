@@ -350,9 +350,8 @@ def selected(x: Tensor, mask_BN: Tensor) -> Tensor:
 
 def unpack(x: Tensor, mask_BN: Tensor) -> Tensor:
     """(1, T, ...) -> (B, N, ...), 0 where the mask is false: undoes :func:`selected`."""
-    real_BN = mask_BN.flatten()
-    rows = x.new_empty(len(real_BN), *x.shape[2:]).index_copy_(0, real_BN.nonzero()[:, 0], x[0])
-    return rows.index_fill_(0, (~real_BN).nonzero()[:, 0], 0).unflatten(0, mask_BN.shape)
+    rows = x.new_zeros(mask_BN.numel(), *x.shape[2:])
+    return rows.index_copy_(0, mask_BN.flatten().nonzero()[:, 0], x[0]).unflatten(0, mask_BN.shape)
 
 
 def rows_of_sentences(cu_seqlens: Tensor) -> Tensor:

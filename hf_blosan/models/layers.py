@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .attention import ACTIVATIONS as ACTIVATIONS
 from .attention import dense, directional_attention, disa, dropout, fusion_gate, in_rows, source2token_attention
 from .equations import directional_attention_weights, source2token_weights, weighted_sum, zero_padding
 
