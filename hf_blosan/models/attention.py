@@ -162,7 +162,7 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
     """The sum of a ``FusionGate``, 0 where the mask is false; ``None`` if it must be computed by its equation."""
     x, b, (one, other) = in_rows(first), layer.bias, (layer.first, layer.second)
     mask, fits = None if mask is None else mask.bool(), partial(can_use_kernel, layer.implementation, x, second, b)
-    if fits(maps=(one, other)):
+    if getattr(first, "places_BN", None) is None and fits(maps=(one, other)):  # else Wa a is for each word
         drops = layer.training and layer.dropout
         dropped = {"first_input": layer.drop(x), "second_input": layer.drop(second)} if drops else {}
         return kernels.fusion_gate(x, second, one.weight, other.weight, b, one.bias, other.bias, mask=mask, **dropped)
@@ -175,16 +175,16 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
 
 def disa(layer: nn.Module, x: Tensor | Tokens, mask: Tensor | None) -> Tensor | None:
     """A ``DirectionalSelfAttention`` in one call, for inference; ``None`` if it must take its steps one by one."""
-    attention, gate = layer.attention, layer.gate
-    if kernels is None or layer.training or torch.is_grad_enabled() or layer.implementation == "eager":
+    attention, gate, x = layer.attention, layer.gate, x if isinstance(x, Tokens) else Tokens(x)
+    if kernels is None or torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.vectors.is_cpu:
         return None
     maps = (layer.dense_map, attention.key_map, attention.query_map, gate.first, gate.second)
     known = is_unchanged(attention) and is_unchanged(gate) and all(map(is_plain, maps))
-    if not known or "eager" in (attention.implementation, gate.implementation):
+    eager = "eager" in (layer.implementation, attention.implementation, gate.implementation)
+    if not known or eager or any(part.training for part in (layer, attention, gate, *maps)):
         return None
-    x = x if isinstance(x, Tokens) else Tokens(x)
     where = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
-    maps = [(own["weight"], own.get("scale"), own["bias"]) for own in (m._parameters | m._buffers for m in maps)]
+    maps = [tuple(map((m._parameters | m._buffers).get, ("weight", "scale", "bias"))) for m in maps]
     options = {"activation": layer.activation, "implementation": attention.implementation, **attention.order}
     return kernels.disa(x.vectors, maps, gate_bias=gate.bias, **where, **options)
 

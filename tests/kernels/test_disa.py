@@ -105,7 +105,11 @@ def test_gelu():
         assert errors[numbers.abs() < 100].max() <= 1.5 * allowed
         assert errors.max() <= 1e-6 * exact.max()
         not_finite = kernels.disa(torch.full((1, 1, 1), torch.nan), maps, direction="forward", **options)
-    assert not_finite.isnan().all()
+        assert not_finite.isnan().all()
+        wide = {name: x.double() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+        maps = [(eye.double(), None, None), *[(zero.double(), None, None)] * 4]
+        found = kernels.disa(x.double(), maps, direction="forward", **wide).flatten()
+        torch.testing.assert_close(found, exact, rtol=1e-14, atol=1e-15)
 
 
 class Doubled(DirectionalSelfAttention):
@@ -120,6 +124,13 @@ def hooked(name):
     return change
 
 
+def without_parameters(layer):
+    """A map as a replica of DataParallel has it: the weight is an attribute, a tensor, and no parameter."""
+    map_ = layer.attention.key_map
+    weight = 2 * map_._parameters.pop("weight")
+    map_.weight = weight.detach()
+
+
 def own_forward(layer):
     forward = layer.gate.forward
     layer.gate.forward = lambda *inputs: 2 * forward(*inputs)
@@ -128,7 +139,7 @@ def own_forward(layer):
 CHANGES = [hooked(name) for name in ("attention", "gate", "dense_map", "attention.key_map", "gate.second")]
 
 
-@pytest.mark.parametrize("change", [*CHANGES, own_forward])
+@pytest.mark.parametrize("change", [*CHANGES, own_forward, without_parameters])
 def test_parts_that_do_more_are_called(change):
     layer, (x, mask) = make_layer(), batch()
     before = by_steps(layer, x, mask)
@@ -153,14 +164,20 @@ def test_where_it_is_not_used(monkeypatch):
         layer(x, mask)
         layer.implementation, layer.attention.implementation = "auto", "eager"
         layer(x, mask)
-        make_layer(activation="tanh")(x, mask)
         layer.attention.implementation = "auto"
+        layer.gate.train()
+        assert not torch.equal(layer(x, mask)[0], layer(x, mask)[0])
+        layer.gate.eval()
+        make_layer(activation="tanh")(x, mask)
         hidden = layer(x, mask, False, torch.zeros(13, 13, dtype=torch.bool))[0]
         assert not torch.equal(hidden, by_steps(layer, x, mask))
         layer.half()(x.half(), mask)
         layer.float()(x, mask, output_attentions=True)
         together = torch.vmap(lambda x: layer(x[None], None)[0])(x)
         torch.testing.assert_close(together[:, 0], by_steps(layer, x, None))
+        weights = {name: torch.stack([x, 2 * x]) for name, x in layer.named_parameters()}
+        both = torch.vmap(lambda own: torch.func.functional_call(layer, own, (x, None))[0])(weights)
+        torch.testing.assert_close(both[0], by_steps(layer, x, None))
         once = by_steps(layer, x, mask)
         layer.__class__ = Doubled
         torch.testing.assert_close(layer(x, mask)[0], 2 * once)
@@ -188,6 +205,8 @@ def test_wrong_arguments_are_refused():
             partial(call, x, maps, bias=bias[:4]),
             partial(call, x, maps, gate_bias=bias[:4]),
             partial(call, x, [*maps[:4], (weight, None, bias)]),
+            partial(call, x, [(torch.ones(5, 7, dtype=torch.int8), torch.ones(5), bias), *maps[1:]]),
+            partial(call, x, [*maps[:4], (torch.ones(5, 7, dtype=torch.int8), torch.ones(5), bias)]),
         ]
         for one in wrong:
             with pytest.raises(RuntimeError):

@@ -69,8 +69,10 @@ def check_models(at_end, dtype):
             embeds = guarded(torch.randn(B, N, size // 2, dtype=dtype), at_end).requires_grad_()
             mask = guarded(torch.arange(N).expand(B, N) < torch.tensor([N, N // 2 + 1, 1])[:B, None], at_end)
             model(inputs_embeds=embeds, attention_mask=mask).pooler_output.sum().backward()
-            with torch.no_grad():
-                model.eval()(inputs_embeds=embeds.detach(), attention_mask=mask)
+            for layers_dtype in ("float32", "int8"):
+                model.eval().set_layers_dtype(layers_dtype)
+                with torch.no_grad():
+                    model(inputs_embeds=embeds.detach(), attention_mask=mask)
 
 torch.manual_seed(0)
 if sys.argv[1] == "read":

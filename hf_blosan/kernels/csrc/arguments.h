@@ -103,7 +103,7 @@ struct BiasActivation {
   T* sums;  // (heads, groups, size), or null
 };
 
-// out = F first + (1 - F) second with F = sigmoid(scores + bias), 0 where the mask is false.
+// out = F first + (1 - F) second with F = sigmoid(scores + more_scores + bias), 0 where the mask is false.
 template <class T>
 struct Gate {
   Groups groups;

@@ -45,19 +45,20 @@ Tensor at_places(const Tensor& rows, const Tensor& places) {
   const int64_t count = rows.size(1), size = rows.size(2);
   const Tensor out = allocate(rows, {places.size(0), places.size(1), size});
   const int64_t* const numbers = read<int64_t>(places);
+  const T* const from = read<T>(rows);
+  T* const to = write<T>(out);
   for (int64_t i = 0; i < places.numel(); i++) {
     check(numbers[i] >= 0 && numbers[i] < count, "places: ", numbers[i], " is not one of the ", count, " words");
-    std::memcpy(write<T>(out) + i * size, read<T>(rows) + numbers[i] * size, size * sizeof(T));
+    std::memcpy(to + i * size, from + numbers[i] * size, size * sizeof(T));
   }
   return out;
 }
 
-Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
-                         const MaybeTensor& cu_seqlens, const Tensors& dense, const Tensors& key,
-                         const Tensors& query, const Tensor& attention_bias, const Tensors& first,
-                         const Tensors& second, const Tensor& gate_bias, const std::string& activation,
-                         const std::string& direction, double scale, const std::optional<int64_t>& window,
-                         const std::string& implementation) {
+Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask, const MaybeTensor& cu_seqlens,
+            const Tensors& dense, const Tensors& key, const Tensors& query, const Tensor& attention_bias,
+            const Tensors& first, const Tensors& second, const Tensor& gate_bias, const std::string& activation,
+            const std::string& direction, double scale, const std::optional<int64_t>& window,
+            const std::string& implementation) {
   return by_type("x", x, [&]<class T>(T) {
     check(x.dim() == 3, "x: the shape is ", sizes_of(x), "; give (B, N, in)");
     check(!places || (x.size(0) == 1 && places->dim() == 2), "places: give (B, N), and words as (1, V, in)");

@@ -10,7 +10,7 @@
 namespace hf_blosan {
 namespace {
 
-// x W' + bias, or elu of it
+// x W' + bias, or its elu or gelu
 
 struct LinearSizes {
   Sizes x, y;

@@ -59,10 +59,17 @@ def disa(
     Raises:
         RuntimeError: shapes or dtypes do not match.
     """
-    floats = [y for W, steps, b in maps for y in (W if steps is None else steps, b) if y is not None]
-    elsewhere = torch.is_grad_enabled() or activation not in ACTIVATIONS or is_batched(x)
-    if elsewhere or not available(x, bias, gate_bias, *floats):
+    weights = [W for W, _, _ in maps]
+    if torch.is_grad_enabled() or activation not in ACTIVATIONS or any(W is None for W in weights):
         return None
+    floats = [y for W, steps, b in maps for y in (W if steps is None else steps, b) if y is not None]
+    batched = is_batched(x, bias, gate_bias, places, mask, cu_seqlens, *weights, *floats)
+    if batched or not available(x, bias, gate_bias, *floats):
+        return None
+    D = weights[0].shape[0]
+    for W, size in zip(weights, (x.shape[-1], D, D, D, D), strict=True):
+        if W.shape[-1] != size:  # packed weights do not tell
+            raise RuntimeError(f"a map of weight {tuple(W.shape)} is given {size} features; give as many as it takes")
     operands = [_operands(x, *map_) for map_ in maps]
     if not all(operands):
         return None
