@@ -116,13 +116,14 @@ ONEDNN = "1" if library.instruction_set() == "avx512" else "0"
 NARROWER += [{"HF_BLOSAN_INSTRUCTION_SET": "baseline", "HF_BLOSAN_ONEDNN": ONEDNN}]
 # An input of every kind for each operator; the last shape of test_pointwise.py has products that oneDNN takes.
 FEW = "test_forms and kernel or exact_as_the_equation and shape3 or exact_as_torch and shape5 or exact_as_equation"
-FEW += " or is_its_equation and 45"
+FEW += " or is_its_equation and 45 or test_gelu"
 ALL = {
     "test_directional.py": "test_forms or float64 or other_scales or test_blocks or several_threads",
     "test_source2token.py": "exact",
     "test_recurrence.py": "exact",
     "test_pointwise.py": "exact or extremes",
     "test_int8.py": "is_its_equation or extremes",
+    "test_disa.py": "is_its_steps or gelu",
     "test_tensorized.py": "exact",
 }
 

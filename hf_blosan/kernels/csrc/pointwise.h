@@ -17,7 +17,7 @@ INLINE Vector<T> elu(Vector<T> x) {
 }
 
 // x (1 + erf(x / sqrt(2))) / 2. In float32 erf is x times a quotient of polynomials of x^2, fitted to 5e-8 up to 5.6.
-// Below -5.6, where less than 1e-7 is missing from 0, the result is 0.
+// Beyond, erf is 1 or -1.
 template <class T>
 INLINE Vector<T> gelu(Vector<T> x) {
   Vector<T> erf;
@@ -35,7 +35,9 @@ INLINE Vector<T> gelu(Vector<T> x) {
       for (int k = degree - 1; k >= 0; k--) y = y * square + coefficients[k];
       return y;
     };
-    erf = x < T(-5.6) ? fill<Vector<T>>(T(-1)) : quotient<Vector<T>>(z * polynomial(above), polynomial(below));
+    erf = quotient<Vector<T>>(z * polynomial(above), polynomial(below));
+    erf = x > T(5.6) ? fill<Vector<T>>(T(1)) : erf;
+    erf = x < T(-5.6) ? fill<Vector<T>>(T(-1)) : erf;
   } else {
     for (int i = 0; i < lanes<T>; i++) erf[i] = std::erf(x[i] * M_SQRT1_2);
   }
