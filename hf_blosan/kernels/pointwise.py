@@ -26,8 +26,8 @@ SCHEMAS = (
     "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
     "Tensor second_weight, Tensor bias, Tensor? first_bias, Tensor? second_bias, Tensor? mask, bool save) "
     "-> (Tensor, Tensor, Tensor)",
-    "fusion_gate_of_scores(Tensor first, Tensor second, Tensor scores, Tensor? second_scores, Tensor? second_weight, "
-    "Tensor bias, Tensor? second_bias, Tensor? mask) -> Tensor",
+    "fusion_gate_of_scores(Tensor first, Tensor second, Tensor first_scores, Tensor second_scores, Tensor bias, "
+    "Tensor? mask) -> Tensor",
     "fusion_gate_backward(Tensor grad, Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, "
     "Tensor first_weight, Tensor second_weight, Tensor? mask, Tensor scores, Tensor bias) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -101,24 +101,11 @@ def fusion_gate(
 
 
 def fusion_gate_of_scores(
-    first: Tensor,
-    second: Tensor,
-    scores: Tensor,
-    second_weight: Tensor | None,
-    bias: Tensor,
-    second_bias: Tensor | None = None,
-    *,
-    second_scores: Tensor | None = None,
-    mask: Tensor | None = None,
+    first: Tensor, second: Tensor, first_scores: Tensor, second_scores: Tensor, bias: Tensor, *, mask: Tensor | None
 ) -> Tensor:
-    """:func:`fusion_gate` where first W1' + its bias is known: ``scores``, (..., D).
-
-    In place of ``second_weight``, ``second_scores``, (..., D), may be what is to be added to them; without either
-    they are the scores of both. Without gradients.
-    """
+    """:func:`fusion_gate` where both products, (..., D), are known, each with its bias. Without gradients."""
     refuse_forward_mode()
-    others = (second_scores, second_weight, bias, second_bias, mask)
-    return OPERATORS.fusion_gate_of_scores.default(first, second, scores, *others)
+    return OPERATORS.fusion_gate_of_scores.default(first, second, first_scores, second_scores, bias, mask)
 
 
 def block_fusion(
@@ -189,12 +176,6 @@ def _mixed(first, second, scores, mask):
     gate = torch.sigmoid(scores)
     mixed = gate * first + (1 - gate) * second
     return mixed if mask is None else mixed * mask[..., None]
-
-
-def _gated_of_scores(first, second, scores, second_scores, second_weight, bias, second_bias, mask):
-    more = second_scores if second_weight is None else F.linear(second, second_weight)
-    scores = sum(x for x in (more, bias, second_bias) if x is not None) + scores
-    return _mixed(first, second, scores, mask)
 
 
 def _gated_backward(needed, grad, *saved):
@@ -293,7 +274,7 @@ def _heads_fusion_gate_under_vmap(v, attended, weights, biases, mask, save):
 UNDER_VMAP = {
     "linear": lambda x, weight, bias, elu: _linear(elu, x, weight, bias),
     "elu": F.elu,
-    "fusion_gate_of_scores": _gated_of_scores,
+    "fusion_gate_of_scores": lambda a, b, one, other, bias, mask: _mixed(a, b, one + other + bias, mask),
     "heads_linear": lambda x, weights, biases, elu: _of_heads(elu, len(weights), x, *weights, *biases),
     "heads_fusion_gate": _heads_fusion_gate_under_vmap,
 }

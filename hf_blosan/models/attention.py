@@ -169,7 +169,7 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
     if not torch.is_grad_enabled() and fits():
         scores = in_rows(layer.linear(one, first)), layer.linear(other, second)
         if fits(*scores):
-            return kernels.fusion_gate_of_scores(x, second, scores[0], None, b, second_scores=scores[1], mask=mask)
+            return kernels.fusion_gate_of_scores(x, second, *scores, b, mask=mask)
     return None
 
 

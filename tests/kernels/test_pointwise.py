@@ -190,26 +190,18 @@ def test_many_gradients_at_once():
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gate_whose_first_scores_are_known(shape, dtype):
+def test_gate_whose_scores_are_known(shape, dtype):
     D, mask = shape[-1], random(*shape[:-1], seed=9) > -0.5
     first, second = random(*shape).to(dtype), random(*shape, seed=1).to(dtype)
     one, other = weights(D, D, seed=5).to(dtype), weights(D, D, seed=6).to(dtype)
     biases = [random(D, seed=seed).to(dtype) for seed in (2, 3, 4)]
-    scores = F.linear(first, one, biases[1])
+    scores = [F.linear(first, one, biases[1]), F.linear(second, other, biases[2])]
     close = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {}
     for given in (mask, None):
         expected = pointwise.fusion_gate(first, second, one, other, *biases, mask=given)
-        found = pointwise.fusion_gate_of_scores(first, second, scores, other, biases[0], biases[2], mask=given)
-        torch.testing.assert_close(found, expected, **close)
-        more = F.linear(second, other, biases[2])
-        found = pointwise.fusion_gate_of_scores(first, second, scores + more, None, biases[0], mask=given)
-        torch.testing.assert_close(found, expected, **close)
-        for second_scores in (more, torch.stack([more, more], dim=-2)[..., 0, :]):
-            options = {"second_scores": second_scores, "mask": given}
-            found = pointwise.fusion_gate_of_scores(first, second, scores, None, biases[0], **options)
+        for strided in (scores, [torch.stack([x, x], dim=-2)[..., 0, :] for x in scores]):
+            found = pointwise.fusion_gate_of_scores(first, second, *strided, biases[0], mask=given)
             torch.testing.assert_close(found, expected, **close)
-    found = pointwise.fusion_gate_of_scores(first, second, F.linear(first, one), other, biases[0], mask=mask)
-    torch.testing.assert_close(found, pointwise.fusion_gate(first, second, one, other, biases[0], mask=mask), **close)
 
 
 def test_frozen_tensors_cost_no_products():
@@ -230,9 +222,8 @@ def test_vmap_without_gradients():
     for step in (
         lambda x: pointwise.linear(x, square, bias),
         pointwise.elu,
-        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, None, bias, mask=mask),
-        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, square, bias, bias, mask=mask),
-        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, None, bias, second_scores=x * 4),
+        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, x * 4, bias, mask=mask),
+        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, x * 4, bias, mask=None),
     ):
         with torch.no_grad():
             torch.testing.assert_close(torch.vmap(step)(x), torch.stack([step(one) for one in x]))
@@ -338,9 +329,9 @@ def test_wrong_tensors_are_refused():
         (pointwise.fusion_gate, (x, x, square, square, bias[:3])),
         (partial(pointwise.fusion_gate, mask=mask[:1]), (x, x, square, square, bias)),
         (partial(pointwise.fusion_gate, mask=mask.float()), (x, x, square, square, bias)),
-        (pointwise.fusion_gate_of_scores, (x, x, x[:1], square, bias)),
-        (partial(pointwise.fusion_gate_of_scores, second_scores=x[:1]), (x, x, x, None, bias)),
-        (pointwise.fusion_gate_of_scores, (x, x, x, square[:3], bias)),
+        (partial(pointwise.fusion_gate_of_scores, mask=None), (x, x, x[:1], x, bias)),
+        (partial(pointwise.fusion_gate_of_scores, mask=None), (x, x, x, x[:1], bias)),
+        (partial(pointwise.fusion_gate_of_scores, mask=None), (x, x, x, x, bias[:3])),
         (pointwise.block_fusion, (x, None, x, random(8, 8), random(8), 2)),
         (pointwise.block_fusion, (x, None, x[:, :2], random(8, 8), random(8))),
         (pointwise.block_fusion, (x, None, x[:, :2], random(8, 8), random(8), 0)),
@@ -383,7 +374,7 @@ def test_registration():
         "elu": [(x,), (x.mT,)],
         "linear_backward": [(x, x, square, y, *[needed] * 3) for y, needed in ((x, True), (None, False))],
         "fusion_gate": [(x, x, None, x, square, square, bias, None, bias, mask, save) for save in (True, False)],
-        "fusion_gate_of_scores": [(x, x, x, None, square, bias, bias, mask), (x, x, x, x, None, bias, None, None)],
+        "fusion_gate_of_scores": [(x, x, x, x, bias, given) for given in (mask, None)],
         "fusion_gate_backward": [(x, x, x, None, None, square, square, mask, x, bias)],
         "block_fusion": [(x, x, blocks, wide, twice, 2, save) for save in (True, False)],
         "block_fusion_backward": [

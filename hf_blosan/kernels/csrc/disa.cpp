@@ -1,6 +1,6 @@
 // DiSA, the layer of directional self-attention, in one call for inference; its schema is in directional/disa.py.
 //
-// For a few sentences what Python does between ten operators takes several times as long as these.
+// For one sentence what Python does between its operators takes longer than they do.
 
 #include <cstring>
 
@@ -75,11 +75,7 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
       return std::get<0>(fusion_gate(mapped, attended, {}, {}, first[0], second[0], gate_bias, first_map.bias,
                                      second_map.bias, mask, false));
     }
-    const Tensor scores = in_rows(first_map(of_words));
-    if (second_map.int8) {
-      return fusion_gate_of_scores(mapped, attended, scores, second_map(attended), {}, gate_bias, {}, mask);
-    }
-    return fusion_gate_of_scores(mapped, attended, scores, {}, second[0], gate_bias, second_map.bias, mask);
+    return fusion_gate_of_scores(mapped, attended, in_rows(first_map(of_words)), second_map(attended), gate_bias, mask);
   });
 }
 

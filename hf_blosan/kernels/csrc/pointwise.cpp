@@ -198,20 +198,17 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
   });
 }
 
-// The same where first W1' + its bias is known, and with second_scores, or neither of the two, second W2' as well.
-Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& scores,
-                             const MaybeTensor& second_scores, const MaybeTensor& second_weight, const Tensor& bias,
-                             const MaybeTensor& second_bias, const MaybeTensor& mask) {
+// The same where both products are known, each with its bias.
+Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& first_scores,
+                             const Tensor& second_scores, const Tensor& bias, const MaybeTensor& mask) {
   return by_type("first", first, [&]<class T>(T) {
-    GateInputs<T> inputs(first, second, {}, {}, second_weight, second_weight, mask);
+    GateInputs<T> inputs(first, second, {}, {}, {}, {}, mask);
+    const RowsOf first_scores_("first_scores", first_scores, type_of<T>, inputs.sizes);
+    const RowsOf second_scores_("second_scores", second_scores, type_of<T>, inputs.sizes);
+    inputs.arguments.scores = first_scores_.template place<T>();
+    inputs.arguments.more_scores = second_scores_.template place<T>();
     const Tensor out = allocate(first, inputs.sizes);
-    const MaybeTensor more = second_weight ? out : second_scores;
-    if (second_weight) multiply(inputs.rows_of(out), inputs.second_rows, transposed(*second_weight));
-    const RowsOf scores_("scores", scores, type_of<T>, inputs.sizes);
-    const RowsOf more_("second_scores", more.value_or(scores), type_of<T>, inputs.sizes);
-    inputs.arguments.scores = scores_.template place<T>();
-    if (more) inputs.arguments.more_scores = more_.template place<T>();
-    write_gate(inputs, out, {bias, second_bias});
+    write_gate(inputs, out, {bias});
     return out;
   });
 }

@@ -24,9 +24,8 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
                                                const Tensor& first_weight, const Tensor& second_weight,
                                                const Tensor& bias, const MaybeTensor& first_bias,
                                                const MaybeTensor& second_bias, const MaybeTensor& mask, bool save);
-Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& scores,
-                             const MaybeTensor& second_scores, const MaybeTensor& second_weight, const Tensor& bias,
-                             const MaybeTensor& second_bias, const MaybeTensor& mask);
+Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& first_scores,
+                             const Tensor& second_scores, const Tensor& bias, const MaybeTensor& mask);
 
 // int8.cpp
 Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, const Tensor& scale,

@@ -1,7 +1,7 @@
 """DiSA, the layer of directional self-attention, as one operator for inference on the CPU.
 
-C++ (``csrc/disa.cpp``) calls the operators of its parts one after another: for a few sentences what Python
-does between them takes several times as long as they do. There is no gradient and no other form.
+C++ (``csrc/disa.cpp``) calls the operators of its parts one after another: for one sentence what Python does between
+them takes longer than they do. There is no gradient and no other form.
 """
 
 from __future__ import annotations
