@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
+from . import kernels
 from .cli.arguments import ExportArguments
 from .errors import InputError, loading, require
 from .files import check_writable
@@ -147,6 +148,8 @@ def export_onnx(
         RuntimeError: the graph does not compute what the model computes.
     """
     require("export needs", "export", *PACKAGES)
+    from .kernels.directional.graph_functions import add_functions
+
     path = Path(path)
     model = copy.deepcopy(model).eval().cpu()
     if getattr(model.config, "layers_dtype", "float32") != "float32":  # onnxruntime has its own form of int8
@@ -154,7 +157,7 @@ def export_onnx(
     names, outputs = input_names(model, tokenizer), Outputs(model, normalized=normalized)
     # The exporter logs about itself and about torchvision, whose operators no model here uses.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(), kernels.operators_of_graphs():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             outputs,
@@ -166,6 +169,7 @@ def export_onnx(
             verbose=False,
         )
     refuse_not_finite(model)
+    add_functions(program.model)
     forget_shapes(program.model.graph)
     forget_origins(program.model)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,11 +3,14 @@
 import json
 import shutil
 import sys
+from functools import partial
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 import torch
+from onnx import helper
 from onnxruntime import InferenceSession
 from safetensors.torch import load_file, save_file
 from small_data import write_backbone
@@ -21,7 +24,8 @@ from hf_blosan import BiBloSANConfig, BiBloSANModel, export
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import install
 from hf_blosan.export import example_length, most_tokens
-from hf_blosan.kernels import directional_attention_graph
+from hf_blosan.kernels import directional_attention_graph, operators_of_graphs
+from hf_blosan.kernels.directional.graph_functions import add_functions
 from hf_blosan.models.equations import directional_attention
 from hf_blosan.text.tokenization import build_tokenizer
 
@@ -85,35 +89,79 @@ def test_long_sentences_take_time_in_proportion(tmp_path):
 HALF_RANGES = (0.1, 2.0, 6.0, 12.0, 30.0)
 
 
+def attention_of_a_graph(direction, window=None, scale=5.0):
+    """A session of a graph that is the operator which attention is traced as, a function of its three tensors."""
+    name = "attention" if window is None else "window"
+    attributes = {"scale": scale} | ({} if window is None else {"window": window})
+    node = helper.make_node(name, ["k", "q", "v", "r"], ["y"], domain=f"hf_blosan.{direction}", **attributes)
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["b", "n", "d"]) for name in "kqvy"]
+    real = helper.make_tensor_value_info("r", onnx.TensorProto.BOOL, ["b", "n"])
+    graph = helper.make_graph([node], "attention", [*values[:3], real], values[3:])
+    opsets = [helper.make_opsetid("", export.OPSET), helper.make_opsetid(f"hf_blosan.{direction}", 1)]
+    model = onnx_ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    add_functions(model)
+    export.forget_shapes(model.graph)
+    session = InferenceSession(onnx_ir.to_proto(model).SerializeToString())
+
+    def attend(keys, queries, values, bias, key_mask):
+        tensors = {"k": keys, "q": queries + bias, "v": values, "r": key_mask}
+        return torch.from_numpy(session.run(None, {name: x.numpy() for name, x in tensors.items()})[0])
+
+    return attend
+
+
 @pytest.mark.parametrize("direction", ("forward", "backward", "diagonal", "full"))
-@pytest.mark.parametrize("window", (None, 0, 3, 70))
+@pytest.mark.parametrize("window", (None, 0, 3, 5, 70))
 @torch.no_grad()
 def test_attention_of_graphs_computes_the_equation(direction, window):
     """Within the errors that it states, for every range of keys and queries, and for rows without tokens."""
+    options = {"direction": direction, "window": window}
+    narrow = window in (0, 3)  # without a loop, in operators of torch
+    attend = partial(directional_attention_graph, **options) if narrow else attention_of_a_graph(direction, window)
     generator = torch.Generator().manual_seed(0)
-    mask = torch.arange(150) < torch.tensor([150, 83, 0])[:, None]
-    for half_range in HALF_RANGES:
-        keys, queries, values, bias = torch.rand(4, 3, 150, 5, generator=generator).mul(2).sub(1)
-        keys, queries, options = keys * half_range + 3, queries * half_range - 3, {"direction": direction}
-        keys[~mask], queries[~mask] = 1e4, -1e4
-        options |= {"bias": bias[0, 0], "window": window, "key_mask": mask}
-        found = directional_attention_graph(keys, queries, values, **options)
-        options["bias"] = options["bias"].double()
-        expected = directional_attention(keys.double(), queries.double(), values.double(), **options)
-        error = (found - expected)[mask].abs().max()
-        assert error < (1e-4 if window is None and half_range == 12.0 else 5e-6), half_range
+    for length in (150, 31, 11, 1):
+        mask = torch.arange(length) < torch.tensor([length, (length + 1) // 2, 0])[:, None]
+        for half_range in HALF_RANGES:
+            keys, queries, values, bias = torch.rand(4, 3, length, 5, generator=generator).mul(2).sub(1)
+            keys, queries, bias = keys * half_range + 3, queries * half_range - 3, bias[0, 0]
+            keys[~mask], queries[~mask] = 1e4, -1e4
+            found = attend(keys, queries, values, bias=bias, key_mask=mask)
+            tensors = [x.double() for x in (keys, queries, values)]
+            expected = directional_attention(*tensors, bias=bias.double(), key_mask=mask, **options)
+            error = (found - expected)[mask].abs().max()
+            assert error < (1e-4 if window is None and half_range == 12.0 else 5e-6), (length, half_range)
 
 
 @torch.no_grad()
-def test_attention_of_graphs_takes_masks_of_pairs_and_other_scales():
+def test_attention_of_graphs_takes_other_scales_masks_of_pairs_and_short_rows():
     keys, queries, values = torch.rand(3, 2, 90, 5, generator=torch.Generator().manual_seed(0))
-    for options in ({"token_mask": torch.rand(2, 90, 90) < 0.5}, {"scale": 0.5}, {"scale": 20.0}):
-        torch.compiler.reset()  # else the second scale would be a symbol, which loops do not take
-        found = directional_attention_graph(keys, queries, values, direction="forward", **options)
-        expected = directional_attention(
-            keys.double(), queries.double(), values.double(), direction="forward", **options
-        )
-        torch.testing.assert_close(found.double(), expected, rtol=0, atol=5e-6)
+    token_mask, real = torch.rand(2, 90, 90) < 0.5, torch.ones(2, 90, dtype=torch.bool)
+
+    def expected(length=90, **options):
+        tensors = [x[:, :length].double() for x in (keys, queries, values)]
+        return directional_attention(*tensors, direction="forward", **options)
+
+    def check(found, **options):
+        torch.testing.assert_close(found.double(), expected(**options), rtol=0, atol=5e-6)
+
+    for scale in (0.5, 20.0):
+        check(attention_of_a_graph("forward", scale=scale)(keys, queries, values, 0.0, real), scale=scale)
+    options = {"direction": "forward", "token_mask": token_mask}
+    check(directional_attention_graph(keys, queries, values, **options), token_mask=token_mask)
+    for length in (1, 4, 9):
+        tensors = [x[:, :length] for x in (keys, queries, values)]
+        with operators_of_graphs():
+            check(directional_attention_graph(*tensors, direction="forward"), length=length)
+
+
+@torch.no_grad()
+def test_a_graph_by_torch_itself(tmp_path):
+    """It computes all pairs at once, in operators of torch."""
+    model, batch = make(AutoModel, "disan"), inputs("encoder", 3, 23)
+    shapes = {name: {0: "batch", 1: "length"} for name in batch}
+    outputs, path = export.Outputs(model).eval(), tmp_path / "model.onnx"
+    torch.onnx.export(outputs, kwargs=batch, f=path, dynamic_shapes=shapes, dynamo=True, verbose=False)
+    check(InferenceSession(path), model, inputs("encoder", 2, 40))
 
 
 @pytest.fixture(scope="module")

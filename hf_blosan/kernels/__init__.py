@@ -7,6 +7,7 @@ it.
 
 from .directional.disa import disa as disa
 from .directional.graph import directional_attention_graph as directional_attention_graph
+from .directional.graph import operators_of_graphs as operators_of_graphs
 from .directional.operator import directional_attention as directional_attention
 from .directional.operator import takes_parts as takes_parts
 from .dropout import dropout as dropout
