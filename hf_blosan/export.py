@@ -166,10 +166,12 @@ def export_onnx(
             output_names=outputs.names,
             opset_version=OPSET,
             dynamo=True,
+            optimize=False,
             verbose=False,
         )
     refuse_not_finite(model)
     add_functions(program.model)
+    program.optimize()
     forget_shapes(program.model.graph)
     forget_origins(program.model)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -335,7 +337,7 @@ def export(name: str, output: str | Path) -> str:
         check_type_ids(tokenizer, model.config, name)
     check_weights(model)
     normalized = "sentence_embedding" in output_names(model) and is_normalized(name)
-    logger.info("tracing and converting %s, which takes a minute or more", type(model).__name__)
+    logger.info("tracing and converting %s, which takes ten seconds or more", type(model).__name__)
     difference = export_onnx(model, path, tokenizer, normalized=normalized)
     done = f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
     if not to_folder:

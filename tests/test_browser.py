@@ -58,7 +58,7 @@ def cosines(vectors, sentences):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, worker_id):
-    """A folder with the exported encoder, which takes a minute or more: made once for all processes."""
+    """A folder with the exported encoder, which takes ten seconds or more: made once for all processes."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "exported"
     with FileLock(f"{folder}.lock"):

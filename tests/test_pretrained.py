@@ -136,7 +136,7 @@ class TestNames:
         message = refused(capsys, "evaluate", tiny_en, "--cpu")
         assert "the model at 'tiny-en' was not trained on a task of this package" in message
 
-    @pytest.mark.slow  # it takes half a minute; a fast test of test_export.py has a folder in place of the name
+    @pytest.mark.slow  # it takes ten seconds; a fast test of test_export.py has a folder in place of the name
     def test_a_graph(self, tiny_en, tmp_path):
         assert main(["export", tiny_en, str(tmp_path / "graph")]) == 0
         assert {"onnx", "config.json", "tokenizer.json"} <= {x.name for x in (tmp_path / "graph").iterdir()}

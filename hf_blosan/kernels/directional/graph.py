@@ -11,13 +11,14 @@ tensors:
 * The coefficients C are computed when the graph runs, for the half range h of this batch, and as many of them are used
   as are not negligible: about 6 at h = 0.1 c, 14 at 0.6 c, 30 at 1.5 c.
 
-Sentences too short for that, ranges too wide, and masks of single pairs are computed pair by pair, a few queries at a
-time. A window bounds the keys of a query, which are then cut out of the sentence; the pairs of a narrow window are
-computed without a loop, all of the same distance together. Short sentences should take few operators: a step of a loop
-takes each of its operators anew, which costs microseconds, and more in a browser.
+Sentences too short for that and features whose range is too wide are computed pair by pair, a few queries at a time. A
+window bounds the keys of a query, which are then cut out of the sentence; the pairs of a narrow window are computed
+without a loop, all of the same distance together. Short sentences should take few operators: a step of a loop takes
+each of its operators anew, which costs microseconds, and more in a browser.
 
 Loops are functions of ONNX (graph_functions.py), which ``hf-blosan export`` adds to the graph in place of the operator
-that is traced here. A graph that ``torch.onnx.export`` writes by itself has all pairs at once.
+that is traced here. Masks of single pairs, and graphs that ``torch.onnx.export`` writes by itself, have all pairs at
+once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Directional attention as functions of ONNX, in standard operators; graph.py says what they compute.
 
-They are written for ONNX because torch.export traces nested loops and branches again and again: in an encoder of eight
-attentions they took two minutes.
+They are written for ONNX because torch.export traces nested loops and branches again and again, which takes minutes.
 
 Shapes: B rows, N tokens, D features; Q queries and K keys of a step of pairs; S terms of the expansion, M chunks of R
 tokens, V = 2 sums, of weighted values and of weights.
@@ -15,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.numpy_helper import from_array
 from onnx_ir.passes import common as passes
-from onnxscript import graph, optimizer, script
+from onnxscript import graph, script
 from onnxscript import opset18 as op
 from onnxscript.values import OnnxFunction, Opset
 
@@ -33,8 +32,8 @@ def of(direction: str) -> Opset:
 CHUNK = 8
 # Queries of a step where pairs are computed: the best of 1 to 64 from 1 x 12 to 2 x 256.
 QUERIES = 4
-# A range that needs more terms, h = 2.8 c at c = 5, is left to pairs: float32 has errors of 1e-4 there.
-MOST_TERMS = 40.0
+# Features whose range needs more terms, h = 2.8 c at c = 5, are left to pairs: float32 has errors of 1e-4 there.
+MOST_TERMS = 40
 # Coefficients below this part of the largest are left out.
 NEGLIGIBLE = 1e-7
 # All pairs take as long as the expansion with t terms if there are PAIRS_PER_TERM (t + FIXED_TERMS) tokens.
@@ -52,7 +51,8 @@ _DEGREES = np.arange(64.0)
 _ANGLES = (_DEGREES + 0.5) * (math.pi / len(_DEGREES))
 _PARTS = np.where(_DEGREES > 0, 2, 1)[:, None] / len(_DEGREES)
 DEGREES, COSINES = from_array(_DEGREES), from_array(np.cos(_ANGLES))
-TRANSFORM = from_array(_PARTS * np.cos(np.outer(_DEGREES, _ANGLES)))
+_TRANSFORM = _PARTS * np.cos(np.outer(_DEGREES, _ANGLES))
+TRANSFORM = from_array(_TRANSFORM)
 _ONES = np.ones((CHUNK, CHUNK), np.float32)
 EARLIER, LATER = from_array(np.tril(_ONES, -1)), from_array(np.triu(_ONES, 1))
 
@@ -159,22 +159,19 @@ def pairs_in_window(direction: str, sees: OnnxFunction) -> OnnxFunction:
 
 @script(OWN, default_opset=op)
 def centred(keys, queries, real):
-    """Keys and queries, shifted against each other for each feature so that both fit into the smallest [-h, h]; and h,
-    the same for all. No sum of a key and a query changes."""
+    """Keys and queries, shifted against each other for each feature so that both fit into the smallest [-h, h]; and h
+    of each feature in all rows, (D). No sum of a key and a query changes."""
     real_BN1 = op.Unsqueeze(real, [2])
     low_key = op.ReduceMin(op.Where(real_BN1, keys, INFINITY), [1])
     low_query = op.ReduceMin(op.Where(real_BN1, queries, INFINITY), [1])
     high_key = op.ReduceMax(op.Where(real_BN1, keys, -INFINITY), [1])
     high_query = op.ReduceMax(op.Where(real_BN1, queries, -INFINITY), [1])
-    width = op.Max(
-        high_key - low_key, high_query - low_query, op.Abs(high_key + high_query), op.Abs(low_key + low_query)
-    )
-    half_ranges = width / 2.0
+    widths = op.Max(high_key - low_key, high_query - low_query)
+    half_ranges = op.Max(widths, op.Abs(high_key + high_query), op.Abs(low_key + low_query)) / 2.0
     shifts = op.Max(-half_ranges - low_key, high_query - half_ranges)
     known = op.ReduceMax(op.CastLike(real_BN1, keys), [1]) > 0.0  # a row without tokens has no range
-    half_range = op.Max(op.ReduceMax(op.Where(known, half_ranges, 0.0), keepdims=0), SMALLEST_RANGE)
     shifts = op.Where(known, shifts, 0.0)
-    return keys + shifts, queries - shifts, half_range
+    return keys + shifts, queries - shifts, op.ReduceMax(op.Where(known, half_ranges, 0.0), [0, 1], keepdims=0)
 
 
 @script(OWN, default_opset=op)
@@ -296,21 +293,36 @@ def expansion(direction: str, sums: OnnxFunction, finish: OnnxFunction) -> OnnxF
 
 
 def attention(direction: str, pairs: OnnxFunction, expanded: OnnxFunction) -> OnnxFunction:
-    """By the expansion where it is exact and faster, else pair by pair: decided when the graph runs."""
+    """By the expansion where it is exact and faster, else pair by pair: decided when the graph runs.
+
+    ``widest`` is the half range of a feature from which the expansion is not exact.
+    """
 
     @script(of(direction), default_opset=op)
-    def attention(keys, queries, values, real, scale: float):
+    def attention(keys, queries, values, real, scale: float, widest: float):
         length = op.Squeeze(op.Shape(keys, start=1, end=2))
         if length > SHORT:
-            moved_keys, moved_queries, half_range = centred(keys, queries, real)
+            moved_keys, moved_queries, half_ranges_D = centred(keys, queries, real)
+            wide_D = half_ranges_D > widest
+            ranges_D = op.Where(wide_D, 0.0, half_ranges_D)
+            half_range = op.Max(op.ReduceMax(ranges_D, keepdims=0), SMALLEST_RANGE)
             tilt, coefficients, terms = coefficients_of(half_range, scale=scale)
-            pays = op.CastLike(length, terms) > (terms + FIXED_TERMS) * PAIRS_PER_TERM
-            if op.And(pays, terms <= MOST_TERMS):
-                long = expanded(
+            narrow_tokens = op.ReduceMean(op.Where(wide_D, 0.0, op.CastLike(length, keys)), keepdims=0)
+            if op.CastLike(narrow_tokens, terms) > (terms + FIXED_TERMS) * PAIRS_PER_TERM:
+                narrow = expanded(
                     moved_keys, moved_queries, values, real, half_range, tilt, coefficients, terms, scale=scale
                 )
+                if op.ReduceMax(half_ranges_D, keepdims=0) > widest:
+                    places_W = op.Squeeze(op.NonZero(wide_D), [0])
+                    wide_keys = op.Gather(keys, places_W, axis=2)
+                    wide_queries = op.Gather(queries, places_W, axis=2)
+                    wide_values = op.Gather(values, places_W, axis=2)
+                    exact = pairs(wide_keys, wide_queries, wide_values, real, scale=scale)
+                    long = op.ScatterElements(narrow, op.Expand(places_W, op.Shape(exact)), exact, axis=2)
+                else:
+                    long = op.Identity(narrow)
             else:
-                long = pairs(moved_keys, moved_queries, values, real, scale=scale)
+                long = pairs(keys, queries, values, real, scale=scale)
             found = long
         else:
             found = pairs(keys, queries, values, real, scale=scale)
@@ -337,11 +349,30 @@ def _functions() -> list[OnnxFunction]:
     return found
 
 
+def widest_range(scale: float) -> float:
+    """The half range from which the expansion needs more than ``MOST_TERMS`` terms."""
+
+    def terms(half: float) -> int:  # as in coefficients_of
+        tilt = np.tanh(2 * half / scale) * scale / (2 * half)
+        sums = half * np.add.outer(np.cos(_ANGLES), np.cos(_ANGLES))
+        sizes = np.abs(_TRANSFORM @ np.exp(np.tanh(sums / scale) * scale - tilt * sums) @ _TRANSFORM.T).max(0)
+        return np.flatnonzero(sizes > sizes.max() * NEGLIGIBLE)[-1] + 1
+
+    low, high = SMALLEST_RANGE, 10 * scale
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (middle, high) if terms(middle) <= MOST_TERMS else (low, middle)
+    return low
+
+
 def add_functions(model: ir.Model) -> None:
     """Put the functions in the place of the operators that call them."""
+    for node in model.graph.all_nodes():
+        if node.domain.startswith(f"{DOMAIN}.") and node.op_type == "attention":
+            widest = widest_range(node.attributes["scale"].as_float())
+            node.attributes["widest"] = ir.AttrFloat32("widest", widest)
     for function in _functions():
         added = ir.from_proto(function.to_function_proto())
         model.functions[added.identifier()] = added
-    passes.RemoveUnusedFunctionsPass()(model)
-    optimizer.optimize(model)
+    passes.InlinePass()(model)
     passes.RemoveUnusedOpsetsPass()(model)
