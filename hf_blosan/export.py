@@ -172,6 +172,8 @@ def export_onnx(
     refuse_not_finite(model)
     add_functions(program.model)
     program.optimize()
+    for value, name in zip(program.model.graph.outputs, outputs.names, strict=True):
+        value.name = name  # an output that is given twice has got a new one
     forget_shapes(program.model.graph)
     forget_origins(program.model)
     path.parent.mkdir(parents=True, exist_ok=True)
