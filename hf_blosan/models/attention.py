@@ -76,7 +76,7 @@ def is_unchanged(module: nn.Module) -> bool:
     own = vars(module)
     hooked = own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
     # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
-    if hooked or "_hf_hook" in own or "forward" in own:
+    if hooked or nn.modules.module._has_any_global_hook() or "_hf_hook" in own or "forward" in own:
         return False
     parameters = [x for x in own["_parameters"].values() if x is not None]
     return all([type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided for x in parameters])
@@ -176,17 +176,17 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
 def disa(layer: nn.Module, x: Tensor | Tokens, mask: Tensor | None) -> Tensor | None:
     """A ``DirectionalSelfAttention`` in one call, for inference; ``None`` if it must take its steps one by one."""
     attention, gate, x = layer.attention, layer.gate, x if isinstance(x, Tokens) else Tokens(x)
+    check_shapes(*x.shape[:2], mask)
     if kernels is None or torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.vectors.is_cpu:
         return None
     maps = (layer.dense_map, attention.key_map, attention.query_map, gate.first, gate.second)
     known = is_unchanged(attention) and is_unchanged(gate) and all(map(is_plain, maps))
-    eager = "eager" in (layer.implementation, attention.implementation, gate.implementation)
-    if not known or eager or any(part.training for part in (layer, attention, gate, *maps)):
+    if not known or any(part.training or part.implementation == "eager" for part in (layer, attention, gate)):
         return None
-    where = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
     maps = [tuple(map((m._parameters | m._buffers).get, ("weight", "scale", "bias"))) for m in maps]
-    options = {"activation": layer.activation, "implementation": attention.implementation, **attention.order}
-    return kernels.disa(x.vectors, maps, gate_bias=gate.bias, **where, **options)
+    options = {"activation": layer.activation, "implementation": attention.implementation, "gate_bias": gate.bias}
+    options |= {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
+    return kernels.disa(x.vectors, maps, **options, **attention.order)
 
 
 @full_precision

@@ -149,6 +149,24 @@ def test_parts_that_do_more_are_called(change):
     assert torch.equal(found, by_steps(layer, x, mask)) and not torch.allclose(found, before)
 
 
+def test_hooks_of_all_modules_see_every_part():
+    layer, (x, mask), seen = make_layer(), batch(), []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(module))
+    try:
+        with torch.inference_mode():
+            layer(x, mask)
+    finally:
+        hook.remove()
+    assert set(seen) == set(layer.modules())
+
+
+def test_a_mask_of_another_shape_is_refused_in_the_same_words_with_and_without_gradients():
+    layer, (x, mask) = make_layer(), batch()
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad), pytest.raises(ValueError, match="mask of real tokens has shape"):
+            layer(x, mask[:, 1:])
+
+
 def test_where_it_is_not_used(monkeypatch):
     """With gradients or dropout, eager, with other activations, with a token mask, in a subclass, under vmap."""
     x, mask = batch()
