@@ -11,7 +11,6 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-import hf_blosan
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan.models.equations import in_blocks
 from hf_blosan.registry import FAMILIES
@@ -506,17 +505,3 @@ def test_a_pair_needs_its_score():
 def test_pair_regression_needs_pairs():
     with pytest.raises(ValueError, match="set num_sentences=2, not 1"):
         make(AutoModelForPairRegression, "disan")
-
-
-def test_import_needs_the_core_only():
-    """The extras may be missing: importing the package does not touch them."""
-    extras = ["accelerate", "datasets", "evaluate", "scipy", "sklearn", "jinja2", "triton"]
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({extras!r})); import torch, hf_blosan;"
-        "from transformers import AutoConfig, AutoModel;"
-        "m = AutoModel.from_config(AutoConfig.for_model('disan', vocab_size=9, embedding_size=4, hidden_size=4));"
-        "m(torch.tensor([[2, 3]])).pooler_output.sum().backward()"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert hf_blosan.__version__

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hf_blosan.data.columns import row_numbers
 from hf_blosan.data.rows import Rows
-from hf_blosan.data.tables import read_table, row_numbers
+from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 
 ROWS = [

@@ -1,4 +1,4 @@
-"""How threads wait is decided by the command and the training scripts, before torch is imported."""
+"""What happens when commands start: how threads wait is decided before torch is imported, extras may be missing."""
 
 import os
 import subprocess
@@ -46,3 +46,35 @@ def test_the_users_choice_stays(name, monkeypatch):
     before = dict(os.environ)
     startup.wait_briefly()
     assert dict(os.environ) == before
+
+
+CORE = """
+import sys
+extras = "accelerate datasets evaluate jinja2 pandas pyarrow scipy sentencex sklearn triton".split()
+sys.modules.update(dict.fromkeys(extras))
+import torch, hf_blosan
+from transformers import AutoConfig, AutoModel
+model = AutoModel.from_config(AutoConfig.for_model("disan", vocab_size=9, embedding_size=4, hidden_size=4))
+model(torch.tensor([[2, 3]])).pooler_output.sum().backward()
+from hf_blosan.cli.commands import main
+name, texts = sys.argv[1:]
+for command in (
+    ["encode", name, texts, "vectors.npy"],
+    ["predict", name, texts, "predictions.csv"],
+    ["explain", name, "a cat"],
+    ["bench", name, "--batch_sizes", "1", "--lengths", "4", "--seconds", "0.01"],
+    ["tasks"],
+    ["encoders"],
+):
+    assert main(command) == 0, command
+"""
+
+
+def test_the_core_is_enough_for_models_and_for_commands_that_use_one(classifier, tmp_path):
+    """The extras may be missing."""
+    (tmp_path / "texts.txt").write_text("a cat\nred\n")
+    command = [sys.executable, "-c", CORE, classifier, "texts.txt"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert {"vectors.npy", "predictions.csv"} <= {path.name for path in tmp_path.iterdir()}

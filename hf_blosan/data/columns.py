@@ -163,3 +163,9 @@ def _is_date(text: str) -> bool:
     with suppress(ValueError):
         return bool(datetime.fromisoformat(text.strip()))
     return False
+
+
+def row_numbers(table: Any) -> Sequence[int]:
+    """The number of each row of a table in its file, from 1, counting blank lines."""
+    numbers = getattr(table, "row_numbers", ())
+    return numbers if len(numbers) == len(table) else range(1, len(table) + 1)

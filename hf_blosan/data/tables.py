@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,12 +90,6 @@ def _first_that_fails(cells: list, numbers: list[int]) -> int:
         except NO_COMMON_TYPE:
             high = middle
     return numbers[high - 1]
-
-
-def row_numbers(table: Dataset) -> Sequence[int]:
-    """The number of each row in its file, from 1, counting blank lines."""
-    numbers = getattr(table, "row_numbers", ())
-    return numbers if len(numbers) == len(table) else range(1, len(table) + 1)
 
 
 def load_splits(name: str, config: str | None = None, *, revision: str | None = None, remedy: str) -> DatasetDict:

@@ -1,6 +1,6 @@
 """Tasks: their table, their rows, and everything specific to each kind of task.
 
-Everything is imported on first use; what loads and encodes rows needs the extra `train`.
+Everything is imported on first use; what loads and encodes whole data sets needs the extra `train`.
 """
 
 from ..registry import attach

@@ -7,11 +7,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, Features, List, Value
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
@@ -25,12 +24,15 @@ from ..data.columns import (
     is_integer,
     label_column,
     positions,
+    row_numbers,
     text_columns,
 )
-from ..data.tables import row_numbers
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from .base import Source, TaskKind
+
+if TYPE_CHECKING:  # `datasets` comes with training; a saved model does without
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class Classification(TaskKind):
     @classmethod
     def task_fields(cls, tables, columns):
         """The labels are the names of a ``ClassLabel``, or else the sorted labels of the training rows."""
+        from datasets import ClassLabel
+
         values = labels_of(tables, columns)
         where, train = next(iter(tables.items()))
         feature = train.features[columns["label_column"]]
@@ -111,6 +115,8 @@ class Classification(TaskKind):
 
     def normalise(self, raw, source, where):
         """Rows with ``sentence1``, ``sentence2`` (pairs only) and ``label``, without those that have no gold label."""
+        from datasets import ClassLabel, Dataset, Features, Value
+
         texts, column = source.text_columns, source.label_column
         check_columns((*texts, column), raw.column_names, where)
         cells = raw.select_columns(list(dict.fromkeys((*texts, column))))[:]
@@ -145,6 +151,8 @@ class Classification(TaskKind):
 
     def label_reader(self, raw: Dataset, source: Source) -> tuple[Any, Callable[[Any], Any], str]:
         """The type of labels, how to read a cell (``None`` if invalid), and the message for one, with ``{!r}``."""
+        from datasets import ClassLabel
+
         lookup = _label_lookup(raw.features[source.label_column], source, self.task.labels)
         known = ", ".join(self.task.labels).replace("{", "{{").replace("}", "}}")
         wrong = f"label {{!r}} is not one of the labels ({known})"
@@ -180,6 +188,8 @@ class Classification(TaskKind):
 
     def taught_rows(self, gold, texts, answers, teacher):
         """Labels become probabilities, (labels,): 1 for a gold label."""
+        from datasets import Dataset, Features, List, Value
+
         self.soft_labels = True
         soft = probabilities_of(teacher.config, answers, "softmax")[:, self.teachers_order(teacher)]
         exact = np.eye(len(self.task.labels), dtype=np.float32)[gold["label"][:]]
@@ -297,6 +307,8 @@ def _classes(labels: list) -> list[str]:
 
 def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict[str, int]:
     """Label as text -> class id, for class names, lower-cased names and the source's integers."""
+    from datasets import ClassLabel
+
     exact = {name: i for i, name in enumerate(labels)}
     lower = {name.lower(): i for i, name in enumerate(labels)}
     by_position = {str(i): exact[name] for i, name in enumerate(source.label_order or labels)}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from datasets import ClassLabel, Dataset, Value
 
 from ..data.columns import is_number
 from ..errors import InputError
@@ -40,6 +39,8 @@ class Regression(Classification):
     @classmethod
     def recognises(cls, table, where, names):
         """A column ``score``, or numbers with decimals, which are not class ids."""
+        from datasets import ClassLabel
+
         columns = cls.choose_columns(table, where, names)
         column = columns["label_column"]
         if isinstance(table.features[column], ClassLabel):
@@ -102,6 +103,8 @@ class Regression(Classification):
         return replace(task, **self.range_of([task.score_min, task.score_max, *table[task.local.label_column]], where))
 
     def label_reader(self, raw, source):
+        from datasets import Value
+
         low, high = self.task.score_min, self.task.score_max
 
         def read(label):
@@ -129,6 +132,8 @@ class Regression(Classification):
 
     def taught_rows(self, gold, texts, answers, teacher):
         """A teacher's scores, within the range of the task's."""
+        from datasets import Dataset
+
         low, high = self.task.score_min, self.task.score_max
         scores = answers[:, 0].clip(low, high)
         if changed := np.mean(np.abs(scores - answers[:, 0]) > MUCH_BEYOND * (high - low)):

@@ -5,22 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import token_limit
-from ..data.columns import ColumnNames, check_columns
-from ..data.tables import row_numbers
+from ..data.columns import ColumnNames, check_columns, row_numbers
 from ..errors import InputError, listed
 from .base import TaskKind
 from .passages import COLUMNS, SQUAD_COLUMNS, as_passage, listed_rows, squad_rows, tokens_of_passages
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +56,9 @@ class Selection(TaskKind):
         the first answer begins, even if it continues in the next one. Rows without an answer, or whose answer is
         not in the context, are left out. The log counts both.
         """
+        import pyarrow as pa
+        from datasets import Dataset
+
         for columns, read in ((COLUMNS, listed_rows), (SQUAD_COLUMNS, squad_rows)):
             if set(columns) <= set(raw.column_names):
                 rows = list(read(raw.select_columns(list(columns))[:], where, row_numbers(raw)))
@@ -190,6 +192,9 @@ def distinct_passages(rows: Dataset) -> Dataset:
 
 
 def _encode(rows: Dataset, tokenizer: PreTrainedTokenizerBase, limit: int, split: str) -> Dataset:
+    import pyarrow as pa
+    from datasets import Dataset
+
     numbers = np.unique(passages_of(rows), return_inverse=True)[1]
     passages = distinct_passages(rows)["sentences"][:]
     by_passage, questions, long = tokens_of_passages(rows["question"][:], passages, tokenizer, limit)
@@ -211,6 +216,8 @@ def _encode(rows: Dataset, tokenizer: PreTrainedTokenizerBase, limit: int, split
 
 def _sentence_lengths(encoded: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of every sentence of every row, and the index of each row's first sentence."""
+    import pyarrow.compute as pc
+
     rows = encoded.with_format("arrow")[:]["input_ids"].combine_chunks()  # as Python lists they would take another GB
     lengths, counts = (pc.list_value_length(x).to_numpy(zero_copy_only=False) for x in (rows.flatten(), rows))
     return lengths, np.cumsum(counts) - counts

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, Features, LargeList, List, Value
 
-from ..data.columns import as_text, check_columns
-from ..data.tables import row_numbers
+from ..data.columns import as_text, check_columns, row_numbers
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
@@ -21,12 +19,14 @@ from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tags import decode_tags, may_follow
 from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 logger = logging.getLogger(__name__)
 
 TOKEN_COLUMN, TAG_COLUMNS, PREDICATE_COLUMN = "tokens", ("tags", "ner_tags"), "predicate_index"
 NO_TAG = -1
 """Class id for missing gold tags and for words without a token."""
-LISTS = (List, LargeList)
 PREDICATE_SIZE = 100  # of a new model, unless the recipe sets it
 
 
@@ -47,7 +47,7 @@ class Tagging(TaskKind):
     @classmethod
     def recognises(cls, table, where, names):
         """Lists of words."""
-        return isinstance(table.features.get(names.text or TOKEN_COLUMN), LISTS)
+        return is_list(table.features.get(names.text or TOKEN_COLUMN))
 
     @classmethod
     def choose_columns(cls, table, where, names):
@@ -90,6 +90,8 @@ class Tagging(TaskKind):
         An ``I-X`` outside a span becomes ``B-X``: both mark the same span. Rows whose tags are all -1 have no
         gold tags and are left out.
         """
+        from datasets import ClassLabel, Dataset, Features, List, Value
+
         columns = [source.text_columns[0], source.label_column]
         columns += [source.predicate_column] if source.predicate_column else []
         check_columns(columns, raw.column_names, where)
@@ -321,10 +323,19 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     return tags
 
 
+def is_list(feature: Any) -> bool:
+    """Whether the cells of a column are lists."""
+    from datasets import LargeList, List
+
+    return isinstance(feature, (List, LargeList))
+
+
 def _tag_names(table: Dataset, column: str) -> list[str]:
     """The names of tags that are stored as class ids."""
+    from datasets import ClassLabel
+
     feature = table.features.get(column)
-    names = feature.feature.names if isinstance(feature, LISTS) and isinstance(feature.feature, ClassLabel) else []
+    names = feature.feature.names if is_list(feature) and isinstance(feature.feature, ClassLabel) else []
     return list(names)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, Features, Value
 from torch.nn.functional import cross_entropy
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -21,8 +20,7 @@ from transformers import (
 from transformers.models.encoder_decoder.modeling_encoder_decoder import shift_tokens_right
 
 from ..data.batching import cut, sentence_lengths, token_limit
-from ..data.columns import as_text, check_columns
-from ..data.tables import row_numbers
+from ..data.columns import as_text, check_columns, row_numbers
 from ..errors import InputError
 from ..models.configuration_base import SentenceEncoderConfig
 from ..text.tokenization import build_subword_tokenizer, check_vocabulary, decoder_positions
@@ -69,6 +67,8 @@ class Translation(TaskKind):
 
     def normalise(self, raw, source, where):
         """Rows with ``sentence1`` and ``translation``, both text and not empty."""
+        from datasets import Dataset, Features, Value
+
         names = {"sentence1": source.text_columns[0], "translation": source.label_column}
         check_columns(names.values(), raw.column_names, where)
         rows, numbers = {}, row_numbers(raw)

@@ -7,15 +7,17 @@ from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import PaddingCollator, characters, token_limit
 from ..data.columns import as_text
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 

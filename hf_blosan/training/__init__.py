@@ -11,7 +11,7 @@ _get, __dir__, __all__ = attach(__name__, __file__)
 
 def check_extra() -> None:
     """Raise InputError if a package of the extra `train` is not installed."""
-    require("training needs", "train", "accelerate", "datasets", "evaluate", "jinja2", "scipy", "sklearn", "tqdm")
+    require("training needs", "train", "accelerate", "datasets", "evaluate", "jinja2", "scipy", "sklearn")
 
 
 def __getattr__(name: str):

@@ -15,8 +15,8 @@ import numpy as np
 from datasets import concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..data.columns import TEXTS_A_ROW, as_text, check_columns, normal
-from ..data.tables import read_table, row_numbers
+from ..data.columns import TEXTS_A_ROW, as_text, check_columns, normal, row_numbers
+from ..data.tables import read_table
 from ..errors import InputError
 from ..files import write_bytes
 from ..hub.configs import read_config
