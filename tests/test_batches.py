@@ -9,6 +9,7 @@ import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset, DatasetDict
+from transformers import DataCollatorWithPadding
 
 from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.data import (
@@ -68,6 +69,21 @@ def test_collator_pads_and_takes_rows_without_tokens(encoded):
     assert empty["input_ids"].tolist() == [[0], [0]]
     assert empty["attention_mask"].tolist() == [[0], [0]]
     assert all(values.dtype == torch.int64 for values in empty.values())
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("options", [{}, {"padding": "max_length", "max_length": 9}, {"pad_to_multiple_of": 4}])
+def test_collator_pads_as_that_of_transformers(side, options):
+    tokenizer = build_tokenizer(["a cat sat on the mat"])
+    tokenizer.padding_side = side
+    texts = ["a cat", "a cat sat on the mat", "sat"]
+    for labels in ([2, 0, 1], [0.5, 1.0, 2.0], [[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]]):
+        for name in ("label", "labels"):
+            rows = [dict(tokenizer(text, text)) | {name: label} for text, label in zip(texts, labels, strict=True)]
+            found, expected = (kind(tokenizer, **options)(rows) for kind in (PaddingCollator, DataCollatorWithPadding))
+            assert found.keys() == expected.keys()
+            for key, value in expected.items():
+                assert torch.equal(found[key], value) and found[key].dtype == value.dtype
 
 
 def test_collator_marks_second_sentences_that_are_all_empty():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import Sampler
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from ..errors import InputError
 
@@ -195,20 +198,46 @@ def length_statistics(encoded: Dataset) -> tuple[float, float]:
 class PaddingCollator(DataCollatorWithPadding):
     """``DataCollatorWithPadding`` that accepts batches without tokens, and pairs with empty second texts.
 
-    Such a batch gets one extra masked [PAD]; for pairs it belongs to the second sentence.
+    Such a batch gets one extra masked [PAD]; for pairs it belongs to the second sentence. A column is padded at once,
+    in a fifth of the time of ``tokenizer.pad``.
 
     Args:
         num_sentences: 2 for pairs.
     """
 
     num_sentences: int = 1
+    fillers: ClassVar[Mapping[str, int]] = {}
+    """Further columns with a value per token, and their padding values."""
 
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        pairs = self.num_sentences == 2
+    def __call__(self, features: list[dict[str, Any]]) -> BatchEncoding:
+        tokenizer, pairs = self.tokenizer, self.num_sentences == 2
         if not any(1 in row["token_type_ids"] if pairs else len(row["input_ids"]) for row in features):
-            masked = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": int(pairs), "attention_mask": 0}
+            masked = {"input_ids": tokenizer.pad_token_id, "token_type_ids": int(pairs), "attention_mask": 0}
             features = [{"attention_mask": [1] * len(row["input_ids"])} | row for row in features]
             first = features[0]
             longer = {name: [*first[name], value] for name, value in masked.items() if name in first}
             features = [first | longer, *features[1:]]
-        return super().__call__(features)
+        rows = {name: [row[name] for row in features] for name in features[0]}
+        if "attention_mask" in tokenizer.model_input_names and "attention_mask" not in rows:
+            rows["attention_mask"] = [[1] * len(ids) for ids in rows["input_ids"]]
+        width = max(map(len, rows["input_ids"]))
+        if self.padding == "max_length" and self.max_length is not None:
+            width = max(width, self.max_length)
+        if self.pad_to_multiple_of:
+            width += -width % self.pad_to_multiple_of
+        fillers = {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}
+        fillers |= {"attention_mask": 0, **self.fillers}
+        left = tokenizer.padding_side == "left"
+        padded = fillers.keys() & rows.keys()
+        batch = {name: padded_rows(rows[name], width, fillers[name], left=left) for name in padded}
+        for name in rows.keys() - padded:
+            batch["labels" if name in ("label", "label_ids") else name] = torch.tensor(rows[name])
+        return BatchEncoding(batch)
+
+
+def padded_rows(rows: Sequence[Sequence[int]], width: int, filler: int, *, left: bool = False) -> Tensor:
+    """Rows of integers as a tensor (rows, width), filled up behind them or, with `left`, before them."""
+    lengths_B1, places_N = np.array([[len(row)] for row in rows]), np.arange(width)
+    found = np.full((len(rows), width), filler, dtype=np.int64)
+    found[places_N >= width - lengths_B1 if left else places_N < lengths_B1] = list(chain.from_iterable(rows))
+    return torch.from_numpy(found)

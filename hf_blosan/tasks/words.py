@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..data.batching import PaddingCollator, characters, token_limit
 from ..data.columns import as_text
@@ -161,15 +159,10 @@ def _learnable(encoded: Dataset, where: str) -> Dataset:
     return encoded.select(kept)
 
 
-@dataclass
 class TaggingCollator(PaddingCollator):
     """A ``PaddingCollator`` that also pads the columns of ``FILLERS`` and drops ``GOLD``."""
 
-    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = super().__call__([{k: v for k, v in row.items() if k not in (*FILLERS, GOLD)} for row in features])
-        N, left = batch["input_ids"].shape[1], self.tokenizer.padding_side == "left"
-        for name in FILLERS.keys() & features[0].keys():
-            rows = [[FILLERS[name]] * (N - len(row[name])) for row in features]
-            rows = [gap + row[name] if left else row[name] + gap for gap, row in zip(rows, features, strict=True)]
-            batch[name] = torch.tensor(rows)
-        return batch
+    fillers = FILLERS
+
+    def __call__(self, features: list[dict[str, Any]]) -> BatchEncoding:
+        return super().__call__([{name: value for name, value in row.items() if name != GOLD} for row in features])
