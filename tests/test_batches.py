@@ -72,7 +72,7 @@ def test_collator_pads_and_takes_rows_without_tokens(encoded):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("options", [{}, {"padding": "max_length", "max_length": 9}, {"pad_to_multiple_of": 4}])
+@pytest.mark.parametrize("options", [{}, {"padding": "max_length", "max_length": 20}, {"pad_to_multiple_of": 4}])
 def test_collator_pads_as_that_of_transformers(side, options):
     tokenizer = build_tokenizer(["a cat sat on the mat"])
     tokenizer.padding_side = side
