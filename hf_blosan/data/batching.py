@@ -227,11 +227,12 @@ class PaddingCollator(DataCollatorWithPadding):
             width += -width % self.pad_to_multiple_of
         fillers = {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}
         fillers |= {"attention_mask": 0, **self.fillers}
-        left = tokenizer.padding_side == "left"
-        padded = fillers.keys() & rows.keys()
-        batch = {name: padded_rows(rows[name], width, fillers[name], left=left) for name in padded}
-        for name in rows.keys() - padded:
-            batch["labels" if name in ("label", "label_ids") else name] = torch.tensor(rows[name])
+        batch = {}
+        for name, column in rows.items():
+            if name in fillers:
+                batch[name] = padded_rows(column, width, fillers[name], left=tokenizer.padding_side == "left")
+            else:
+                batch["labels" if name in ("label", "label_ids") else name] = torch.tensor(column)
         return BatchEncoding(batch)
 
 
