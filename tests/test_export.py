@@ -91,7 +91,7 @@ HALF_RANGES = (0.1, 2.0, 6.0, 12.0, 30.0, torch.tensor([6.0, 30.0, 0.1, 2.0, 20.
 
 
 def attention_of_a_graph(direction, window=None, scale=5.0):
-    """A session of a graph that is the operator which attention is traced as, a function of its three tensors."""
+    """The operator that attention is traced as, in onnxruntime: a function of keys, queries, values, bias and mask."""
     name = "attention" if window is None else "window"
     attributes = {"scale": scale} | ({} if window is None else {"window": window})
     node = helper.make_node(name, ["k", "q", "v", "r"], ["y"], domain=f"hf_blosan.{direction}", **attributes)

@@ -56,13 +56,16 @@ import torch, hf_blosan
 from transformers import AutoConfig, AutoModel
 model = AutoModel.from_config(AutoConfig.for_model("disan", vocab_size=9, embedding_size=4, hidden_size=4))
 model(torch.tensor([[2, 3]])).pooler_output.sum().backward()
+import hf_blosan.export, hf_blosan.kernels.directional.graph_functions, uvicorn
 from hf_blosan.cli.commands import main
+uvicorn.Server.run = lambda self, sockets: None  # serves nobody
 name, texts = sys.argv[1:]
 for command in (
     ["encode", name, texts, "vectors.npy"],
     ["predict", name, texts, "predictions.csv"],
     ["explain", name, "a cat"],
     ["bench", name, "--batch_sizes", "1", "--lengths", "4", "--seconds", "0.01"],
+    ["serve", name, "--port", "0", "--cpu"],
     ["tasks"],
     ["encoders"],
 ):
@@ -71,7 +74,7 @@ for command in (
 
 
 def test_the_core_is_enough_for_models_and_for_commands_that_use_one(classifier, tmp_path):
-    """The extras may be missing."""
+    """The extras may be missing; ``serve`` and ``export`` need their own, and nothing of training's."""
     (tmp_path / "texts.txt").write_text("a cat\nred\n")
     command = [sys.executable, "-c", CORE, classifier, "texts.txt"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

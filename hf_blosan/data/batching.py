@@ -199,7 +199,7 @@ class PaddingCollator(DataCollatorWithPadding):
     """``DataCollatorWithPadding`` that accepts batches without tokens, and pairs with empty second texts.
 
     Such a batch gets one extra masked [PAD]; for pairs it belongs to the second sentence. A column is padded at once,
-    several times as fast as ``tokenizer.pad``.
+    several times as fast as ``tokenizer.pad``; ``return_tensors`` is always ``"pt"``.
 
     Args:
         num_sentences: 2 for pairs.

@@ -36,9 +36,9 @@ from .chunks import Options, visible_keys
 DOMAIN = "hf_blosan"
 # Windows up to this have no loop.
 NARROW = 4
-# Nor have rows of a length that is known and at most this, such as short blocks, of which so many queries are computed
-# at a time.
+# Nor have rows of a length that is known and at most this, such as short blocks.
 SHORT_ROWS = 9
+# Queries that are computed at a time where pairs are: the best of 1 to 64 from 1 x 12 to 2 x 256.
 QUERIES = 4
 
 _functions_follow: ContextVar[bool] = ContextVar("functions_follow", default=False)

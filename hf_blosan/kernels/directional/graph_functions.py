@@ -18,7 +18,7 @@ from onnxscript import graph, script
 from onnxscript import opset18 as op
 from onnxscript.values import OnnxFunction, Opset
 
-from .graph import DOMAIN
+from .graph import DOMAIN, QUERIES
 
 OWN = Opset(DOMAIN, 1)
 
@@ -30,8 +30,6 @@ def of(direction: str) -> Opset:
 
 # Tokens of a step of the expansion's loop. More leave the cache, fewer have more steps.
 CHUNK = 8
-# Queries of a step where pairs are computed: the best of 1 to 64 from 1 x 12 to 2 x 256.
-QUERIES = 4
 # Features whose range needs more terms, h = 2.8 c at c = 5, are left to pairs: float32 has errors of 1e-4 there.
 MOST_TERMS = 40
 # Coefficients below this part of the largest are left out.
@@ -249,6 +247,7 @@ def sums_elsewhere(coefficients, degrees, key_angles, query_angles, weighted):
 
 @script(OWN, default_opset=op)
 def without_own(sums_VBND, keys, queries, values, real_BN1, tilt, scale: float):
+    """The sums are all; the arguments are those of :func:`with_own`, in whose place this stands."""
     return divide(op.Gather(sums_VBND, 0), op.Gather(sums_VBND, 1))
 
 
