@@ -31,7 +31,7 @@ from .shapes import TARGETS
 from .targets import shown
 
 NEW = Path(__file__).resolve().parents[1]
-COMPARED = ("disa", "biblosa", "mtsa-2", "mtsa-8")
+COMPARED = ("disa", "stack", "biblosa", "mtsa-2", "mtsa-8")
 
 MEAN_LIMIT, CELL_LIMIT = 1.0, 1.1
 """The targets: the largest geometric mean of all ratios, and the largest single ratio."""

@@ -150,6 +150,13 @@ def compiled_disa(implementation: str, **options) -> Callable[[int, int], nn.Mod
     return build
 
 
+def stack(length: int, size: int) -> nn.Module:
+    """As in disan-mini-en, but for the width of a word vector."""
+    directions = {"directions": ["forward", "backward", "forward", "backward"], "windows": [None, None, 2, 2]}
+    layers = {"num_hidden_layers": 2, "hidden_size": 320, "activation": "gelu"}
+    return context(DiSANModel, DiSANConfig(**sizes(size) | layers | directions))
+
+
 def biblosa(length: int, size: int) -> nn.Module:
     return context(BiBloSANModel, BiBloSANConfig(**sizes(size), block_length=optimal_block_length(length)))
 
@@ -200,6 +207,7 @@ OPERATORS: dict[str, Operator] = {
     "disa-graph": Operator(
         'DiSA under torch.compile, "reduce-overhead"', compiled_disa("auto", mode="reduce-overhead"), device="cuda"
     ),
+    "stack": Operator("two stacked layers of DiSAN", stack),
     "biblosa": Operator("Bi-BloSA", biblosa, checked=True),
     "biblosa-products": Operator("Bi-BloSA's matrix products alone", BlockProducts, device="cpu"),
     "mtsa-2": Operator("MTSA, 2 heads", mtsa(2), checked=True),

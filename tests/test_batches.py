@@ -99,7 +99,7 @@ def test_collator_marks_second_sentences_that_are_all_empty():
     assert alone["token_type_ids"].tolist() == [[0, 0, 1]] and alone["attention_mask"].tolist() == [[1, 1, 0]]
     with torch.no_grad():
         torch.testing.assert_close(model(**alone).logits, model(**collate([empty, full])).logits[:1])
-        with pytest.raises(ValueError, match="no row has a second one"):
+        with pytest.raises(ValueError, match="token_type_ids are 0 throughout"):
             model(**PaddingCollator(tokenizer)([empty]))
 
 

@@ -80,7 +80,7 @@ def test_every_operator_maps_two_directions(monkeypatch):
     for name, operator in OPERATORS.items():
         if operator.device != "cuda":
             output, *gradients = Case(operator, 1, 5, SETTING).gradients()
-            assert output.shape == (1, 5, 600), name
+            assert output.shape == (1, 5, 320 if name == "stack" else 600), name
             assert all(torch.isfinite(gradient).all() for gradient in gradients), name
     assert options == [{"dynamic": False, "fullgraph": True}]
 

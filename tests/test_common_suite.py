@@ -143,7 +143,7 @@ def test_a_pair_for_a_model_of_one_sentence_and_the_reverse():
         make(AutoModelForSequenceClassification, "disan")(**batch)
     for head in HEADS[1:]:
         model = make(head, "disan", num_sentences=2)
-        with pytest.raises(ValueError, match="no row has a second one.* tokenizer\\(first, second\\)"):
+        with pytest.raises(ValueError, match="token_type_ids are 0 throughout.* tokenizer\\(first, second\\)"):
             model(**batch | {"token_type_ids": torch.zeros_like(batch["token_type_ids"])})
         nothing = {name: torch.zeros_like(tensor) for name, tensor in batch.items()}
         assert model(**nothing).logits.isfinite().all()

@@ -280,7 +280,7 @@ def test_spread_scores():
 def test_a_mask_of_another_shape_is_refused(operator, mask):
     """A kernel would read beyond it."""
     x, mask = torch.randn(3, 4, 16), torch.ones(mask, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"for 3 rows of 4 tokens; give it the shape \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"the mask of real tokens has shape .*; give \(B, N\), here \(3, 4\)"):
         if operator == "directional":
             F.directional_attention(x, x, x, direction="full", key_mask=mask)
         elif operator == "directional_weights":
@@ -312,7 +312,7 @@ def test_scores_of_other_shapes_are_not_pooled(implementation):
     for scores in (values, values[..., :1]):
         assert pool(scores).shape == (3, 16)
     for scores in (values[:, :1], values[:1], values[0], values[..., :2]):
-        with pytest.raises(ValueError, match=r"values \(3, 4, 16\); give scores that or \(B, N, 1\)"):
+        with pytest.raises(ValueError, match=r"values \(3, 4, 16\); give that or \(B, N, 1\)"):
             pool(scores)
     with pytest.raises(ValueError, match=r"scores are \(1, 4, 1\)"):
         F.additive_attention(values[:1, :, 0], values, mask=mask)

@@ -90,7 +90,7 @@ def test_predicate_masks_that_do_not_fit():
 def test_heads_that_do_not_fit_a_configuration():
     from transformers import AutoModelForSequenceClassification
 
-    with pytest.raises(ValueError, match="predicate_size=2: heads on sentence vectors take no predicates"):
+    with pytest.raises(ValueError, match="predicate_size=2: only taggers take predicates"):
         make(AutoModelForSequenceClassification, "disan", predicate_size=2)
     with pytest.raises(ValueError, match="num_sentences=2: tagging takes one sentence a row"):
         make(AutoModelForTokenClassification, "disan", num_sentences=2)

@@ -5,6 +5,8 @@ changes in a way that callers notice: the models' ``attention.py``, a copy of wh
 it.
 """
 
+from .directional.disa import Direction as Direction
+from .directional.disa import Residual as Residual
 from .directional.disa import disa as disa
 from .directional.graph import directional_attention_graph as directional_attention_graph
 from .directional.graph import operators_of_graphs as operators_of_graphs
@@ -26,4 +28,4 @@ from .source2token import source2token_attention as source2token_attention
 from .tensorized.operator import short_for_tensorized_attention as short_for_tensorized_attention
 from .tensorized.operator import tensorized_attention as tensorized_attention
 
-INTERFACE = 7
+INTERFACE = 8

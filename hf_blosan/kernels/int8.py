@@ -6,12 +6,12 @@ instructions read them, once each.
 
 from __future__ import annotations
 
-from functools import cache
+import weakref
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from .library import LIBRARY, OPERATORS, instruction_set
 from .pointwise import available
@@ -62,15 +62,23 @@ def packed(weight: Tensor) -> tuple[Tensor, Tensor]:
     They are kept until the weight's version changes, which writing to ``weight.data`` does not do.
     """
     version = None if weight.is_inference() else weight._version  # of what is made in inference mode nobody knows
-    known = _PACKED.get(weight)
-    if known is None or known[0] is None or known[0] != version:
+    owner, made, *known = _PACKED.get(id(weight), (None, None))
+    if version is None or made != version or owner() is not weight:
         rows, size = weight.shape
         groups = 16 if OPERATORS.uses_amx() else 2  # of features, as many as an instruction takes
         padded = F.pad(weight, (0, -size % (groups * DEPTH), 0, -rows % COLUMNS))
         panels = padded.unflatten(1, (-1, DEPTH)).unflatten(0, (-1, COLUMNS)).transpose(1, 2).contiguous()
-        known = version, panels, weight.sum(1, dtype=torch.int32) * 64
-        _PACKED[weight] = known
-    return known[1:]
+        known = panels, weight.sum(1, dtype=torch.int32) * 64
+        owner = weakref.ref(weight, partial(_forget, id(weight)))
+        _PACKED[id(weight)] = owner, version, *known
+    return tuple(known)
 
 
-_PACKED = WeakTensorKeyDictionary()
+def _forget(key: int, owner: weakref.ref) -> None:
+    """Drop what is packed for a tensor that is gone, unless another one has its id by now."""
+    if _PACKED.get(key, (None,))[0] is owner:
+        del _PACKED[key]
+
+
+# By id: WeakTensorKeyDictionary takes ten times as long to find a tensor.
+_PACKED: dict[int, tuple] = {}

@@ -14,6 +14,7 @@ checkpoint), the equations are computed for a slice of queries at a time, so tha
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ from .equations import source2token_attention as source2token_equation
 from .masks import DIRECTIONS, check_choice, check_window, full_token_mask
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 7
+INTERFACE = 8
 try:
     from hf_blosan import kernels
 
@@ -66,8 +67,8 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
 
 
 def is_plain(map_: nn.Module) -> bool:
-    """Whether a linear map, or that of every head, is exactly its weight and bias: unchanged, and no subclass."""
-    known = type(map_) is nn.Linear or vars(type(map_)).get("is_linear_map", False)
+    """Whether a linear map, or that of every head, or a norm is its weight and bias: unchanged, and no subclass."""
+    known = type(map_) in (nn.Linear, nn.LayerNorm) or vars(type(map_)).get("is_linear_map", False)
     return known and is_unchanged(map_) and all(map(is_plain, map_._modules.values()))
 
 
@@ -78,8 +79,8 @@ def is_unchanged(module: nn.Module) -> bool:
     # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
     if hooked or nn.modules.module._has_any_global_hook() or "_hf_hook" in own or "forward" in own:
         return False
-    parameters = [x for x in own["_parameters"].values() if x is not None]
-    return all([type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided for x in parameters])
+    own = [x for x in own["_parameters"].values() if x is not None]
+    return all([type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided for x in own])
 
 
 @dataclass(eq=False)
@@ -173,20 +174,32 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
     return None
 
 
-def disa(layer: nn.Module, x: Tensor | Tokens, mask: Tensor | None) -> Tensor | None:
-    """A ``DirectionalSelfAttention`` in one call, for inference; ``None`` if it must take its steps one by one."""
-    attention, gate, x = layer.attention, layer.gate, x if isinstance(x, Tokens) else Tokens(x)
+MAPS = attrgetter("dense_map", "attention.key_map", "attention.query_map", "gate.first", "gate.second")
+AROUND = attrgetter("feed_forward", "feed_forward_output", "feed_forward_norm", "fusion_norm")
+
+
+def disa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor | None, around: nn.Module | None = None):
+    """``DirectionalSelfAttention`` in some directions, side by side, in one call for inference; with the
+    ``StackableLayer`` that is around them, all of it. ``None`` if steps must be taken one by one."""
+    x = x if isinstance(x, Tokens) else Tokens(x)
     check_shapes(*x.shape[:2], mask)
     if kernels is None or torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.vectors.is_cpu:
         return None
-    maps = (layer.dense_map, attention.key_map, attention.query_map, gate.first, gate.second)
-    known = is_unchanged(attention) and is_unchanged(gate) and all(map(is_plain, maps))
-    if not known or any(part.training or part.implementation == "eager" for part in (layer, attention, gate)):
+    outer = [*layers] if around is None else [*layers, around]
+    parts = [*outer, *(part for layer in layers for part in (layer.attention, layer.gate))]
+    # Of the classes themselves: subclasses may have steps of their own.
+    if not all("is_exact" in vars(type(part)) and is_unchanged(part) for part in parts):
         return None
-    maps = [tuple(map((m._parameters | m._buffers).get, ("weight", "scale", "bias"))) for m in maps]
-    options = {"activation": layer.activation, "implementation": attention.implementation, "gate_bias": gate.bias}
-    options |= {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
-    return kernels.disa(x.vectors, maps, **options, **attention.order)
+    rest = AROUND(around) if around is not None and around.stacked else ()
+    activation, implementation = outer[0].activation, outer[0].implementation
+    alike = all(not part.training and part.implementation == implementation for part in parts)
+    plain = all(map_ is None or is_plain(map_) for own in (*map(MAPS, layers), rest) for map_ in own)
+    if not (alike and plain) or implementation == "eager" or any(part.activation != activation for part in outer):
+        return None
+    directions = [kernels.Direction(*MAPS(layer), layer.gate.bias, **layer.attention.order) for layer in layers]
+    options = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
+    options |= {"activation": activation, "implementation": implementation}
+    return kernels.disa(x.vectors, directions, kernels.Residual(*rest) if rest else None, **options)
 
 
 @full_precision
@@ -248,7 +261,8 @@ def directional_attention(
     has_kernel = implementation != "eager" and kernels is not None and not to_onnx()
     if cu_seqlens is not None and not (has_kernel and kernels.takes_parts(values)):
         operator = partial(directional_attention, implementation=implementation, **options)
-        return out_of_sentences(on_sentences(operator, cu_seqlens, (keys, queries, values), key_mask), cu_seqlens)
+        rows = on_sentences(operator, cu_seqlens, (keys, queries, values), key_mask)
+        return selected(rows, rows_of_sentences(cu_seqlens))
     if implementation == "eager":
         masks = {"key_mask": key_mask, "token_mask": token_mask, "block_length": block_length}
         return directional_equation(keys, queries, values, **masks, **options)
@@ -308,9 +322,7 @@ def source2token_attention(
     check_choice("implementation", implementation, IMPLEMENTATIONS)
     check_shapes(*values.shape[:2], mask)
     if scores.shape not in (values.shape, (*values.shape[:2], 1)):
-        raise ValueError(
-            f"scores are {tuple(scores.shape)}, values {tuple(values.shape)}; give scores that or (B, N, 1)"
-        )
+        raise ValueError(f"scores are {tuple(scores.shape)} for values {tuple(values.shape)}; give that or (B, N, 1)")
     check_block_length(block_length)
     mean = None if empty_rows == "zero" else empty_rows
     check_cu_seqlens(cu_seqlens, *values.shape[:2], {"block_length": block_length, "empty_rows='mean'": mean})
@@ -366,8 +378,3 @@ def on_sentences(operator, cu_seqlens: Tensor, tensors: Sequence[Tensor], mask: 
     mask_SL = rows_of_sentences(cu_seqlens)
     real_SL = mask_SL if mask is None else unpack(mask.bool(), mask_SL)
     return operator(*(unpack(x, mask_SL) for x in tensors), **{name: real_SL})
-
-
-def out_of_sentences(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """(S, L, ...) -> (1, N, ...): undoes what :func:`on_sentences` does to tensors."""
-    return selected(rows, rows_of_sentences(cu_seqlens))

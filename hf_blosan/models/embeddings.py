@@ -223,18 +223,13 @@ def split_pairs(
     Raises:
         ValueError: there are no token_type_ids, they mark no second sentence, or the token mask has another shape.
     """
+    remedy = "tokenize pairs as tokenizer(first, second)"
     if token_type_ids is None:
-        raise ValueError(
-            "this model compares two sentences and needs token_type_ids (0 first, 1 second) to tell them apart; "
-            "tokenize pairs as tokenizer(first, second)"
-        )
+        raise ValueError(f"this model compares two sentences and needs token_type_ids (0 first, 1 second); {remedy}")
     if token_type_ids.shape[1] == 0:  # a batch of pairs of empty texts
         token_type_ids = torch.zeros(mask_BN.shape, dtype=torch.long, device=mask_BN.device)
     if can_branch_on(mask_BN) and mask_BN.any() and not token_type_ids.any():
-        raise ValueError(
-            "this model compares two sentences, but no row has a second one: token_type_ids are 0 throughout; "
-            "tokenize pairs as tokenizer(first, second)"
-        )
+        raise ValueError(f"this model compares two sentences, but token_type_ids are 0 throughout; {remedy}")
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
     mask_2BN = mask_2BN.gather(1, order_2BN)

@@ -120,8 +120,7 @@ def source2token_attention(
         operator, (B, N) = functools.partial(source2token_attention, empty_rows=empty_rows), mask.shape
         rows = on_blocks(operator, block_length, (scores, values), mask, "mask")
         return rows.unflatten(0, (B, (N + block_length - 1) // block_length))
-    weights_BND = source2token_weights(scores, mask=mask, empty_rows=empty_rows)
-    return weighted_sum(weights_BND, values)
+    return weighted_sum(source2token_weights(scores, mask=mask, empty_rows=empty_rows), values)
 
 
 def upcast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -169,10 +168,7 @@ def on_blocks(operator, block_length: int, tensors: Sequence[Tensor], mask: Tens
 def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor) -> None:
     """Refuse a mask that is not (B, N), and tensors of different shapes: kernels do not broadcast."""
     if mask is not None and mask.shape != (batch, length):
-        raise ValueError(
-            f"the mask of real tokens has shape {tuple(mask.shape)} for {batch} rows of {length} tokens; give it the "
-            f"shape {(batch, length)}"
-        )
+        raise ValueError(f"the mask of real tokens has shape {tuple(mask.shape)}; give (B, N), here {(batch, length)}")
     first = next(iter(tensors.values()), None)
     # Compared one by one: a set of shapes would hash symbolic sizes, and torch.compile would fix every length.
     if any(x.shape != first.shape for x in tensors.values()):
@@ -212,10 +208,7 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, length: int, exclusi
     if not in_graph():
         starts = cu_seqlens.tolist()
         if starts[0] != 0 or starts[-1] != length or sorted(starts) != starts:
-            raise ValueError(
-                f"cu_seqlens is {starts}; give the places where sentences start, in order, from 0 to the number of "
-                f"tokens, {length}"
-            )
+            raise ValueError(f"cu_seqlens is {starts}; give the starts of sentences, in order, from 0 to {length}")
 
 
 def in_graph() -> bool:

@@ -77,9 +77,7 @@ class SentenceHeadMixin:
 
     def __init__(self, config: SentenceEncoderConfig):
         if config.predicate_size:
-            raise ValueError(
-                f"predicate_size={config.predicate_size}: heads on sentence vectors take no predicates; set it to 0"
-            )
+            raise ValueError(f"predicate_size={config.predicate_size}: only taggers take predicates; set it to 0")
         if config.pooling == "none":
             choices = '"source2token", "additive", "mean" or "cls"'
             raise ValueError(f'pooling="none" gives no sentence vector; choose {choices}')

@@ -32,7 +32,8 @@ def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
 class Layer(nn.Module):
     """Common parts of the papers' layers: activation, dropout of the input of every linear map, implementation.
 
-    ``implementation`` (see attention.py) is set for all layers of a model by ``set_attn_implementation``.
+    ``implementation`` (see attention.py) is set for all layers of a model by ``set_attn_implementation``. A class that
+    has ``is_exact`` in its own body computes its equation and nothing else, so that a kernel may stand for it.
     """
 
     implementation = "auto"
@@ -201,7 +202,7 @@ class FusionGate(Part):
     The authors' code has a bias in each map in addition to the separate one; ``"paper"`` has only the latter.
     """
 
-    kind = "gates"
+    kind, is_exact = "gates", True
 
     def __init__(self, size, *, formulation="released", dropout=0.0):
         super().__init__(dropout=dropout)
@@ -226,7 +227,7 @@ class FeatureAttention(Part):
     matrices that the released L2 term covers.
     """
 
-    block_length = None
+    block_length, is_exact = None, True
 
     def __init__(self, size, *, direction, window=None, joint=False, dropout=0.0):
         super().__init__(dropout=dropout)
@@ -267,6 +268,8 @@ class DirectionalSelfAttention(FusionLayer):
     Padded positions are 0 in the output. ``mask_BN=None``: every position is real. ``token_mask`` as in the operator.
     """
 
+    is_exact = True
+
     def __init__(self, in_features, size, *, direction, activation, window=None, formulation="released", dropout=0.0):
         super().__init__(activation=activation, dropout=dropout)
         self.dense_map = nn.Linear(in_features, size)
@@ -274,9 +277,7 @@ class DirectionalSelfAttention(FusionLayer):
         self.gate = FusionGate(size, formulation=formulation, dropout=dropout)
 
     def forward(self, tokens, mask, output_attentions: bool = False, token_mask: Tensor | None = None):
-        types = (type(self), type(self.attention), type(self.gate))
-        known = types == (DirectionalSelfAttention, FeatureAttention, FusionGate)
-        whole = disa(self, tokens, mask) if known and not output_attentions and token_mask is None else None
+        whole = None if output_attentions or token_mask is not None else disa([self], tokens, mask)
         return super().forward(tokens, mask, output_attentions, token_mask) if whole is None else (whole, None)
 
     def steps(self, tokens_BNE: Tensor, mask_BN: Tensor | None, token_mask: Tensor | None = None):

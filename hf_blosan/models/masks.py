@@ -59,10 +59,8 @@ def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
     if length == 1 and not token_mask.numel():
         return token_mask.new_zeros(batch, 1, 1, dtype=torch.bool)
     if token_mask.shape not in ((length, length), (batch, length, length)):
-        raise ValueError(
-            f"token_mask has shape {tuple(token_mask.shape)}; give ({length}, {length}) or "
-            f"({batch}, {length}, {length}), {meaning}"
-        )
+        shapes = f"({length}, {length}) or ({batch}, {length}, {length})"
+        raise ValueError(f"token_mask has shape {tuple(token_mask.shape)}; give {shapes}, {meaning}")
     return token_mask.bool().expand(batch, length, length)
 
 

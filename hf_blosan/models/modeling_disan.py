@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from .attention import disa
 from .configuration_disan import DiSANConfig
 from .encoder import SentenceEncoderModel, SentenceEncoderPreTrainedModel, StackableLayer, fuse_directions
 from .heads import SequenceClassificationMixin
@@ -11,7 +12,7 @@ from .layers import DirectionalSelfAttention
 class DiSANLayer(StackableLayer):
     """[DiSA forward; DiSA backward] (DiSAN Fig. 3): a token attends to the words before it, and to those after it."""
 
-    takes_token_mask = True
+    takes_token_mask = is_exact = True
 
     def __init__(self, config: DiSANConfig):
         super().__init__(config)
@@ -30,6 +31,11 @@ class DiSANLayer(StackableLayer):
             )
             for direction, window in zip(config.directions, windows, strict=True)
         )
+
+    def forward(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
+        steps = output_attentions or token_mask is not None
+        whole = None if steps else disa(self.directions, hidden_BNE, mask_BN, self)
+        return super().forward(hidden_BNE, mask_BN, output_attentions, token_mask) if whole is None else (whole, None)
 
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False, token_mask=None):
         return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions, token_mask)

@@ -83,8 +83,8 @@ def test_no_sentences():
 def test_places_that_do_not_divide_a_row_are_refused(implementation):
     x, mask = torch.zeros(1, 5, 4), torch.ones(1, 5)
     for starts, options, message in (
-        ([0, 4], {}, r"cu_seqlens is \[0, 4\]; give the places where sentences start, in order, from 0 to .* 5"),
-        ([1, 5], {}, "from 0 to the number of tokens, 5"),
+        ([0, 4], {}, r"cu_seqlens is \[0, 4\]; give the starts of sentences, in order, from 0 to 5"),
+        ([1, 5], {}, "in order, from 0 to 5"),
         ([0, 3, 2, 5], {}, "in order"),
         ([[0, 5]], {}, r"shape \(1, 2\) and dtype torch.int64 for 1 rows .* give S \+ 1 integers"),
         ([0.0, 5.0], {}, "dtype torch.float32"),

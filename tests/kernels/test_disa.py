@@ -1,4 +1,4 @@
-"""The layer of directional self-attention in one call: what its steps compute, where nothing else is asked."""
+"""Layers of directional self-attention in one call: what their steps compute, where nothing else is asked."""
 
 from functools import partial
 
@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from hf_blosan import kernels
+from hf_blosan import DiSANConfig, kernels
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.models.attention import Tokens
+from hf_blosan.models.encoder import StackableLayer
 from hf_blosan.models.layers import DirectionalSelfAttention, FusionLayer
-from hf_blosan.models.layers_int8 import convert_layers
+from hf_blosan.models.layers_int8 import Int8Linear, convert_layers
+from hf_blosan.models.modeling_disan import DiSANLayer
 
 pytestmark = pytest.mark.skipif(not has_cpu_kernels(), reason="needs the compiled kernels")
 
@@ -27,6 +29,15 @@ def make_layer(dtype=torch.float32, int8=(), seed=0, **options):
     return layer.to(dtype).eval()
 
 
+def linear(weight, bias=None):
+    """A map of this weight and bias."""
+    map_ = nn.Linear(*weight.shape[::-1], bias=bias is not None)
+    with torch.no_grad():
+        for own, given in zip(map_.parameters(), (weight, bias), strict=False):
+            own.copy_(given)
+    return map_
+
+
 def batch(dtype=torch.float32, rows=5, length=13):
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(1, length + 1, (rows,), generator=generator)
@@ -34,14 +45,30 @@ def batch(dtype=torch.float32, rows=5, length=13):
     return torch.randn(rows, length, 21, generator=generator, dtype=dtype), mask
 
 
+def make_stack(dtype=torch.float32, int8=(), seed=0, layers=2, **options):
+    """A layer of DiSAN, (B, N, 21) -> (B, N, 21), with what is around the directions in a stack."""
+    torch.manual_seed(seed)
+    options = {"activation": "elu", "directions": ["forward", "backward", "forward"], **options}
+    layer = DiSANLayer(DiSANConfig(embedding_size=21, hidden_size=21, num_hidden_layers=layers, **options))
+    for weight in layer.parameters():
+        if weight.dim() == 1:
+            nn.init.normal_(weight)
+    convert_layers(layer, lambda name: name.rpartition(".")[2] in int8)
+    return layer.to(dtype).eval()
+
+
 @torch.no_grad()
 def by_steps(layer, x, mask):
-    return FusionLayer.forward(layer, x, mask)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OPERATORS.disa, "default", None)
+        patch.setattr("hf_blosan.models.attention.kernels.disa", lambda *arguments, **options: None)
+        return layer(x, mask)[0]
 
 
 def in_one_call(layer, x, mask, monkeypatch):
     """The result, which must come from the operator."""
     monkeypatch.setattr(FusionLayer, "forward", None)
+    monkeypatch.setattr(StackableLayer, "forward", None)
     with torch.inference_mode():
         result, maps = layer(x, mask)
     monkeypatch.undo()
@@ -77,6 +104,60 @@ def test_maps_in_int8(int8, monkeypatch):
     torch.testing.assert_close(found, by_steps(layer, words.rows, mask[:4, :7]), **CLOSE)
 
 
+STACKS = [
+    {},
+    {"directions": ["full"]},
+    {"feed_forward_size": 30},
+    {"windows": [None, 2, 0], "activation": "gelu"},
+    {"layers": 1, "activation": "linear", "windows": [1, 1, None]},
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("options", STACKS)
+def test_a_stacked_layer_is_its_steps(dtype, options, monkeypatch):
+    layer, (x, mask) = make_stack(dtype, **options), batch(dtype)
+    close = CLOSE if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-12}
+    expected = by_steps(layer, x, mask)
+    torch.testing.assert_close(in_one_call(layer, x, mask, monkeypatch), expected, **close)
+    words = Tokens(x.flatten(0, 1)[None], torch.arange(x[..., 0].numel()).view(mask.shape))
+    torch.testing.assert_close(in_one_call(layer, words, mask, monkeypatch), expected, **close)
+    if "windows" not in options:  # else words beyond the end of a sentence are not
+        packed = Tokens(x[mask][None], cu_seqlens=nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)))
+        found = in_one_call(layer, packed, mask.new_ones(1, int(mask.sum())), monkeypatch)
+        torch.testing.assert_close(found[0], expected[mask], **close)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 33, 320])
+def test_norms_are_as_exact_as_torch(size):
+    """Of rows with an offset a thousand times as large as their differences, and of constant rows."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 50, size) + torch.tensor([0.0, 1000.0, 3.0])[:, None, None]
+    x[2] = 3
+    norms = [nn.LayerNorm(size, eps=1e-6) for _ in range(2)]
+    zero, gate = nn.Linear(size, size), nn.Linear(size, size, bias=False)
+    for weight in (zero.weight, zero.bias, gate.weight):
+        nn.init.zeros_(weight)
+    nn.init.normal_(norms[1].weight)
+    nn.init.normal_(norms[1].bias)
+    # Feed and direction add 0: what is left is both norms.
+    direction = kernels.Direction(zero, gate, gate, gate, gate, torch.zeros(size), torch.zeros(size), "forward")
+    residual, (first, second) = kernels.Residual(zero, None, *norms), norms
+    with torch.no_grad():
+        found = kernels.disa(x, [direction], residual, activation="linear")
+        expected = second(first(x))
+        first.double(), second.double()
+        exact = second(first(x.double()))
+    assert (found - exact).abs().max() <= 2 * (expected - exact).abs().max() + 1e-6
+
+
+@pytest.mark.skipif(kernels.instruction_set() not in ("avx2", "avx512"), reason="int8 needs a processor with AVX2")
+@pytest.mark.parametrize("int8", [("feed_forward", "dense_map", "first"), ("feed_forward_output", "key_map")])
+def test_a_stacked_layer_in_int8(int8, monkeypatch):
+    layer, (x, mask) = make_stack(int8=int8, feed_forward_size=30), batch()
+    torch.testing.assert_close(in_one_call(layer, x, mask, monkeypatch), by_steps(layer, x, mask), **CLOSE)
+
+
 @pytest.mark.parametrize("activation", ["elu", "gelu"])
 def test_words_and_sentences_without_padding(activation, monkeypatch):
     layer, (x, mask) = make_layer(activation=activation), batch()
@@ -96,19 +177,18 @@ def test_gelu():
     """N = 1: nothing is seen, and a gate that is open lets through what the activation gives."""
     numbers = torch.cat([torch.linspace(-12, 12, 100_001), torch.tensor([-1e30, -1e-30, 0, 1e-30, 1e30])])
     x, eye, zero = numbers.view(-1, 1, 1), torch.eye(1), torch.zeros(1, 1)
-    maps = [(eye, None, None), *[(zero, None, None)] * 4]
-    options = {"bias": torch.zeros(1), "gate_bias": torch.full((1,), 80.0), "activation": "gelu"}
+    maps, biases = [linear(weight) for weight in (eye, *[zero] * 4)], [torch.full((1,), 80.0), torch.zeros(1)]
+    call = partial(kernels.disa, activation="gelu")
     with torch.no_grad():
-        found = kernels.disa(x, maps, direction="forward", **options).flatten()
+        found = call(x, [kernels.Direction(*maps, *biases, "forward")]).flatten()
         exact = nn.functional.gelu(numbers.double())
         errors, allowed = (found - exact).abs(), (nn.functional.gelu(numbers) - exact).abs().max()
         assert errors[numbers.abs() < 100].max() <= 1.5 * allowed
         assert errors.max() <= 1e-6 * exact.max()
-        not_finite = kernels.disa(torch.full((1, 1, 1), torch.nan), maps, direction="forward", **options)
+        not_finite = call(torch.full((1, 1, 1), torch.nan), [kernels.Direction(*maps, *biases, "forward")])
         assert not_finite.isnan().all()
-        wide = {name: x.double() if isinstance(x, torch.Tensor) else x for name, x in options.items()}
-        maps = [(eye.double(), None, None), *[(zero.double(), None, None)] * 4]
-        found = kernels.disa(x.double(), maps, direction="forward", **wide).flatten()
+        wide = [part.double() for part in (*maps, *biases)]
+        found = call(x.double(), [kernels.Direction(*wide, "forward")]).flatten()
         torch.testing.assert_close(found, exact, rtol=1e-14, atol=1e-15)
 
 
@@ -118,8 +198,11 @@ class Doubled(DirectionalSelfAttention):
 
 
 def hooked(name):
+    def double(module, inputs, result):
+        return (2 * result[0], result[1]) if isinstance(result, tuple) else 2 * result
+
     def change(layer):
-        layer.get_submodule(name).register_forward_hook(lambda module, inputs, result: 2 * result)
+        layer.get_submodule(name).register_forward_hook(double)
 
     return change
 
@@ -202,29 +285,78 @@ def test_where_it_is_not_used(monkeypatch):
     assert not calls
 
 
+def test_parts_of_a_stack_that_do_more_are_called():
+    names = ["feed_forward", "feed_forward_norm", "fusion_norm", "directions.1", "directions.2.gate"]
+    for change in [hooked(name) for name in names]:
+        layer, (x, mask) = make_stack(), batch()
+        before = by_steps(layer, x, mask)
+        change(layer)
+        with torch.inference_mode():
+            found = layer(x, mask)[0]
+        torch.testing.assert_close(found, by_steps(layer, x, mask), **CLOSE)
+        assert not torch.allclose(found, before)
+    layer, (x, mask) = make_stack(), batch()
+    layer.fusion_norm = nn.RMSNorm(21)
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x, mask)[0], by_steps(layer, x, mask), **CLOSE)
+    layer.fusion_norm = nn.LayerNorm(21, elementwise_affine=False)
+    layer.feed_forward_norm.eps = 0.5
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x, mask)[0], by_steps(layer, x, mask), **CLOSE)
+    layer.fusion_norm, layer.directions[1].activation = nn.LayerNorm(21, bias=False), "gelu"
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x, mask)[0], by_steps(layer, x, mask), **CLOSE)
+
+
+class Negated(DiSANLayer):
+    def fuse(self, *inputs):
+        tokens, maps = super().fuse(*inputs)
+        return -tokens, maps
+
+
+def test_a_subclass_of_a_stacked_layer_is_called():
+    layer, (x, mask) = make_stack(), batch()
+    with torch.inference_mode():
+        before = layer(x, mask)[0]
+        layer.__class__ = Negated
+        found = layer(x, mask)[0]
+    torch.testing.assert_close(found, by_steps(layer, x, mask), **CLOSE)
+    assert not torch.allclose(found, before)
+
+
 def test_wrong_arguments_are_refused():
     x, weight, square, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5, 5), torch.randn(5)
-    maps = [(weight, None, bias), *[(square, None, None)] * 2, *[(square, None, bias)] * 2]
-    call = partial(kernels.disa, bias=bias, gate_bias=bias, activation="elu", direction="forward")
-    places = torch.zeros(2, 3, dtype=torch.long)
+    maps = {"dense": linear(weight, bias), **{name: linear(square) for name in ("key", "query", "first", "second")}}
+    direction = kernels.Direction(**maps, gate_bias=bias, bias=bias, direction="forward")
+    int8 = Int8Linear(nn.Linear(7, 5))
+
+    def call(x, residual=None, change=None, **options):
+        return kernels.disa(x, [direction._replace(**(change or {}))], residual, **{"activation": "elu", **options})
+
+    places, norm, narrow = torch.zeros(2, 3, dtype=torch.long), nn.LayerNorm(4), nn.LayerNorm(5)
     with torch.no_grad():
-        assert call(x, maps).shape == (2, 3, 5)
+        assert call(x).shape == (2, 3, 5)
         wrong = [
-            partial(call, x[0], maps),
-            partial(call, x[..., :3], maps),
-            partial(call, x, maps, mask=torch.ones(2, 3)),
-            partial(call, x, maps, mask=torch.ones(2, 2, dtype=torch.bool)),
-            partial(call, x, maps, places=places),
-            partial(call, x[:1], maps, places=places + 3),
-            partial(call, x[:1], maps, places=places - 1),
-            partial(call, x[:1], maps, places=places.int()),
-            partial(call, x, maps, direction="up"),
-            partial(call, x, maps, window=-1),
-            partial(call, x, maps, bias=bias[:4]),
-            partial(call, x, maps, gate_bias=bias[:4]),
-            partial(call, x, [*maps[:4], (weight, None, bias)]),
-            partial(call, x, [(torch.ones(5, 7, dtype=torch.int8), torch.ones(5), bias), *maps[1:]]),
-            partial(call, x, [*maps[:4], (torch.ones(5, 7, dtype=torch.int8), torch.ones(5), bias)]),
+            partial(call, x[0]),
+            partial(call, x[..., :3]),
+            partial(call, x, mask=torch.ones(2, 3)),
+            partial(call, x, mask=torch.ones(2, 2, dtype=torch.bool)),
+            partial(call, x, places=places),
+            partial(call, x[:1], places=places + 3),
+            partial(call, x[:1], places=places - 1),
+            partial(call, x[:1], places=places.int()),
+            partial(call, x, change={"direction": "up"}),
+            partial(call, x, change={"window": -1}),
+            partial(call, x, change={"bias": bias[:4]}),
+            partial(call, x, change={"gate_bias": bias[:4]}),
+            partial(call, x, change={"second": linear(weight)}),
+            partial(call, x, change={"dense": int8}),
+            partial(call, x, change={"second": int8}),
+            partial(call, x, kernels.Residual(nn.Linear(4, 4), None, norm, norm)),  # 5 features are added to 4
+            partial(call, x, kernels.Residual(nn.Linear(4, 5), None, norm, narrow)),
+            partial(call, x, kernels.Residual(nn.Linear(4, 4), None, narrow, narrow)),
+            partial(call, x, kernels.Residual(nn.Linear(4, 6), nn.Linear(5, 4), norm, norm)),
+            partial(kernels.disa, x, [], activation="elu"),
         ]
         for one in wrong:
             with pytest.raises(RuntimeError):
@@ -234,7 +366,25 @@ def test_wrong_arguments_are_refused():
 def test_registration():
     x, weight, square, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5, 5), torch.randn(5)
     places = torch.zeros(2, 3, dtype=torch.long)
-    maps = ([weight, bias], [square], [square], bias, [square], [square, bias])
+    maps, counts = [weight, bias, square, square, square, square, bias], [2, 1, 1, 1, 2]
     for words, numbers in ((x, None), (x[:1], places)):
-        arguments = (words, numbers, None, None, *maps, bias, "gelu", "forward", 5.0, None, "auto")
+        arguments = (
+            words,
+            numbers,
+            None,
+            None,
+            maps,
+            counts,
+            [bias, bias],
+            [],
+            "gelu",
+            "forward",
+            [2],
+            5.0,
+            [],
+            "auto",
+        )
         torch.library.opcheck(OPERATORS.disa.default, arguments, test_utils=("test_schema",))
+        for wrong in ([2, 1, 1, 1], [2, 1, 1, 1, 3], [2, 1, 1, 3, -1]):
+            with pytest.raises(RuntimeError):
+                OPERATORS.disa(*arguments[:5], wrong, *arguments[6:])

@@ -103,6 +103,20 @@ struct BiasActivation {
   T* sums;  // (heads, groups, size), or null
 };
 
+// y = LN(x + the parts side by side), with weight and bias; the parts alone where there is no weight.
+template <class T>
+struct AddNorm {
+  Groups groups;
+  const T* x;
+  const int64_t* places;  // which row of x is added to each row; null: its own
+  const T* const* parts;
+  const int64_t* widths;
+  int64_t count;  // of parts
+  const T *weight, *bias;
+  T epsilon;
+  T* y;
+};
+
 // out = F first + (1 - F) second with F = sigmoid(scores + more_scores + bias), 0 where the mask is false.
 template <class T>
 struct Gate {
@@ -226,6 +240,7 @@ struct Loops {
   Loop<SourceToToken<T>> source2token, source2token_backward;
   Loop<Recurrence<T>> recurrence, recurrence_backward;
   Loop<BiasActivation<T>> bias_activation, bias_activation_backward;
+  Loop<AddNorm<T>> add_norm;
   Loop<Gate<T>> gate, gate_backward;
   Loop<Candidate<T>> candidate, candidate_backward;
   Loop<Dropout<T>> dropout, dropout_backward;

@@ -3,6 +3,7 @@
 // For one sentence what Python does between its operators takes longer than they do.
 
 #include <cstring>
+#include <iterator>
 
 #include "products.h"
 #include "steps.h"
@@ -54,28 +55,93 @@ Tensor at_places(const Tensor& rows, const Tensor& places) {
   return out;
 }
 
+// The parts side by side, (B, N, size), or LN(x + them) with the weight and bias of a norm. x may be words at places,
+// numbers that at_places has checked.
+template <class T>
+Tensor side_by_side(const Tensors& parts, const Tensor& x, const MaybeTensor& places, const Tensor* norm,
+                    double epsilon) {
+  if (parts.size() == 1 && !norm) return parts[0];
+  std::vector<const T*> memory;
+  Sizes widths, sizes = sizes_of(parts[0]);
+  sizes[2] = 0;
+  for (const Tensor& part : parts) {
+    memory.push_back(read<T>(part));
+    widths.push_back(part.size(2));
+    sizes[2] += part.size(2);
+  }
+  const Tensor out = allocate(parts[0], sizes);
+  AddNorm<T> arguments{.groups = chunks(1, sizes[0] * sizes[1], sizes[2]),
+                       .places = read<int64_t>(places),
+                       .parts = memory.data(),
+                       .widths = widths.data(),
+                       .count = int64_t(parts.size()),
+                       .epsilon = T(epsilon),
+                       .y = write<T>(out)};
+  Tensor weight, bias;
+  if (norm) {
+    check(x.size(2) == sizes[2], "norms: ", x.size(2), " features cannot be added to ", sizes[2]);
+    weight = checked("norms", norm[0], type_of<T>, {sizes[2]});
+    bias = checked("norms", norm[1], type_of<T>, {sizes[2]});
+    arguments.x = read<T>(x);
+    arguments.weight = read<T>(weight);
+    arguments.bias = read<T>(bias);
+  }
+  run_groups(loops<T>().add_norm, arguments);
+  return out;
+}
+
 Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask, const MaybeTensor& cu_seqlens,
-            const Tensors& dense, const Tensors& key, const Tensors& query, const Tensor& attention_bias,
-            const Tensors& first, const Tensors& second, const Tensor& gate_bias, const std::string& activation,
-            const std::string& direction, double scale, const std::optional<int64_t>& window,
-            const std::string& implementation) {
+            const Tensors& tensors, const Sizes& counts, const Tensors& biases, const Tensors& norms,
+            const std::string& activation, const std::string& names, const Sizes& windows,
+            double scale, const std::vector<double>& epsilons, const std::string& implementation) {
   return by_type("x", x, [&]<class T>(T) {
+    std::istringstream words(names);
+    const std::vector<std::string> directions{std::istream_iterator<std::string>(words), {}};
+    const size_t D = directions.size();
     check(x.dim() == 3, "x: the shape is ", sizes_of(x), "; give (B, N, in)");
     check(!places || (x.size(0) == 1 && places->dim() == 2), "places: give (B, N), and words as (1, V, in)");
-    const Map first_map("first", first), second_map("second", second);
+    check(D > 0 && windows.size() == D && biases.size() == 2 * D && counts.size() == 5 * D + (norms.empty() ? 0 : 2),
+          "directions: give each a window, two biases and five maps, and two maps more with norms");
+    check(norms.empty() || norms.size() == 4, "norms: give two of them, weight and bias each");
+    check(epsilons.size() == norms.size() / 2, "epsilons: give one for each norm");
     const MaybeTensor places_ =
         places ? checked("places", places, ScalarType::Long, sizes_of(*places)) : MaybeTensor();
     const auto in_rows = [&](const Tensor& y) { return places_ ? at_places<T>(y, *places_) : y; };
-    const Tensor of_words = Map("dense", dense)(x, activation_by_name(activation)), mapped = in_rows(of_words);
-    const Tensor keys = in_rows(Map("key", key)(of_words)), queries = in_rows(Map("query", query)(of_words));
-    const Tensor attended =
-        std::get<0>(directional_attention(keys, queries, mapped, attention_bias, mask, {}, cu_seqlens, direction,
-                                          scale, window, implementation, {}, false));
-    if (!places && !first_map.int8 && !second_map.int8) {
-      return std::get<0>(fusion_gate(mapped, attended, {}, {}, first[0], second[0], gate_bias, first_map.bias,
-                                     second_map.bias, mask, false));
+    size_t map = 0, used = 0;
+    const auto next = [&] {
+      const size_t from = used;
+      used += counts[map++];
+      check(counts[map - 1] >= 0 && used <= tensors.size(), "counts: there are ", tensors.size(), " tensors of maps");
+      return Tensors(tensors.begin() + from, tensors.begin() + used);
+    };
+    const Activation act = activation_by_name(activation);
+    Tensor inputs = checked("x", x, type_of<T>, sizes_of(x));
+    if (!norms.empty()) {
+      const Tensors feed = next(), feed_output = next();
+      Tensor added = Map("feed", feed)(inputs, act);
+      if (!feed_output.empty()) added = Map("feed_output", feed_output)(added);
+      inputs = side_by_side<T>({added}, inputs, {}, norms.data(), epsilons[0]);
     }
-    return fusion_gate_of_scores(mapped, attended, in_rows(first_map(of_words)), second_map(attended), gate_bias, mask);
+    Tensors results;
+    for (size_t d = 0; d < D; d++) {
+      const Tensors dense = next(), key = next(), query = next(), first = next(), second = next();
+      const Map first_map("first", first), second_map("second", second);
+      const Tensor of_words = Map("dense", dense)(inputs, act), mapped = in_rows(of_words);
+      const Tensor keys = in_rows(Map("key", key)(of_words)), queries = in_rows(Map("query", query)(of_words));
+      const Tensor attended =
+          std::get<0>(directional_attention(keys, queries, mapped, biases[2 * d], mask, {}, cu_seqlens, directions[d],
+                                            scale, windows[d], implementation, {}, false));
+      const Tensor& gate_bias = biases[2 * d + 1];
+      if (!places && !first_map.int8 && !second_map.int8) {
+        results.push_back(std::get<0>(fusion_gate(mapped, attended, {}, {}, first[0], second[0], gate_bias,
+                                                  first_map.bias, second_map.bias, mask, false)));
+      } else {
+        const Tensor of_first = in_rows(first_map(of_words)), of_second = second_map(attended);
+        results.push_back(fusion_gate_of_scores(mapped, attended, of_first, of_second, gate_bias, mask));
+      }
+    }
+    if (norms.empty()) return side_by_side<T>(results, inputs, {}, nullptr, 0);
+    return side_by_side<T>(results, inputs, places_, norms.data() + 2, epsilons[1]);
   });
 }
 

@@ -128,6 +128,45 @@ void bias_activation_backward(const BiasActivation<T>& a, int64_t start, int64_t
                                   : bias_activation_rows_backward<T, false>(a, start, stop);
 }
 
+// The sum over a row of work(features); features beyond its end do not count.
+template <class T, class Work>
+INLINE T sum_of_row(const T* row, int64_t size, const Work& work) {
+  Vector<T> total{};
+  int64_t i = 0;
+  for (; i + lanes<T> <= size; i += lanes<T>) total = total + work(load<Vector<T>>(row + i));
+  const Vector<T> rest = i < size ? work(load_part(row + i, size - i)) : Vector<T>{};
+  T sum = 0;
+  for (int64_t k = 0; k < lanes<T>; k++) sum += i + k < size ? total[k] + rest[k] : total[k];
+  return sum;
+}
+
+template <class T>
+void add_norm(const AddNorm<T>& a, int64_t start, int64_t stop, void*) {
+  using V = Vector<T>;
+  const int64_t size = a.groups.size;
+  for_rows<T>(a.groups, start, stop, nullptr, 0, [&](int64_t, int64_t, int64_t row) INLINE_LAMBDA {
+    T* const y = a.y + row * size;
+    const T* const x = a.weight ? a.x + (a.places ? a.places[row] : row) * size : nullptr;
+    for (int64_t k = 0, first = 0; k < a.count; first += a.widths[k++]) {
+      const int64_t width = a.widths[k];
+      const T* const part = a.parts[k] + row * width;
+      for (int64_t i = 0; i < width; i += lanes<T>) {
+        V v = load_features<T>(part, i, width);
+        if (x) v = v + load_features<T>(x + first, i, width);
+        store_features<T>(y + first, i, width, v);
+      }
+    }
+    if (!a.weight) return;
+    const T mean = sum_of_row<T>(y, size, [](V v) INLINE_LAMBDA { return v; }) / size;
+    const T squares = sum_of_row<T>(y, size, [&](V v) INLINE_LAMBDA { return (v - mean) * (v - mean); });
+    const T factor = 1 / std::sqrt(squares / size + a.epsilon);
+    for (int64_t i = 0; i < size; i += lanes<T>) {
+      const V v = (load_features<T>(y, i, size) - mean) * factor;
+      store_features<T>(y, i, size, v * load_features<T>(a.weight, i, size) + load_features<T>(a.bias, i, size));
+    }
+  });
+}
+
 template <class T>
 void gate(const Gate<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;

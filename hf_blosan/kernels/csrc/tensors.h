@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -82,8 +83,17 @@ const T* read(const MaybeTensor& x) { return x ? read<T>(*x) : nullptr; }
 template <class T>
 T* write(const Tensor& x) { return static_cast<T*>(x.mutable_data_ptr()); }
 
-// Uninitialised memory of the dtype of another tensor.
-inline Tensor allocate(const Tensor& like, const Sizes& sizes) { return torch::stable::new_empty(like, sizes); }
+// Uninitialised memory of the dtype of another tensor. torch::stable::new_empty does the same through the dispatcher.
+inline Tensor allocate(const Tensor& like, const Sizes& sizes) {
+  Sizes strides(sizes.size(), 1);
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  int32_t type;
+  AtenTensorHandle made;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &type));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(sizes.size()), sizes.data(), strides.data(), type,
+                                                         aoti_torch_device_type_cpu(), 0, &made));
+  return Tensor(made);
+}
 
 // The expansions for a scale, made once; which of their `shortest` lengths count is the caller's choice.
 Expansion expansion_for(double scale, Expansion::Pass pass);

@@ -1,85 +1,150 @@
 """DiSA, the layer of directional self-attention, as one operator for inference on the CPU.
 
-C++ (``csrc/disa.cpp``) calls the operators of its parts one after another: for one sentence what Python does between
-them takes longer than they do. There is no gradient and no other form.
+C++ (``csrc/disa.cpp``) calls the operators of its parts one after another, in all directions: for one sentence what
+Python does between them takes longer than they do. There is no gradient and no other form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import LayerNorm, Module
 
 from ..int8 import int8_operands
 from ..library import LIBRARY, OPERATORS, is_batched, refuse_forward_mode
 from ..pointwise import available
 
 LIBRARY.define(
-    "disa(Tensor x, Tensor? places, Tensor? mask, Tensor? cu_seqlens, Tensor[] dense, Tensor[] key, "
-    "Tensor[] query, Tensor attention_bias, Tensor[] first, Tensor[] second, Tensor gate_bias, str activation, "
-    "str direction, float scale, int? window, str implementation) -> Tensor"
+    "disa(Tensor x, Tensor? places, Tensor? mask, Tensor? cu_seqlens, Tensor[] tensors, int[] counts, "
+    "Tensor[] biases, Tensor[] norms, str activation, str directions, int[] windows, float scale, float[] epsilons, "
+    "str implementation) -> Tensor"
 )
 
 ACTIVATIONS = ("linear", "elu", "gelu")
+NO_WINDOW = 2**63 - 1
 
-Map = tuple[Tensor, Tensor | None, Tensor | None]
-"""A linear map: its weight; if that is int8, the scale of its rows; and its bias or ``None``."""
+
+class Direction(NamedTuple):
+    """h = act(W x + b); s = directional attention over h; F h + (1 - F) s with the gate F of both (DiSAN Eq. 15-20).
+
+    Args:
+        dense, key, query, first, second: W with b, W1 of keys, W2 of queries, and both maps of the gate:
+            ``nn.Linear``, or what has an int8 ``weight`` and a ``scale`` of its rows.
+        gate_bias, bias: of gate and attention, (D).
+        direction, window: see ``directional_attention``.
+    """
+
+    dense: Module
+    key: Module
+    query: Module
+    first: Module
+    second: Module
+    gate_bias: Tensor
+    bias: Tensor
+    direction: str
+    window: int | None = None
+
+
+class Residual(NamedTuple):
+    """What a stacked layer adds: x = LN(x + V act(W x + b) + c) before the directions, and LN(x + them) after.
+
+    Args:
+        feed: W with b.
+        output: V with c; ``None`` for x = LN(x + act(W x + b)).
+        before, after: the norms, ``nn.LayerNorm``.
+    """
+
+    feed: Module
+    output: Module | None
+    before: LayerNorm
+    after: LayerNorm
 
 
 def disa(
     x: Tensor,
-    maps: Sequence[Map],
+    directions: Sequence[Direction],
+    residual: Residual | None = None,
     *,
-    bias: Tensor,
-    gate_bias: Tensor,
     activation: str,
-    direction: str,
-    window: int | None = None,
     scale: float = 5.0,
     places: Tensor | None = None,
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     implementation: str = "auto",
 ) -> Tensor | None:
-    """h = act(W x + b); s = directional attention over h; F h + (1 - F) s with the gate F of both (DiSAN Eq. 15-20).
+    """DiSA in every direction, their features side by side, in one call.
 
     Args:
         x: (B, N, in), or the V distinct words of a batch, (1, V, in).
-        maps: five, W of h, W1 of keys and W2 of queries, and both of the gate.
-        bias, gate_bias: of attention and gate, (D).
-        activation: ``"linear"``, ``"elu"`` or ``"gelu"``.
+        directions: one or more, see ``Direction``.
+        residual: see ``Residual``; by default the directions are alone.
+        activation: ``"linear"``, ``"elu"`` or ``"gelu"``, of h in every direction and of W x + b in the residual part.
         places: (B, N), which word each token is; by default x are the tokens.
-        mask: (B, N) booleans, true at real tokens; the result is 0 at others.
-        direction, window, scale, cu_seqlens, implementation: see ``directional_attention``.
+        mask: (B, N) booleans, true at real tokens; directions are 0 at others.
+        scale, cu_seqlens, implementation: see ``directional_attention``.
 
     Returns:
-        (B, N, D); ``None`` where the operator does not support the tensors or the activation, or gradients are wanted.
+        (B, N, D of all directions); ``None`` where the operator does not support the tensors or the activation, or
+        gradients are wanted.
 
     Raises:
-        RuntimeError: shapes or dtypes do not match.
+        RuntimeError: shapes or dtypes do not match, or a window is negative.
     """
-    weights = [W for W, _, _ in maps]
-    if torch.is_grad_enabled() or activation not in ACTIVATIONS or any(W is None for W in weights):
+    if torch.is_grad_enabled() or activation not in ACTIVATIONS:
         return None
-    floats = [y for W, steps, b in maps for y in (W if steps is None else steps, b) if y is not None]
-    batched = is_batched(x, bias, gate_bias, places, mask, cu_seqlens, *weights, *floats)
-    if batched or not available(x, bias, gate_bias, *floats):
+    maps, norms, wide = [], [], x.shape[-1]  # maps with the number of features that they are given
+    if residual is not None:
+        maps = [(residual.feed, wide), (residual.output, residual.feed.weight.shape[0])]
+        norms = [residual.before, residual.after]
+    for one in directions:
+        mapped = one.dense.weight.shape[0]
+        maps += [(one.dense, wide), (one.key, mapped), (one.query, mapped), (one.first, mapped), (one.second, mapped)]
+    tensors = [(None, None, None) if map_ is None else _tensors(map_) for map_, _ in maps]
+    biases = [bias for one in directions for bias in (one.bias, one.gate_bias)]
+    affine = [tensor for norm in norms for tensor in (norm.weight, norm.bias)]
+    own = [tensor for parts in tensors for tensor in parts if tensor is not None]
+    floats = [x, *biases, *affine, *(tensor for tensor in own if tensor.dtype != torch.int8)]
+    missing = any(tensor is None for tensor in affine)
+    if missing or is_batched(*floats, *own, places, mask, cu_seqlens) or not available(*floats):
         return None
-    D = weights[0].shape[0]
-    for W, size in zip(weights, (x.shape[-1], D, D, D, D), strict=True):
-        if W.shape[-1] != size:  # packed weights do not tell
-            raise RuntimeError(f"a map of weight {tuple(W.shape)} is given {size} features; give as many as it takes")
-    operands = [_operands(x, *map_) for map_ in maps]
-    if not all(operands):
-        return None
+    operands = []
+    for (map_, size), parts in zip(maps, tensors, strict=True):
+        operands.append([] if map_ is None else _operands(x, size, *parts))
+        if map_ is not None and not operands[-1]:
+            return None
     refuse_forward_mode()
-    cu_seqlens = None if cu_seqlens is None else cu_seqlens.long()
-    dense, key, query, first, second = operands
-    tensors = (places, mask, cu_seqlens, dense, key, query, bias, first, second, gate_bias)
-    return OPERATORS.disa.default(x, *tensors, activation, direction, scale, window, implementation)
+    return OPERATORS.disa.default(
+        x,
+        places,
+        mask,
+        None if cu_seqlens is None else cu_seqlens.long(),
+        [tensor for parts in operands for tensor in parts],
+        [len(parts) for parts in operands],
+        biases,
+        affine,
+        activation,
+        " ".join(one.direction for one in directions),  # torch.jit.trace knows no lists of strings
+        [NO_WINDOW if one.window is None else one.window for one in directions],
+        scale,
+        [norm.eps for norm in norms],
+        implementation,
+    )
 
 
-def _operands(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> list[Tensor]:
+def _tensors(map_: Module) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Of a map the weight, the scale of its rows if it is int8, and the bias."""
+    own = map_._parameters | map_._buffers  # attributes of modules are slow
+    return own.get("weight"), own.get("scale"), own.get("bias")
+
+
+def _operands(x: Tensor, size: int, weight: Tensor | None, scale: Tensor | None, bias: Tensor | None) -> list[Tensor]:
+    """A map of so many features as C++ takes it; [] if it cannot."""
+    if weight is None:  # an attribute that is no parameter, as in replicas of DataParallel
+        return []
+    if weight.shape[-1] != size:  # packed weights do not tell
+        raise RuntimeError(f"a map of weight {tuple(weight.shape)} is given {size} features; give as many as it takes")
     parts = [weight] if scale is None else int8_operands(x, weight, scale)
     return parts if bias is None or not parts else [*parts, bias]
