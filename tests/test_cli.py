@@ -183,7 +183,7 @@ class TestMistakes:
 
     def test_models(self, classifier, scorer, tmp_path, capsys):
         questions = write_rows(tmp_path / "questions.jsonl", question_rows(50))
-        assert "takes pairs of texts a row, but" in refused(capsys, "predict", scorer, questions, tmp_path / "o.csv")
+        assert "takes a pair of texts a row, but" in refused(capsys, "predict", scorer, questions, tmp_path / "o.csv")
         twice = ["--text_column_name", "text", "--text_pair_column_name", "text"]
         message = refused(capsys, "predict", scorer, questions, tmp_path / "o.csv", *twice)
         assert "column 'text' is used twice" in message
@@ -205,7 +205,7 @@ class TestMistakes:
         assert "o.json; give two files" in refused(*own, *both)
         pairs = write_rows(tmp_path / "pairs.jsonl", [{"sentence1": "a", "sentence2": "b", "label": "other"}])
         message = refused(capsys, "evaluate", classifier, "--test_file", pairs)
-        assert "takes one text a row, pairs.jsonl has pairs of texts; choose another model or other rows" in message
+        assert "takes one text a row, pairs.jsonl has a pair of texts; choose another model or other rows" in message
         message = refused(capsys, "evaluate", classifier, "--task_name", "demo")
         assert "predicts animal, colour, number, word-order entailment (generated) has entailment" in message
         message = refused(capsys, "evaluate", scorer, "--task_name", "demo")

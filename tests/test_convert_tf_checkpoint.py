@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification
 
 from hf_blosan.cli.overrides import parse_config_overrides
 from hf_blosan.errors import InputError
+from hf_blosan.training import RunArguments
 from reproduce.convert_tf_checkpoint import convert_model, main, read_arrays
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -96,6 +97,9 @@ def test_overrides_are_read_as_yaml():
     expected = {"dropout": 0.3, "initializer_range": 0.001, "directions": ["diagonal", "full"]}
     assert parse_config_overrides(text) == expected | {"fusion_gate": False, "activation": "relu"}
     assert parse_config_overrides(None) == {}
+    overrides = {"dropout": 0.3, "directions": ["diagonal", "full"]}
+    arguments = RunArguments(task_name="demo", encoder="disan", output_dir="out", config_overrides=overrides)
+    assert parse_config_overrides(arguments.config_overrides) == overrides
 
 
 def test_command(tmp_path):

@@ -420,7 +420,25 @@ def test_a_fraction_beside_validation_rows_is_said_not_to_be_used(tmp_path, capl
     assert len(load_task(custom_task(path, path), seed=0, validation_fraction=0.5)["train"]) == 12
     assert "there are validation rows: validation_fraction 0.5 is not used" in caplog.messages
     load_task(custom_task(path, path, path), seed=0, num_folds=4)
-    assert "fold 0 of 4 is not used: there are test rows, or no folds" in caplog.messages
+    assert "fold 0 of 4 is not used: there are test rows" in caplog.messages
+    load_task(custom_task(path, path), seed=0, fold=3)
+    assert "fold 3 is not used: there are no folds" in caplog.messages
+
+
+def test_labels_that_are_all_different_are_not_called_too_few(tmp_path):
+    rows = [{"text": f"text {i}", "label": f"row {i}"} for i in range(30)]
+    task = custom_task(write_rows(tmp_path / "a.jsonl", rows))
+    with pytest.raises(InputError, match="hold out 3 for validation: each has a label of its own; name another label"):
+        load_task(task, seed=0, validation_fraction=0.1)
+
+
+def test_a_message_lists_some_columns_and_shows_spaces(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", " label": "b", **{f"column {i}": "" for i in range(900)}}])
+    with pytest.raises(
+        InputError, match=r"has no column 'label'.*; it has text, ' label', column 0, .*, \.\.\.;"
+    ) as error:
+        custom_task(path)
+    assert len(str(error.value)) < 600
 
 
 @pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])

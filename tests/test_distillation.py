@@ -292,7 +292,7 @@ class TestBadInput:
 
         data = write_splits(tmp_path, pairs)
         train(options(tmp_path / "pairs", data, max_train_steps=1))
-        with pytest.raises(InputError, match="takes pairs of texts a row, the task has one text"):
+        with pytest.raises(InputError, match="takes a pair of texts a row, the task has one text"):
             prepared(distilling(tmp_path, questions, tmp_path / "pairs", questions["test_file"]))
 
     def test_a_teacher_whose_answers_are_not_numbers(self, tmp_path, questions, texts, bert, cache):

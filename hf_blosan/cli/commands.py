@@ -58,7 +58,7 @@ COMMANDS = {
         needs_training=True,
     ),
     "predict": Command(
-        "predictions for a file of any size: labels, scores, tags, ...",
+        "predictions for a file of any size: labels, scores or tags",
         PredictArguments,
         "hf_blosan.inference.stream:predict",
     ),

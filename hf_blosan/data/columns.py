@@ -16,7 +16,7 @@ from ..errors import InputError, listed, unpaired_surrogate
 
 LABEL_COLUMNS = ("label", "labels", "score")
 IDENTIFIERS = ("id", "idx", "index", "guid", "uid")
-TEXTS_A_ROW = {1: "one text", 2: "pairs of texts"}
+TEXTS_A_ROW = {1: "one text", 2: "a pair of texts"}
 """What a model or a task takes, by its number of texts, in messages."""
 
 
@@ -84,7 +84,7 @@ def label_column(columns: Collection[str], where: str) -> str:
     if found is None:
         first_line = " (from its first line)" if re.search(r"\.[ct]sv(\.gz)?$", where) else ""
         raise InputError(
-            f"{where} has no column 'label', 'labels' or 'score'; it has {listed(columns)}{first_line}; "
+            f"{where} has no column 'label', 'labels' or 'score'; it has {listed(columns, 20)}{first_line}; "
             "name the column with --label_column_name"
         )
     return found
@@ -94,7 +94,7 @@ def check_columns(wanted: Iterable[str], columns: Collection[str], where: str) -
     """Raise InputError if the table lacks one of the columns."""
     for column in wanted:
         if column not in columns:
-            raise InputError(f"{where} has no column {column!r}; it has {listed(columns)}")
+            raise InputError(f"{where} has no column {column!r}; it has {listed(columns, 20)}")
 
 
 def check_distinct(columns: Iterable[str], where: str) -> None:

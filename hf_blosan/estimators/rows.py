@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from ..data.columns import ColumnNames
 from ..errors import InputError, unpaired_surrogate
 from ..tasks import Task
+from ..tasks.classification import label_text
 from ..tasks.custom import task_of_rows
 
 LABELS = {"classification": "label", "regression": "score"}
@@ -128,7 +129,9 @@ def make_task(
     """
     texts = ("text",) if len(rows["train"][0][0]) == 1 else ("sentence1", "sentence2")
     label = LABELS[kind]
-    feature = Value("float64") if classes is None else ClassLabel(names=[str(name) for name in classes.tolist()])
+    feature = (
+        Value("float64") if classes is None else ClassLabel(names=[label_text(name) for name in classes.tolist()])
+    )
     features = Features(dict.fromkeys(texts, Value("string")) | {label: feature})
     tables = {}
     for split, (items, targets) in rows.items():

@@ -23,7 +23,7 @@ from ..hub.configs import has_head, saved_labels
 from ..hub.finite import NotFinite, refuse_not_finite
 from ..hub.saved import load, quiet_transformers
 from ..inference.batches import Batches
-from ..tasks.classification import probabilities_of
+from ..tasks.classification import label_text, probabilities_of
 from ..tasks.kinds import kind_class, kind_of
 from ..training.checkpoints import save_pretrained
 from . import fitting
@@ -264,7 +264,7 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
     def _answers(self, X: Any) -> np.ndarray:
         """In the order of ``classes_``, which a model that training started from need not have."""
         answers, names = super()._answers(X), saved_labels(self.model_.config)
-        return answers[:, [names.index(str(label)) for label in self.classes_.tolist()]]
+        return answers[:, [names.index(label_text(label)) for label in self.classes_.tolist()]]
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each text or pair, (n,), of the type that `y` had.

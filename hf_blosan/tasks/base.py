@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..data.columns import TEXTS_A_ROW, ColumnNames
+from ..data.columns import ColumnNames
 from ..errors import InputError
 from ..registry import FAMILIES, load
 from .recipes import Recipe, RecipeName, find_recipe
@@ -131,7 +131,7 @@ def config_class(encoder: str) -> type[PreTrainedConfig]:
 def log_columns(where: str, columns: Mapping[str, Any]) -> None:
     """Log which columns are read."""
     texts, labels = columns["text_columns"], columns["label_column"]
-    what = "texts" if len(texts) == 1 else TEXTS_A_ROW[2]
+    what = "texts" if len(texts) == 1 else "pairs of texts"
     logger.info("%s: %s from %s, labels from %s", where, what, " and ".join(texts), labels)
 
 

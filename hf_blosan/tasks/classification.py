@@ -154,7 +154,7 @@ class Classification(TaskKind):
         from datasets import ClassLabel
 
         lookup = _label_lookup(raw.features[source.label_column], source, self.task.labels)
-        known = ", ".join(self.task.labels).replace("{", "{{").replace("}", "}}")
+        known = listed(self.task.labels, 20).replace("{", "{{").replace("}", "}}")
         wrong = f"label {{!r}} is not one of the labels ({known})"
         return ClassLabel(names=list(self.task.labels)), lambda label: _class_id(label, lookup), wrong
 
@@ -320,12 +320,13 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     return by_position | lower | exact
 
 
-def _label_text(label: Any) -> str:
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label).strip()
+def label_text(label: Any) -> str:
+    """A label as text; of 5.0, as pandas writes integers beside empty cells, that is 5."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:
-    text = _label_text(label)
+    text = label_text(label).strip()
     return lookup.get(text, lookup.get(text.lower()))
 
 
@@ -340,7 +341,7 @@ def warn_of_other_names(names: Sequence[str], source: Source, labels: Sequence[s
 def log_class_ids(labels: Sequence[Any], values: Sequence[int], names: Sequence[str], where: str) -> None:
     """Log the names of labels that are numbers, and so were read as class ids."""
     distinct = dict(zip(labels, values, strict=True))
-    ids = {_label_text(label): names[value] for label, value in distinct.items()}
+    ids = {label_text(label).strip(): names[value] for label, value in distinct.items()}
     read = [f"{label} for {ids[label]}" for label in sorted(filter(is_integer, ids), key=int) if label != ids[label]]
     if read:
         logger.info("%s: numbers as labels are read as class ids: %s", where, listed(read, 8))

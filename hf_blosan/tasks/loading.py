@@ -90,7 +90,8 @@ def load_task(
     if "test" not in splits and num_folds:
         splits["train"], splits["test"] = _hold_out_fold(splits["train"], task, fold, num_folds, seed)
     elif fold or num_folds not in (0, task.num_folds):
-        logger.warning("fold %d of %d is not used: there are test rows, or no folds", fold, num_folds)
+        why = f"of {num_folds} is not used: there are test rows" if num_folds else "is not used: there are no folds"
+        logger.warning("fold %d %s", fold, why)
     if select_on_test:
         if "validation" in splits or "test" not in splits:
             which = "validation rows" if "validation" in splits else "no test rows"
@@ -234,15 +235,13 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
         options = {"stratify_by_column": "label"}
     size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1, 1)
     rest = rows.select(sorted(set(range(len(rows))) - set(single)))
+    few = f"{len(rows)} training rows are too few to hold out {size} for validation"
+    if not rest:
+        raise InputError(f"{few}: each has a label of its own; name another label column, or give validation rows")
     try:
-        if not rest:
-            raise ValueError("every class has a single row")
         parts = rest.train_test_split(test_size=size, seed=seed, **options)
     except ValueError as error:
-        raise InputError(
-            f"{len(rows)} training rows are too few to hold out {size} for validation; give validation rows or more "
-            "training rows"
-        ) from error
+        raise InputError(f"{few}; give validation rows or more training rows") from error
     logger.info("%d of %d training rows are the validation split", size, len(rows))
     return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
 
@@ -213,6 +214,10 @@ class RunArguments:
     hub_token: str | None = option("Token for the Hub. Default: the stored login.")
 
     def __post_init__(self) -> None:
+        if isinstance(self.config_overrides, Mapping):  # as estimators take them
+            from ..cli.overrides import format_config_overrides
+
+            self.config_overrides = format_config_overrides(self.config_overrides)
         _check_values(self)
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (str(steps).isdecimal() and int(steps) > 0):
