@@ -144,7 +144,7 @@ def stream(
         with tqdm(total=total, unit=unit, unit_scale=True, disable=typed) as bar, keeping(output, arguments):
             for block in blocks:
                 output.append(computed(compute, block, rows.name))
-                bar.set_postfix(rows=output.rows, refresh=False)
+                bar.set_postfix_str(f"rows={output.rows:,}", refresh=False)
                 bar.update((output.rows if unit == "rows" else rows.position) - bar.n)
             with described(arguments, source):
                 output.complete()
