@@ -135,7 +135,8 @@ class Differentiable:
                 ctx.num_tensors = len(tensors)
                 if dropped is not None:
                     del tensors[dropped]
-                ctx.mark_non_differentiable(*results[1:])
+                if results[1:]:  # torch.compile takes an empty call for one that needs several results
+                    ctx.mark_non_differentiable(*results[1:])
                 ctx.set_materialize_grads(False)
                 ctx.save_for_backward(*tensors, *(results if len(results) > 1 or kept(*ctx.options) else ()))
 

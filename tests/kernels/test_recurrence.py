@@ -97,3 +97,11 @@ def test_bad_arguments():
         linear_recurrence(x, x, implementation="fast")
     with pytest.raises(ValueError, match=r"gates have shape \(1, 2, 1\), values \(1, 2, 3\)"):
         linear_recurrence(x[..., :1], x)
+
+
+def test_compiles_with_gradients():
+    torch.manual_seed(0)
+    inputs = [torch.rand(2, 7, 3, requires_grad=True), torch.randn(2, 7, 3, requires_grad=True)]
+    compiled = torch.compile(linear_recurrence, backend="eager", fullgraph=True)
+    found, expected = (torch.autograd.grad(f(*inputs).sum(), inputs) for f in (compiled, linear_recurrence))
+    torch.testing.assert_close(found, expected)
