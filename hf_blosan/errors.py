@@ -29,7 +29,7 @@ def first_line(error: BaseException) -> str:
 
 
 def listed(names: Iterable[str], most: int | None = None) -> str:
-    """Names from a file for a one-line message, at most ``most`` of them; in quotes where they are not seen else."""
+    """Names from a file for a one-line message, at most ``most`` of them; with what cannot be seen in quotes."""
     names = list(names)
     shown = [name if name.isprintable() and name == name.strip() else repr(name) for name in names[:most]]
     return ", ".join([*shown, "..."] if len(shown) < len(names) else shown)

@@ -428,17 +428,8 @@ def test_a_fraction_beside_validation_rows_is_said_not_to_be_used(tmp_path, capl
 def test_labels_that_are_all_different_are_not_called_too_few(tmp_path):
     rows = [{"text": f"text {i}", "label": f"row {i}"} for i in range(30)]
     task = custom_task(write_rows(tmp_path / "a.jsonl", rows))
-    with pytest.raises(InputError, match="hold out 3 for validation: each has a label of its own; name another label"):
+    with pytest.raises(InputError, match="none of 30 training rows can be held out .* label of its own"):
         load_task(task, seed=0, validation_fraction=0.1)
-
-
-def test_a_message_lists_some_columns_and_shows_spaces(tmp_path):
-    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", " label": "b", **{f"column {i}": "" for i in range(900)}}])
-    with pytest.raises(
-        InputError, match=r"has no column 'label'.*; it has text, ' label', column 0, .*, \.\.\.;"
-    ) as error:
-        custom_task(path)
-    assert len(str(error.value)) < 600
 
 
 @pytest.mark.parametrize("saved_as", ["parquet", "folder", "split", "hub"])

@@ -12,7 +12,7 @@ from small_data import hub_rows, write_rows
 
 from hf_blosan.data import tables
 from hf_blosan.errors import InputError
-from hf_blosan.tasks import TASKS, folds, load_task
+from hf_blosan.tasks import TASKS, custom_task, folds, load_task
 from hf_blosan.tasks.kinds import find_kind
 
 
@@ -237,3 +237,12 @@ def test_impossible_splits_are_refused(tmp_path, options, message):
     write_rows(tmp_path / "cr" / "train.jsonl", rows)
     with pytest.raises(InputError, match=message):
         load_task("cr", data_dir=tmp_path, seed=0, **options)
+
+
+def test_a_message_lists_some_columns_and_shows_spaces(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", " label": "b", **{f"column {i}": "" for i in range(900)}}])
+    with pytest.raises(
+        InputError, match=r"has no column 'label'.*; it has text, ' label', column 0, .*, \.\.\.;"
+    ) as error:
+        custom_task(path)
+    assert len(str(error.value)) < 600

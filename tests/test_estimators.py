@@ -473,7 +473,7 @@ def test_wrong_parameters_are_named(parameters, message):
         (["a", "\ud800"], InputError, r"^X\[1\] has an unpaired surrogate"),
         (["a", "b", "c"], ValueError, "inconsistent numbers of samples"),
         (["a"], ValueError, "inconsistent numbers of samples"),
-        (["a", "b"], InputError, "^2 training rows are too few to hold out 1"),
+        (["a", "b"], InputError, "^none of 2 training rows can be held out"),
     ],
 )
 def test_wrong_texts_are_named(X, error, message):

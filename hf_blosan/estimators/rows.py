@@ -129,9 +129,7 @@ def make_task(
     """
     texts = ("text",) if len(rows["train"][0][0]) == 1 else ("sentence1", "sentence2")
     label = LABELS[kind]
-    feature = (
-        Value("float64") if classes is None else ClassLabel(names=[label_text(name) for name in classes.tolist()])
-    )
+    feature = Value("float64") if classes is None else ClassLabel(names=list(map(label_text, classes.tolist())))
     features = Features(dict.fromkeys(texts, Value("string")) | {label: feature})
     tables = {}
     for split, (items, targets) in rows.items():

@@ -146,8 +146,9 @@ class SentenceEstimator(BaseEstimator):
             raise InputError(
                 f"model={self.model!r} starts from a trained encoder, encoder={self.encoder!r} from scratch; give one"
             )
-        for name in OPTIONS.keys() & set(self.options or {}):
-            raise InputError(f"options has {name!r}; give the parameter {OPTIONS[name]} in its place")
+        for name in self.options or {}:
+            if name in OPTIONS:
+                raise InputError(f"options has {name!r}; give the parameter {OPTIONS[name]} in its place")
         start = {"encoder": self.encoder} if self.encoder else {"model_name_or_path": os.fspath(self.model or START)}
         seed = self.random_state
         if not isinstance(seed, (int, np.integer)):

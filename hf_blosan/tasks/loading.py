@@ -235,13 +235,18 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
         options = {"stratify_by_column": "label"}
     size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1, 1)
     rest = rows.select(sorted(set(range(len(rows))) - set(single)))
-    few = f"{len(rows)} training rows are too few to hold out {size} for validation"
     if not rest:
-        raise InputError(f"{few}: each has a label of its own; name another label column, or give validation rows")
+        raise InputError(
+            f"none of {len(rows)} training rows can be held out for validation, because each has a label of its own; "
+            "check which column holds the labels, or give validation rows"
+        )
     try:
         parts = rest.train_test_split(test_size=size, seed=seed, **options)
     except ValueError as error:
-        raise InputError(f"{few}; give validation rows or more training rows") from error
+        raise InputError(
+            f"{len(rows)} training rows are too few to hold out {size} for validation; give validation rows or more "
+            "training rows"
+        ) from error
     logger.info("%d of %d training rows are the validation split", size, len(rows))
     return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]
 

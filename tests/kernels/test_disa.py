@@ -60,7 +60,6 @@ def make_stack(dtype=torch.float32, int8=(), seed=0, layers=2, **options):
 @torch.no_grad()
 def by_steps(layer, x, mask):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OPERATORS.disa, "default", None)
         patch.setattr("hf_blosan.models.attention.kernels.disa", lambda *arguments, **options: None)
         return layer(x, mask)[0]
 

@@ -1,6 +1,7 @@
-// DiSA, the layer of directional self-attention, in one call for inference; its schema is in directional/disa.py.
+// Directional self-attention in all directions of a layer, and what is around them in a stack, in one call for
+// inference; the schema is in directional/disa.py.
 //
-// For one sentence what Python does between its operators takes longer than they do.
+// For one sentence what Python does between the operators takes longer than they do.
 
 #include <cstring>
 #include <iterator>
