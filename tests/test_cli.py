@@ -102,6 +102,7 @@ class TestMistakes:
             ("train --encoder disan", "Nothing to train on"),
             ("train --task_name trek --encoder disan --output_dir o --cpu", "unknown task 'trek'"),
             ("evaluate none", "no saved model at 'none'"),
+            ("evaluate .", "no saved model at '.' (it is a folder without config.json); give its folder or Hub name"),
             ("evaluate m --test_file a --task_name b", "--task_name and --test_file exclude each other"),
             ("evaluate m --task_name b --label_column_name c", "A task knows its columns"),
             ("evaluate m --test_file a --fold 0", "--fold is for tasks, not for --test_file; leave it out"),
@@ -145,7 +146,10 @@ class TestMistakes:
             ({"input": "short.csv"}, "short.csv, row 2 has 1 cell, the header has 2; correct the row"),
             ({"input": "broken.jsonl"}, "broken.jsonl cannot be read after row 1 (Expecting value in column"),
             ({"input": "list.jsonl"}, "list.jsonl, row 1 is not a JSON object"),
-            ({"input": "latin.txt"}, "latin.txt cannot be read after row 0 ('utf-8' codec"),
+            (
+                {"input": "latin.txt"},
+                "latin.txt cannot be read after row 0 (byte 0xe9 is not UTF-8); save it as UTF-8",
+            ),
             ({"input": "null.jsonl"}, "null.jsonl, row 2: text is null"),
             (
                 {"input": "half.jsonl"},

@@ -86,7 +86,7 @@ class TestPredict:
         with caplog.filtering(lambda entry: bars.append((entry.levelname, len(tqdm._instances))) or True):
             assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
         (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
-        assert re.match(r"\d+ texts have more than 3 tokens \(the longest 12\)", message)
+        assert re.match(r"texts with more than 3 tokens \(the longest has 12\) were truncated: \d+; ", message)
         assert ("WARNING", 0) in bars
 
     @pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
@@ -104,7 +104,7 @@ class TestPredict:
             patch.setattr(classification, "tokenize_texts", see)
             assert main(["predict", classifier, str(rows), str(tmp_path / "o.jsonl")]) == 0
         assert max(len(text) for (text,) in seen) == 61_200
-        message = "1 texts have more than 61200 characters; no more were tokenized"
+        message = "texts with more than 61200 characters, of which no more were tokenized: 1"
         assert message in caplog.text
         classify = pipeline("text-classification", classifier)
         expected = [classify(text, truncation=True)[0]["score"] for text in (short, long)]
@@ -131,7 +131,9 @@ class TestPredict:
         rows = write_rows(tmp_path / "rows.jsonl", [{"text": "a " * length} for length in (400, 0, 3)])
         assert main(["predict", str(folder), str(rows), str(tmp_path / "o.jsonl"), "--cpu"]) == 0
         assert [row["label"][:-1] for row in read_lines(tmp_path / "o.jsonl")] == ["LABEL_"] * 3
-        assert "more than 320 tokens (the longest 402) and were truncated; the model has no positions" in caplog.text
+        assert (
+            "more than 320 tokens (the longest has 402) were truncated: 1; the model has no positions" in caplog.text
+        )
         for command, options, problem in (
             ("predict", ["--max_length", "400"], "--max_length is 400, but the model has 320 positions; use that"),
             ("bench", ["--lengths", "400"], "--lengths is 400, but the model has 320 positions; use that"),
@@ -150,7 +152,7 @@ class TestPredict:
             batches = Batches(model.eval(), tokenizer, kind_of(model.config), batch_size=2, max_length=limit)
             batches([("a " * 400,)])
             batches.report()
-            assert f"more than {limit or 300} tokens (the longest 402) and were truncated; {remedy}" in caplog.text
+            assert f"more than {limit or 300} tokens (the longest has 402) were truncated: 1; {remedy}" in caplog.text
 
 
 class TestEncode:

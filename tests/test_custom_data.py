@@ -105,6 +105,33 @@ def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, conten
         list(rows)
 
 
+def test_names_in_upper_case(tmp_path):
+    """As Windows and spreadsheets write them."""
+    (tmp_path / "A.CSV").write_text("text,label\na cat,x\n")
+    (tmp_path / "B.Parquet").write_bytes(parquet_file(["text", "label"]))
+    for name in ("A.CSV", "B.Parquet"):
+        with Rows(tmp_path / name) as rows:
+            assert (
+                list(rows) == list(read_table(tmp_path / name)) and rows.count() == {"A.CSV": 1, "B.Parquet": 2}[name]
+            )
+
+
+def test_what_pandas_writes_by_default_is_one_object(tmp_path):
+    (tmp_path / "a.json").write_text('{"text": {"0": "a", "1": "b"}, "label": {"0": 1, "1": 0}}')
+    with pytest.raises(
+        InputError, match=r"row 1: text is of type dict; .*, or one row per line .in pandas, to_json\("
+    ):
+        custom_task(tmp_path / "a.json")
+
+
+def test_a_score_that_is_no_finite_number_is_named_with_its_row_and_file(tmp_path):
+    (tmp_path / "a.csv").write_text("text,score\na,1\nb,2\n")
+    for score, reason in (("50%", "is not a finite number"), ("inf", "is not a finite number"), ("1e16", "is beyond")):
+        (tmp_path / "b.csv").write_text(f"text,score\na,1\n\nb,{score}\n")
+        with pytest.raises(InputError, match=f"^{tmp_path}/b.csv, row 3: score '{score}' {reason}"):
+            custom_task(tmp_path / "a.csv", test_file=tmp_path / "b.csv")
+
+
 def test_a_folder_of_rows_with_two_columns_of_one_name(tmp_path):
     (tmp_path / "train.parquet").write_bytes(parquet_file(["text", "text", "label"]))
     with pytest.raises(InputError, match=r"cannot be loaded \(Multiple matches for .*text.*\); check --dataset_name"):
@@ -118,7 +145,13 @@ def test_a_folder_of_rows_with_two_columns_of_one_name(tmp_path):
         ("b.tsv", "label\ttext\npos\ta\tb\n", "row 1 has 3 cells, the header has 2"),  # pandas: an index
         ("c.csv", "label,text\npos,a\nneg\n", "row 2 has 1 cell, the header has 2"),
         ("d.csv", 'label,text\npos,a\nneg,"b\npos,c\n', r"row 2 is not CSV \(unexpected end of data\); close every"),
-        ("f.csv", "text,label\ncaf\xe9,pos\n".encode("latin-1"), r"cannot be read .*codec.*\); save it as UTF-8"),
+        (
+            "f.csv",
+            "text,label\ncaf\xe9,pos\n".encode("latin-1"),
+            r"cannot be read after row 0 .byte 0xe9 is not UTF-8.; save it as UTF-8",
+        ),
+        ("i.csv", b"text,label\n" + b"a,pos\n" * 7000 + b"caf\xe9,pos\n", "cannot be read after row 7000 .byte 0xe9"),
+        ("i.jsonl", b'{"text": "a"}\n' * 7000 + b'{"text": "\xe9"}\n', "cannot be read after row 7000 .byte 0xe9"),
         (
             "g.jsonl",
             '{"text": "a", "label": ' + "[" * 3000 + "]" * 3000 + "}\n",
@@ -290,7 +323,7 @@ def test_a_table_without_names_of_columns(tmp_path):
         ([{"number": 3, "label": 1}], "has no text column"),
         ([{"text": "a", "label": 1}], "every label is '1'"),
         ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], "row 2: label is empty"),
-        ([{"text": "a", "score": "high"}], "score 'high' is not a number"),
+        ([{"text": "a", "score": "high"}], "score 'high' is not a finite number"),
         ([{"text": "a", "score": 2}], "every score is 2"),
         ([{"text": ["a"], "label": 0}, {"text": ["b"], "label": 1}], "row 1: text is of type list; write it as text"),
         ([{"text": "a", "label": {"x": 0}}, {"text": "b", "label": {"x": 1}}], "row 1: label is of type dict"),

@@ -65,7 +65,7 @@ def test_truncated_texts_are_reported(caplog):
     fitted = classifier(max_length=3).fit(texts, labels)
     caplog.clear()
     fitted.predict(["a cat", *texts])
-    assert "8 texts have more than 3 tokens (the longest 6) and were truncated; increase max_length" in caplog.text
+    assert "texts with more than 3 tokens (the longest has 6) were truncated: 8; increase max_length" in caplog.text
 
 
 def test_numbers_of_numpy_are_numbers():
@@ -470,6 +470,11 @@ def test_wrong_parameters_are_named(parameters, message):
         (np.zeros((2, 3)), InputError, r"^X\[0\] is \[0.0, 0.0, 0.0\]; give a text"),
         ([("a", "b"), "c"], InputError, r"^X\[1\] is a single text, X\[0\] is a pair of texts"),
         ([("a", "b", "c")] * 2, InputError, r"^X\[0\] is \('a', 'b', 'c'\)"),
+        (
+            pandas.DataFrame({"id": [1, 2], "text": ["a", "b"], "n": [3, 4]}),
+            InputError,
+            "^X has 3 columns; give the one",
+        ),
         (["a", "\ud800"], InputError, r"^X\[1\] has an unpaired surrogate"),
         (["a", "b", "c"], ValueError, "inconsistent numbers of samples"),
         (["a"], ValueError, "inconsistent numbers of samples"),
@@ -492,10 +497,15 @@ def test_wrong_texts_are_named(X, error, message):
         (classifier, ["a", np.nan, "b"], "contains NaN"),
         (classifier, ["a", 1, "b"], r"^y has labels of several types \(int, str\)"),
         (classifier, np.array(["a", None, "b"], dtype=object), r"^y has labels of several types \(NoneType, str\)"),
+        (
+            classifier,
+            pandas.Series(["a", None, "b"], dtype="string"),
+            "^y contains NaN or other missing values: 1; give",
+        ),
         (regressor, [2, 2, 2], "^y: every score is 2; a regression task needs different scores"),
         (regressor, ["a", "b", "c"], "could not convert string to float"),
         (regressor, [1, np.inf, 2], "y contains infinity"),
-        (regressor, [1, 1e20, 2], "^y or a related split: score 1e[+]20 is beyond"),
+        (regressor, [1, 1e20, 2], "^y, row 2: score 1e[+]20 is beyond"),
     ],
 )
 def test_wrong_targets_are_named(make, y, message):

@@ -286,7 +286,7 @@ class TestPreparation:
         _, preparation = prepared(options(tmp_path, data(200.5, 299.5), **changes))
         torch.testing.assert_close(preparation.model.classifier.output.weight, before.weight * 100, atol=1, rtol=0.1)
 
-    def test_refuses_a_model_that_does_not_fit(self, tmp_path, questions, pairs):
+    def test_refuses_a_model_that_does_not_fit(self, tmp_path, questions, pairs, caplog):
         train(options(tmp_path / "first", questions, max_train_steps=1))
         changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
         with pytest.raises(InputError, match="takes one text a row"):
@@ -297,6 +297,10 @@ class TestPreparation:
             InputError, match=r"classifier.output.* need \(2.*; --ignore_mismatched_sizes gives it a new"
         ):
             prepared(options(tmp_path, other, **changes))
+        others = [{"text": "a cat", "label": label} for label in ("yes", "no", "maybe")]
+        others = {"train_file": str(write_rows(tmp_path / "three.jsonl", others * 12)), "validation_fraction": 0.1}
+        prepared(options(tmp_path, others, **changes))
+        assert "head is for the labels animal, colour, number; its weights start those for maybe, no" in caplog.text
         wider = changes | {"config_overrides": "hidden_size=24", "ignore_mismatched_sizes": False}
         with pytest.raises(InputError, match=r"model\..* has shape .*; leave the sizes of the encoder as they are"):
             prepared(options(tmp_path, questions, **wider))

@@ -152,6 +152,8 @@ BAD_JSON = {
     "{": "not valid JSON (Expecting property name",
     "\xff": "not JSON in UTF-8",
     "[" * 100_000: "not JSON in UTF-8",
+    '{"input": {"text": "a cat", "text_pair": "a"}}': "the name input is unknown here; inputs is missing",
+    '{"inputs": {"text": "a cat", "text_par": "a"}}': "the name text_par is unknown here; text_pair is missing",
     "{}": 'inputs must be {"text": ..., "text_pair": ...} or a list of one or more of these',
     '{"inputs": "a cat"}': "inputs must be",
     '{"inputs": []}': "inputs must be",

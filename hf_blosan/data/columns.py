@@ -114,7 +114,10 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     if value is None or value != value:
         raise InputError(f"{where}, row {row}: {column} is {value or 'null or missing'}; fill it in or remove the row")
     if isinstance(value, list | dict | bytes):
-        raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text")
+        # All rows in one object are what pandas writes by default.
+        table = ", or one row per line (in pandas, to_json(orient='records', lines=True))"
+        hint = table if isinstance(value, dict) and "0" in value else ""
+        raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text{hint}")
     text = str(value)
     if half := unpaired_surrogate(text):
         raise InputError(f"{where}, row {row}: {column} has an unpaired surrogate, {half!r}; correct the text")

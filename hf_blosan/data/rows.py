@@ -14,7 +14,7 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 READABLE_TABLES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
+SEPARATED = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 UNREADABLE = (ValueError, OSError, EOFError, RecursionError, csv.Error, zlib.error)
 """Exceptions raised by reading a damaged file."""
 MAX_ROW = 2**27
@@ -45,6 +46,14 @@ def check_is_file(path: Path, remedy: str) -> None:
     """Raise InputError unless the path is a file; the message ends in the remedy."""
     if not path.is_file():
         raise InputError(f"data file {path} {'is a folder' if path.is_dir() else 'does not exist'}; {remedy}")
+
+
+def suffix_of(path: Path, suffixes: Sequence[str]) -> str:
+    """The suffix of a data file, in lower case; raises InputError if it is none of these."""
+    found = next((suffix for suffix in suffixes if path.name.lower().endswith(suffix)), None)
+    if found is None:
+        raise InputError(f"data file {path} is of an unknown type; use one that ends in {', '.join(suffixes)}")
+    return found
 
 
 class Rows:
@@ -68,17 +77,13 @@ class Rows:
 
     def __init__(self, path: str | Path):
         self.path, self.name, self.total, self.unit = Path(path), str(path), None, "rows"
-        self._number, self._file, self._columns = 0, None, None
+        self._number, self._file, self._columns, self._suffix = 0, None, None, None
         if self.name == "-":
             self.name = "standard input"
             self._rows = _lines_or_json(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig"))
             return
         check_is_file(self.path, "give a file, or - for standard input")
-        suffix = next((suffix for suffix in READABLE_ROWS if self.path.name.endswith(suffix)), None)
-        if suffix is None:
-            raise InputError(
-                f"data file {path} is of an unknown type; use one that ends in {', '.join(READABLE_ROWS)}"
-            )
+        suffix = self._suffix = suffix_of(self.path, READABLE_ROWS)
         try:
             self._file: BinaryIO | None = self.path.open("rb")
         except OSError as error:
@@ -119,7 +124,7 @@ class Rows:
     def skip(self, most: int | None = None) -> int:
         """Pass over that many rows, or over all, without parsing JSON or decoding Parquet; returns their number."""
         skipped = 0
-        if self.path.suffix == ".parquet":
+        if self._suffix == ".parquet":
             skipped = min(self.count() - self._number, math.inf if most is None else most)
             self._number += skipped
             self._rows = self._parquet()
@@ -132,12 +137,12 @@ class Rows:
 
     def take_only(self, columns: Iterable[str]) -> None:
         """Leave the other columns of a Parquet file out of the rows that follow; other files are read whole."""
-        if self.path.suffix == ".parquet":
+        if self._suffix == ".parquet":
             self._columns, self._rows = list(columns), self._parquet()
 
     def count(self) -> int:
         """The number of rows in the file, which is read for it if it is not Parquet."""
-        if self.path.suffix != ".parquet":
+        if self._suffix != ".parquet":
             with Rows(self.path) as rows:
                 return rows.skip()
         with self._errors(), _arrow_errors():
@@ -153,9 +158,14 @@ class Rows:
             reason = getattr(error, "strerror", None) or first_line(error)
             shape = "give one JSON object, or one text, per line"
             solution = remedy(error) or ("correct the file" if self._file else shape)
-            if isinstance(error, json.JSONDecodeError) and ".json" not in self.path.suffixes:  # of one line
+            if isinstance(error, json.JSONDecodeError) and self._suffix not in (".json", ".json.gz"):  # of one line
                 reason = f"{error.msg} in column {error.pos + 1}"
-            raise InputError(f"{self.name} cannot be read after row {self._number} ({reason}); {solution}") from error
+            number = self._number
+            if isinstance(error, UnicodeDecodeError):  # in a block of bytes, decoded ahead of the rows
+                header = number == 0 and self._suffix in SEPARATED
+                number += max(error.object.count(b"\n", 0, error.start) - header, 0)
+                reason = f"byte {error.object[error.start]:#x} is not UTF-8"
+            raise InputError(f"{self.name} cannot be read after row {number} ({reason}); {solution}") from error
 
     @property
     def position(self) -> int:

@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 
 from ..errors import InputError, first_line
-from .rows import READABLE_TABLES, Rows, check_is_file
+from .rows import READABLE_TABLES, Rows, check_is_file, suffix_of
 
 NO_COMMON_TYPE = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
@@ -35,12 +35,11 @@ def read_table(path: str | Path) -> Dataset:
     """
     path = Path(path)
     check_is_file(path, "give the path of a .jsonl, .json, .csv, .tsv or .parquet file")
-    if not path.name.endswith(READABLE_TABLES):
-        raise InputError(f"data file {path} is of an unknown type; use one that ends in {', '.join(READABLE_TABLES)}")
+    suffix = suffix_of(path, READABLE_TABLES)
     columns: dict[str, list] = {}
     numbers: list[int] = []
     with Rows(path) as rows:
-        if path.suffix == ".parquet":
+        if suffix == ".parquet":
             table = _table(path, rows.parquet_table())
         else:
             for number, row in rows.numbered():

@@ -37,6 +37,8 @@ def read_texts(X: Any, name: str = "X") -> list[tuple[str, ...]]:
     if hasattr(X, "toarray"):
         raise TypeError(f"{name} is a sparse matrix; give a list of texts, or of pairs of texts")
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+        if (width := len(X.columns)) > 2:
+            raise InputError(f"{name} has {width} columns; give the one of the texts, or the two of pairs of texts")
         X = X.to_numpy()
     rows = X.tolist() if isinstance(X, np.ndarray) else list(X)
     if not rows:
@@ -111,6 +113,8 @@ def _column(y: Any, name: str, dtype: Any) -> np.ndarray:
         raise InputError(
             f"fit requires {name} to be passed, but the target {name} is None; give a target for each text"
         )
+    if hasattr(y, "isna") and (missing := int(np.sum(np.asarray(y.isna())))):  # scikit-learn cannot compare pandas' NA
+        raise InputError(f"{name} contains NaN or other missing values: {missing}; give a target for each text")
     return column_or_1d(check_array(y, ensure_2d=False, dtype=dtype, input_name=name), warn=True)
 
 

@@ -64,6 +64,8 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
         if not os.path.exists(place):  # transformers only says why it is not on the Hub
             impossible = isinstance(error.__cause__, HFValidationError)
             reason = "no such folder" if impossible else f"no such folder; {reason}"
+        elif not os.path.exists(os.path.join(place, "config.json")):
+            reason = f"it is {'a folder without config.json' if os.path.isdir(place) else 'a file'}"
         raise InputError(f"no saved model at {name!r} ({reason}); {remedy}") from error
     except (StrictDataclassError, TypeError, AttributeError, LookupError, RecursionError) as error:
         problem = f"{first_line(error)}; save the model again"

@@ -84,7 +84,7 @@ class PredictArguments(StreamArguments):
     """Options of ``hf-blosan predict``."""
 
     output: str = positional(
-        "Predictions in the order of the input: .jsonl, .csv (except for taggers) or .parquet; - is JSON on standard "
+        "Predictions in the order of the input: .jsonl, .csv (except for tags) or .parquet; - is JSON on standard "
         "output.",
         "-",
     )

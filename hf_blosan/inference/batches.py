@@ -146,11 +146,11 @@ class Batches:
             most = self.limit == positions_of(self.model.config)
             remedy = "the model has no positions for more" if most else f"increase {option}"
             logger.warning(
-                "%d texts have more than %d tokens (the longest %d) and were truncated; %s",
-                *(self.truncated, self.limit, self.longest, remedy),
+                "texts with more than %d tokens (the longest has %d) were truncated: %d; %s",
+                *(self.limit, self.longest, self.truncated, remedy),
             )
         if self.shortened:
             logger.warning(
-                "%d texts have more than %d characters; no more were tokenized",
-                *(self.shortened, characters(self.limit)),
+                "texts with more than %d characters, of which no more were tokenized: %d",
+                *(characters(self.limit), self.shortened),
             )

@@ -36,7 +36,10 @@ class Body(BaseModel):
         unknown = next((name for name in value if name not in cls.model_fields), None) if type(value) is dict else None
         if unknown is not None:
             shown = ascii(unknown)[1:-1][:80]  # of any characters and length
-            raise PydanticCustomError("unknown_name", "the name {name} is unknown here; leave it out", {"name": shown})
+            required = (name for name, field in cls.model_fields.items() if field.is_required())
+            missing = next((name for name in required if name not in value), None)
+            context = {"name": shown, "remedy": f"{missing} is missing" if missing else "leave it out"}
+            raise PydanticCustomError("unknown_name", "the name {name} is unknown here; {remedy}", context)
         return value
 
 

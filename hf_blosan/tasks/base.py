@@ -128,11 +128,11 @@ def config_class(encoder: str) -> type[PreTrainedConfig]:
     return load(f"{FAMILIES[encoder]}Config")
 
 
-def log_columns(where: str, columns: Mapping[str, Any]) -> None:
-    """Log which columns are read."""
+def log_columns(where: str, columns: Mapping[str, Any], column: str | None) -> None:
+    """Log which columns are read; ``column``: the attribute of the kind of task."""
     texts, labels = columns["text_columns"], columns["label_column"]
     what = "texts" if len(texts) == 1 else "pairs of texts"
-    logger.info("%s: %s from %s, labels from %s", where, what, " and ".join(texts), labels)
+    logger.info("%s: %s from %s, %s from %s", where, what, " and ".join(texts), column or "labels", labels)
 
 
 class TaskKind(ABC):
@@ -226,7 +226,7 @@ class TaskKind(ABC):
             use = self.use.format("pairs of sentences" if self.task.num_sentences == 2 else "sentences")
             raise InputError(f"{error}, or choose other rows: the model is for {use}") from error
         source = Source(location="", splits={}, **columns)
-        log_columns(where, columns)
+        log_columns(where, columns, self.column)
         return replace(self.task, local=source, num_sentences=len(source.text_columns))
 
     def trained(self, names: ColumnNames, table: Dataset) -> ColumnNames:

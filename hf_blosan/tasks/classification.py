@@ -175,6 +175,13 @@ class Classification(TaskKind):
                 f"task has {', '.join(self.task.labels)}; give a model trained on these labels"
             )
 
+    def continue_head(self, model, saved):
+        """A head for as many other labels is trained further, which may not be what was meant."""
+        labels = saved_labels(saved)
+        if positions(self.task.labels, labels) is None:
+            given = (listed(labels, 8), listed(self.task.labels, 8))
+            logger.warning("the saved model's head is for the labels %s; its weights start those for %s", *given)
+
     def teachers_order(self, teacher: TaskKind) -> list[int] | None:
         """For each label the teacher's class id; ``None`` if its labels are others.
 

@@ -121,7 +121,7 @@ def task_of_rows(
         kind = next(name for name in KINDS if kind_class(name).recognises(tables["train"], where["train"], names))
     own = kind_class(kind)
     columns = own.choose_columns(tables["train"], where["train"], names)
-    log_columns(where["train"], columns)
+    log_columns(where["train"], columns, own.column)
     without = [split for split in may_lack_labels if not own.has_gold(tables[split], columns)]
     for split in without:
         logger.info("%s has no gold labels and is not used", where[split])

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..data.columns import is_number
+from ..data.columns import is_number, row_numbers
 from ..errors import InputError
 from .classification import Classification, labels_of
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,8 @@ class Regression(Classification):
     @classmethod
     def task_fields(cls, tables, columns):
         """The range is that of the scores in all tables."""
-        scores = sum(labels_of(tables, columns).values(), [])
+        found = labels_of(tables, columns)
+        scores = [score for where, table in tables.items() for score in cls.checked(found[where], table, where)]
         return cls.range_of(scores, next(iter(tables))) | {
             "metrics": ("Pearson", "Spearman", "MeanSquaredError"),
             "best_metric": "pearson",
@@ -59,18 +61,23 @@ class Regression(Classification):
         }
 
     @staticmethod
-    def range_of(scores: list, where: str) -> dict[str, Any]:
-        """Fields of a task with the range of these scores; raises InputError if they define none."""
-        for score in scores:
+    def checked(scores: list, table: Dataset, where: str) -> list:
+        """The scores of a table; raises InputError if one is no finite number, or too large for its square."""
+        for row, score in zip(row_numbers(table), scores, strict=True):
             if not is_number(score):
                 raise InputError(
-                    f"{where} or a related split: score {score!r} is not a number; correct or remove that row"
+                    f"{where}, row {row}: score {score!r} is not a finite number; correct it or remove it"
                 )
             if abs(float(score)) > LARGEST_SCORE:
                 raise InputError(
-                    f"{where} or a related split: score {score!r} is beyond {LARGEST_SCORE:g}; scale the scores, for "
-                    "instance to between 0 and 1"
+                    f"{where}, row {row}: score {score!r} is beyond {LARGEST_SCORE:g}; scale the scores, for instance "
+                    "to between 0 and 1"
                 )
+        return scores
+
+    @staticmethod
+    def range_of(scores: list, where: str) -> dict[str, Any]:
+        """Fields of a task with the range of these scores; raises InputError if all are the same."""
         lowest, highest = (Decimal(str(bound(map(float, scores)))) for bound in (min, max))
         if lowest == highest:
             score = f"{lowest.normalize():f}"
@@ -100,7 +107,8 @@ class Regression(Classification):
         task = super().for_rows(table, where, names)
         if task.num_sentences == 2:
             return task
-        return replace(task, **self.range_of([task.score_min, task.score_max, *table[task.local.label_column]], where))
+        scores = self.checked(table[task.local.label_column], table, where)
+        return replace(task, **self.range_of([task.score_min, task.score_max, *scores], where))
 
     def label_reader(self, raw, source):
         from datasets import Value

@@ -43,16 +43,12 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
 
     Raises:
         InputError: a path of the options cannot be written, another run uses the folder, its disk is full, or it has
-            a README.md of another origin.
+            a README.md or a model of another origin.
     """
     folder = Path(arguments.output_dir)
     written = {"output_dir": folder}
     check_writable("--output_dir", folder, folder=True)
-    if (readme := folder / "README.md").exists() and not is_card(readme):
-        raise InputError(
-            f"--output_dir {folder} has a README.md that is not the card of a model of this package, which would "
-            "replace it; give another folder, or move the file."
-        )
+    check_replaceable(folder)
     if arguments.results_file:
         check_writable("--results_file", arguments.results_file, folder=False)
         check_not_read("--results_file", arguments.results_file, files_read(arguments))
@@ -83,6 +79,28 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
             f"the disk of --{option} {written[option]} is full ({free / 2**20:.1f} MiB free); free space and repeat "
             "the command."
         ) from error
+
+
+def check_replaceable(folder: Path) -> None:
+    """Check that a run would replace only what an earlier run wrote.
+
+    Raises:
+        InputError: the folder has a README.md that is no model card of this package, or files of a model without the
+            card or the log of a run.
+    """
+    readme = folder / "README.md"
+    if is_card(readme):
+        return
+    files = [*folder.glob("config.json"), *folder.glob("*.safetensors"), *folder.glob("*.bin")]
+    what = None
+    if readme.exists():
+        what = "a README.md that is not the card of a model of this package"
+    elif files and not (folder / "log.jsonl").exists():  # which every run writes first
+        what = f"a model that was not trained here ({files[0].name})"
+    if what:
+        raise InputError(
+            f"--output_dir {folder} has {what}, which training would replace; give another folder, or move the file."
+        )
 
 
 def check_shared(arguments: RunArguments) -> None:

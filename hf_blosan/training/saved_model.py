@@ -78,11 +78,12 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
             f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
             f"{TEXTS_A_ROW[task.num_sentences]}; choose another model or task"
         )
-    order = positions(task.labels, saved_labels(config)) or []
+    saved = saved_labels(config)
+    order = positions(task.labels, saved) or []
     if not is_encoder(config) and order != sorted(order):
         raise InputError(
             f"the model at {name!r} has the labels of the task in another order "
-            f"({', '.join(saved_labels(config))}); train a new model"
+            f"({', '.join(saved)}); train a new model"
         )
     wanted_class = kind.model_class(encoder_config(config).model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
