@@ -178,6 +178,13 @@ class TestEncode:
         for found in (table, [row["vector"] for row in read_lines(tmp_path / "o.jsonl")]):
             np.testing.assert_array_equal(np.array(found, dtype=np.float32), vectors)
 
+    def test_parquet_needs_pyarrow_before_the_first_row(self, classifier, questions, tmp_path, monkeypatch, capsys):
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        for command in ("encode", "predict"):
+            message = refused(capsys, command, classifier, questions, tmp_path / "o.parquet")
+            assert message == f"error: writing {tmp_path}/o.parquet needs pyarrow: pip install pyarrow"
+        assert not list(tmp_path.glob("*o.parquet*"))
+
     def test_both_texts(self, scorer, tmp_path, capsys):
         source = write_rows(tmp_path / "pairs.jsonl", pair_rows(20))
         assert "the model takes one text a row" in refused(capsys, "encode", scorer, source, tmp_path / "o.npy")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -184,11 +185,14 @@ def choose_format(path: str, formats: Mapping[str, Format]) -> Format:
     """The format of an output file, or of standard output for ``-``, after a check that it can be written.
 
     Raises:
-        InputError: the suffix is unknown, or the file cannot be written.
+        InputError: the suffix is unknown, the file cannot be written, or pyarrow, which makes Parquet in the end, is
+            missing.
     """
     suffix = ".jsonl" if path == "-" else Path(path).suffix
     if suffix not in formats:
         raise InputError(f"output file {path} is of an unknown type; use one that ends in {', '.join(formats)}")
+    if suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError(f"writing {path} needs pyarrow: pip install pyarrow")
     if path == "-" and sys.stdout is None:
         raise InputError("standard output is closed; give an output file")
     if path != "-":
