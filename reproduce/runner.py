@@ -17,6 +17,8 @@ from signal import Signals
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from hf_blosan.cli.options import Parser, add_options
 from hf_blosan.cli.overrides import format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError
@@ -172,16 +174,24 @@ def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bo
 def _train(
     run: Run, table: str, keep_models: bool, processes: list[subprocess.Popen], after: Future | None = None
 ) -> Run:
-    """Train a run in a hidden folder, then write its record; keep the log if the run itself fails.
-
-    Args:
-        after: of the run's teacher, which it waits for.
-    """
+    """Train a run unless another call does, or its teacher, which it waits for (`after`), failed."""
     if after is not None and after.result().failure:
         run.failure = "its teacher failed"
         return run
+    lock = run.record_file.with_suffix(".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(lock, timeout=0):
+            _train_alone(run, table, keep_models, processes)
+            lock.unlink(missing_ok=True)
+    except Timeout:
+        run.failure = f"another call trains it (lock: {lock})"
+    return run
+
+
+def _train_alone(run: Run, table: str, keep_models: bool, processes: list[subprocess.Popen]) -> None:
+    """Train a run in a hidden folder, then write its record; keep the log if the run itself fails."""
     file, log = run.record_file, run.record_file.with_suffix(".log")
-    file.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     for path in file.parent.glob(f".{file.stem}.*"):  # left by a killed call
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -201,7 +211,6 @@ def _train(
                 "experiment": {"table": table, "row": run.row.name, "settings": run.settings},
             }
             write_record(file, run.record)
-    return run
 
 
 def _call(arguments: RunArguments, log: Path, processes: list[subprocess.Popen]) -> int:

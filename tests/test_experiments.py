@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from scipy.stats import ttest_1samp
 from small_data import (
     FILLER,
@@ -516,6 +517,10 @@ def test_a_run_that_is_ended_or_fails(monkeypatch, tmp_path, code, failure):
     monkeypatch.setattr(runner, "_call", lambda arguments, log, processes: log.write_text("half") and code)
     table = TABLES["disan_sst"]
     (run,) = plan(replace(table, rows=table.rows[:1]), [1], None, tmp_path, [])
+    with FileLock(run.record_file.with_suffix(".lock")):
+        list(runner.train_all([run], "disan_sst"))
+        assert run.failure.startswith("another call trains it (lock: ")
+    run.record_file.with_suffix(".lock").unlink()
     list(runner.train_all([run], "disan_sst"))
     left = list(tmp_path.iterdir())  # the log of one that fails
     assert run.failure == failure.format(log=left[0] if left else None) and len(left) == (code == 255)
