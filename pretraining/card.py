@@ -77,6 +77,16 @@ def figures(name: str, encoder: str | None = None) -> dict[str, Any]:
     }
 
 
+def seeds(name: str) -> dict[str, str]:
+    """What other seeds gave, as text, if the reports ending in _seeds have them beside this encoder."""
+    models = list(dict.fromkeys(row["model"] for row in record("order", "seeds")["rows"]))
+    found = [figures(model, "seeds") for model in models if model != name] if name in models else []
+    columns = {"mean": [each["similarity"]["mean"] for each in found]}
+    for form in ("same_form", "paraphrase_form"):
+        columns[form] = [each["order"]["roles", form]["percent"] for each in found]
+    return {column: " and ".join(f"{value:.1f}" for value in values) for column, values in columns.items() if found}
+
+
 def metadata(name: str, row: dict[str, Any]) -> ModelCardData:
     """The front matter, with the figures of similarity."""
     results = [
@@ -113,6 +123,7 @@ def card(name: str) -> ModelCard:
         teacher_name=TEACHER,
         encoder=found,
         teacher=figures(TEACHER, name),
+        seeds=seeds(name),
         training=record("pretraining", name),
         sets=similarity.SETS,
         columns=order.COLUMNS,

@@ -132,10 +132,16 @@ def test_figures_on_the_page():
     percents = {}
     for row in report["rows"]:
         percents.setdefault(row["model"], {})[row["kind"], row["setting"]] = row["percent"]
-    last = text[text.index("The last 64 features") : text.index("With the first 96")]
+    last = text[text.index("The last 64 features") : text.index("Roles depend on chance")]
     shown = re.findall(r"\d+\.\d", last)
     assert shown[:-1] == [f"{percents['last 64 of disan-mini-en'][key]:.1f}" for key in order.COLUMNS]
     assert {shown[-1]} == {f"{percents[name]['roles', 'same_form']:.1f}" for name in ("DiSAN", "Bi-BloSAN", "MTSA")}
+
+    seeds = card.seeds("disan-mini-en")
+    said = (
+        f"gives {seeds['same_form']} % in the same form, {seeds['paraphrase_form']} % in the paraphrase's; the mean of"
+    )
+    assert f"{said} similarity stays, at {seeds['mean']}" in " ".join(text.split())
 
     first = {row["model"]: row["first"] for row in json.loads((card.REPORTS / "retrieval.json").read_text())["rows"]}
     shown = re.findall(r"([\d.]+) %", text[text.index("As a search engine") :].split("report")[0])
@@ -156,7 +162,11 @@ def test_figures_of_the_readme():
     assert f"is {own['megabytes']:.1f} MB and encodes {own['sentences_per_second']:,} sentences a second" in text
     assert f"{faster:.1f} times as many as {card.TEACHER}" in text
     roles = [right(rows, "roles", "same_form") for rows in (order_rows, its_rows)]
-    assert f"it is right in {roles[0]} of the items, MiniLM in {roles[1]}" in text
+    others = " and ".join(
+        right(card.figures(f"seed_{seed}", "seeds")["order"], "roles", "same_form")[:-2] for seed in (1, 2)
+    )
+    known = f"it is right in {roles[0]} of the items, MiniLM in {roles[1]} (two other seeds of it in {others})"
+    assert known in text
     bad = right(order_rows, "attributes", "same_form"), right(order_rows, "negation", "negation")
     assert f"attributes ({bad[0]}) and negation ({bad[1]})" in text
     assert f"has {own['mean']:.1f} on five sets of similarity, MiniLM {teacher['mean']:.1f}" in text
