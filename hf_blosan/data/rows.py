@@ -75,9 +75,11 @@ class Rows:
             has more than ``MAX_ROW`` characters.
     """
 
+    _suffix: str | None = None  # in lower case
+
     def __init__(self, path: str | Path):
         self.path, self.name, self.total, self.unit = Path(path), str(path), None, "rows"
-        self._number, self._file, self._columns, self._suffix = 0, None, None, None
+        self._number, self._file, self._columns = 0, None, None
         if self.name == "-":
             self.name = "standard input"
             self._rows = _lines_or_json(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig"))
