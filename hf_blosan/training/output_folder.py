@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from ..errors import InputError
 from ..files import check_not_read, check_writable, existing
 from .arguments import RunArguments
-from .checkpoints import is_card
+from .checkpoints import WEIGHTS, is_card
 from .reporting import files_read
 
 LOCK = ".lock"
@@ -91,12 +91,11 @@ def check_replaceable(folder: Path) -> None:
     readme = folder / "README.md"
     if is_card(readme):
         return
-    files = [*folder.glob("config.json"), *folder.glob("*.safetensors"), *folder.glob("*.bin")]
-    what = None
+    what, model = None, [name for name in ("config.json", WEIGHTS) if (folder / name).exists()]
     if readme.exists():
         what = "a README.md that is not the card of a model of this package"
-    elif files and not (folder / "log.jsonl").exists():  # which every run writes first
-        what = f"a model that was not trained here ({files[0].name})"
+    elif model and not (folder / "log.jsonl").exists():  # which every run writes first
+        what = f"a model that was not trained here ({' and '.join(model)})"
     if what:
         raise InputError(
             f"--output_dir {folder} has {what}, which training would replace; give another folder, or move the file."
