@@ -132,6 +132,12 @@ def test_a_score_that_is_no_finite_number_is_named_with_its_row_and_file(tmp_pat
             custom_task(tmp_path / "a.csv", test_file=tmp_path / "b.csv")
 
 
+def test_a_number_that_is_not_finite_is_no_class(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\na,0.5\nb,inf\nc,1.5\n")
+    with pytest.raises(InputError, match="a.csv, row 2: score 'inf' is not a finite number; correct it or remove it"):
+        custom_task(tmp_path / "a.csv")
+
+
 def test_a_folder_of_rows_with_two_columns_of_one_name(tmp_path):
     (tmp_path / "train.parquet").write_bytes(parquet_file(["text", "text", "label"]))
     with pytest.raises(InputError, match=r"cannot be loaded \(Multiple matches for .*text.*\); check --dataset_name"):

@@ -47,7 +47,13 @@ class Regression(Classification):
         if isinstance(table.features[column], ClassLabel):
             return column == "score"
         labels = labels_of({where: table}, columns)[where]
-        return column == "score" or all(map(is_number, labels)) and any("." in str(label) for label in labels)
+        if column == "score":
+            return True
+        try:
+            list(map(float, labels))  # inf and nan, too, which are then refused with their rows
+        except ValueError:
+            return False
+        return any("." in str(label) for label in labels)
 
     @classmethod
     def task_fields(cls, tables, columns):
