@@ -124,7 +124,11 @@ def test_what_pandas_writes_by_default_is_one_object(tmp_path):
         custom_task(tmp_path / "a.json")
 
 
-def test_a_score_that_is_no_finite_number_is_named_with_its_row_and_file(tmp_path):
+def test_a_score_that_is_no_finite_number_is_named_with_its_row_and_file(tmp_path, caplog):
+    (tmp_path / "a.csv").write_text("text,stars\na,1.5\nb,2\n")
+    with caplog.at_level("INFO"):
+        assert custom_task(tmp_path / "a.csv", label_column_name="stars").kind == "regression"
+    assert "a.csv: texts from text, score from stars" in caplog.text
     (tmp_path / "a.csv").write_text("text,score\na,1\nb,2\n")
     for score, reason in (("50%", "is not a finite number"), ("inf", "is not a finite number"), ("1e16", "is beyond")):
         (tmp_path / "b.csv").write_text(f"text,score\na,1\n\nb,{score}\n")
