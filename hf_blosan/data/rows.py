@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 READABLE_TABLES = (".jsonl.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".json.gz", ".csv.gz", ".tsv.gz")
 READABLE_ROWS = READABLE_TABLES + (".txt", ".txt.gz")
-SEPARATED = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 UNREADABLE = (ValueError, OSError, EOFError, RecursionError, csv.Error, zlib.error)
 """Exceptions raised by reading a damaged file."""
 MAX_ROW = 2**27
@@ -164,7 +163,7 @@ class Rows:
                 reason = f"{error.msg} in column {error.pos + 1}"
             number = self._number
             if isinstance(error, UnicodeDecodeError):  # in a block of bytes, decoded ahead of the rows
-                header = number == 0 and self._suffix in SEPARATED
+                header = number == 0 and bool(csv_layout(self._suffix or ""))
                 number += max(error.object.count(b"\n", 0, error.start) - header, 0)
                 reason = f"byte {error.object[error.start]:#x} is not UTF-8"
             raise InputError(f"{self.name} cannot be read after row {number} ({reason}); {solution}") from error

@@ -129,7 +129,7 @@ def config_class(encoder: str) -> type[PreTrainedConfig]:
 
 
 def log_columns(where: str, columns: Mapping[str, Any], column: str | None) -> None:
-    """Log which columns are read; ``column``: the attribute of the kind of task."""
+    """Log which columns are read; ``column``: what the last of them has, as in :attr:`TaskKind.column`."""
     texts, labels = columns["text_columns"], columns["label_column"]
     what = "texts" if len(texts) == 1 else "pairs of texts"
     logger.info("%s: %s from %s, %s from %s", where, what, " and ".join(texts), column or "labels", labels)

@@ -85,21 +85,22 @@ def check_replaceable(folder: Path) -> None:
     """Check that a run would replace only what an earlier run wrote.
 
     Raises:
-        InputError: the folder has a README.md that is no model card of this package, or files of a model without the
-            card or the log of a run.
+        InputError: the folder has a README.md that is not the card of a model of this package, or a model but neither
+            a card nor the log of a run.
     """
     readme = folder / "README.md"
+    model = [name for name in ("config.json", WEIGHTS) if (folder / name).exists()]
     if is_card(readme):
         return
-    what, model = None, [name for name in ("config.json", WEIGHTS) if (folder / name).exists()]
     if readme.exists():
         what = "a README.md that is not the card of a model of this package"
     elif model and not (folder / "log.jsonl").exists():  # which every run writes first
         what = f"a model that was not trained here ({' and '.join(model)})"
-    if what:
-        raise InputError(
-            f"--output_dir {folder} has {what}, which training would replace; give another folder, or move the file."
-        )
+    else:
+        return
+    raise InputError(
+        f"--output_dir {folder} has {what}, which training would replace; give another folder, or move the file."
+    )
 
 
 def check_shared(arguments: RunArguments) -> None:
