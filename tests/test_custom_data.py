@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import errno
 import gzip
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
-import pyarrow.parquet
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from small_data import hub_rows, write_rows
+from small_data import hub_rows, parquet_file, write_rows
 
 from hf_blosan.data import tables
 from hf_blosan.data.rows import Rows
@@ -48,13 +46,6 @@ def test_scores_outside_the_range_are_named(tmp_path, score):
         load_task("sick_relatedness", data_dir=tmp_path, seed=0)
 
 
-def parquet_file(names):
-    """The bytes of a Parquet file with columns of these names."""
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a", "b"])] * len(names), names), file)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -81,39 +72,6 @@ def test_unreadable_files_are_named(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         load_task("cr", train_file=tmp_path / name, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header; remove it"),
-        ("b.csv", b"text,text\na,b\n", "b.csv has two columns 'text'"),
-        ("e.csv", b"id\ttext\n1\ta\n", r"e.csv has one column, 'id\\ttext'"),
-        ("b.parquet", parquet_file(["text", "text"]), "b.parquet has two columns 'text'; rename one of them"),
-        ("c.jsonl", b'{"text": "a", "text": "b"}\n', "c.jsonl cannot be read after row 0 .a row names 'text' twice"),
-        (
-            "d.csv.gz",
-            gzip.compress(b"text,label\n" * 999, mtime=0)[:20] + b"\xff" * 9,
-            "d.csv.gz cannot be read after row 0",
-        ),
-    ],
-)
-def test_rows_that_cannot_be_told_apart_or_read_are_named(tmp_path, name, content, message):
-    """As in tables, for rows that are read one by one."""
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=message), Rows(tmp_path / name) as rows:
-        list(rows)
-
-
-def test_names_in_upper_case(tmp_path):
-    """As Windows and spreadsheets write them."""
-    (tmp_path / "A.CSV").write_text("text,label\na cat,x\n")
-    (tmp_path / "B.Parquet").write_bytes(parquet_file(["text", "label"]))
-    for name in ("A.CSV", "B.Parquet"):
-        with Rows(tmp_path / name) as rows:
-            assert (
-                list(rows) == list(read_table(tmp_path / name)) and rows.count() == {"A.CSV": 1, "B.Parquet": 2}[name]
-            )
 
 
 def test_what_pandas_writes_by_default_is_one_object(tmp_path):
@@ -146,59 +104,6 @@ def test_a_folder_of_rows_with_two_columns_of_one_name(tmp_path):
     (tmp_path / "train.parquet").write_bytes(parquet_file(["text", "text", "label"]))
     with pytest.raises(InputError, match=r"cannot be loaded \(Multiple matches for .*text.*\); check --dataset_name"):
         custom_task(dataset_name=str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "label,text\npos,a\n\nneg,b,c\n", "row 3 has 3 cells, the header has 2; correct the row"),
-        ("b.tsv", "label\ttext\npos\ta\tb\n", "row 1 has 3 cells, the header has 2"),  # pandas: an index
-        ("c.csv", "label,text\npos,a\nneg\n", "row 2 has 1 cell, the header has 2"),
-        ("d.csv", 'label,text\npos,a\nneg,"b\npos,c\n', r"row 2 is not CSV \(unexpected end of data\); close every"),
-        (
-            "f.csv",
-            "text,label\ncaf\xe9,pos\n".encode("latin-1"),
-            r"cannot be read after row 0 .byte 0xe9 is not UTF-8.; save it as UTF-8",
-        ),
-        ("i.csv", b"text,label\n" + b"a,pos\n" * 7000 + b"caf\xe9,pos\n", "cannot be read after row 7000 .byte 0xe9"),
-        ("i.jsonl", b'{"text": "a"}\n' * 7000 + b'{"text": "\xe9"}\n', "cannot be read after row 7000 .byte 0xe9"),
-        (
-            "g.jsonl",
-            '{"text": "a", "label": ' + "[" * 3000 + "]" * 3000 + "}\n",
-            "cannot be read .*nest .* less deeply",
-        ),
-        ("h.jsonl", '{"text": "a", "label": ' + "[" * 200_000, "cannot be read .*nest .* less deeply"),
-        ("e.csv", 'label,text\npos,"a "b" c"\n', "row 1 is not CSV .* double those within a quoted cell"),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_rows_are_refused_alike_by_both_readers(tmp_path, name, content, message):
-    """Nothing is shifted, filled up or swallowed."""
-    path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    for read in (read_table, lambda path: list(Rows(path))):
-        with pytest.raises(InputError, match=f"{name},? {message}"):
-            read(path)
-
-
-def test_quotes_in_tsv_and_blank_lines_before_a_header(tmp_path):
-    (tmp_path / "a.tsv").write_text('label\ttext\npos\t"a\nneg\tb "c" d\n')
-    (tmp_path / "b.csv").write_text("\n\nlabel,text\npos,a\n")
-    for name, texts in (("a.tsv", ['"a', 'b "c" d']), ("b.csv", ["a"])):
-        assert list(read_table(tmp_path / name)["text"]) == texts
-        with Rows(tmp_path / name) as rows:
-            assert [row["text"] for row in rows] == texts
-
-
-def test_one_column_may_repeat_its_name_and_columns_may_have_none(tmp_path):
-    (tmp_path / "one.csv").write_text("text\na\ntext\n")
-    (tmp_path / "index.csv").write_text(",text\n0,a\n")  # as pandas writes it
-    for name, expected in (("one", {"text": ["a", "text"]}), ("index", {"Unnamed: 0": ["0"], "text": ["a"]})):
-        assert read_table(tmp_path / f"{name}.csv")[:] == expected
-        with Rows(tmp_path / f"{name}.csv") as rows:
-            assert list(rows) == [
-                dict(zip(expected, row, strict=True)) for row in zip(*expected.values(), strict=True)
-            ]
 
 
 def test_scores_that_arithmetic_cannot_hold_are_refused(tmp_path):
