@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import statistics
 import sys
@@ -16,6 +17,7 @@ from scipy.stats import binomtest, norm
 
 from hf_blosan.cli.options import Parser, add_options, option, positional, read_options
 from hf_blosan.errors import InputError
+from hf_blosan.files import write_bytes
 from hf_blosan.tasks import TASKS
 
 from .peers_systems import OURS, SYSTEMS
@@ -168,10 +170,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         panel.set_visible(False)
     figure.suptitle("hollow: one row at a time; filled: batches of 64")
     figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=columns)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    figure.savefig(unfinished, dpi=110)
-    unfinished.replace(path)
+    file = io.BytesIO()
+    figure.savefig(file, format=path.suffix.removeprefix("."), dpi=110)
+    write_bytes(path, file.getvalue())
 
 
 @dataclass

@@ -8,6 +8,7 @@ order and negation. Needs the extras train, sentence-transformers and pretrainin
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import logging
@@ -30,7 +31,7 @@ from hf_blosan import DiSANConfig, DiSANModel
 from hf_blosan.cli.options import Parser, add_options, option, read_options
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
-from hf_blosan.files import write_json
+from hf_blosan.files import write_bytes, write_json
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training.reporting import command_line
 
@@ -119,10 +120,9 @@ ENTAILMENTS = {"snli": "train_subset", "sick": "train"}
 def kept(path: Path, make: Callable[[], list]) -> list:
     """A list of rows in a Parquet file, which is made unless it exists."""
     if not path.exists():
-        unfinished = path.with_suffix(".unfinished.parquet")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Dataset.from_list(make()).to_parquet(unfinished)
-        unfinished.replace(path)
+        file = io.BytesIO()
+        Dataset.from_list(make()).to_parquet(file)
+        write_bytes(path, file.getvalue())
     return Dataset.from_parquet(str(path), cache_dir=str(path.parent / "arrow")).to_list()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 from pathlib import Path
@@ -13,6 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 from transformers import PreTrainedTokenizerBase
 
+from hf_blosan.files import write_bytes
 from hf_blosan.hub.saved import contents
 
 logger = logging.getLogger(__name__)
@@ -54,10 +56,9 @@ def teacher_vectors(name: str, dtype: str, sentences: list[str], folder: Path, d
             teacher = teacher or load_teacher(name, dtype, device)
             size = BATCH if device == "cpu" else GPU_BATCH
             vectors = teacher.encode(texts, batch_size=size, normalize_embeddings=True, show_progress_bar=False)
-            folder.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".unfinished.npy")
-            np.save(unfinished, vectors.astype(np.float16))
-            unfinished.replace(path)
+            file = io.BytesIO()
+            np.save(file, vectors.astype(np.float16))
+            write_bytes(path, file.getvalue())  # two runs may share the folder
             logger.info("%s has encoded %d of %d sentences", name, start + len(texts), len(sentences))
         shards.append(np.load(path))
     return np.concatenate(shards)
