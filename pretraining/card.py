@@ -63,24 +63,25 @@ def rows_of(name: str, report: str, encoder: str) -> list[dict[str, Any]]:
     raise InputError(f"benchmarks/reports/{file} has no model {name}; measure it with `python -m benchmarks.{report}`")
 
 
-def figures(name: str, encoder: str | None = None) -> dict[str, Any]:
+def figures(name: str, encoder: str | None = None, part: str = "") -> dict[str, Any]:
     """What the card shows of a model: its row of similarity, and of each column of order the row.
 
     Args:
         name: the model.
         encoder: beside which it was measured; by default itself.
+        part: the end of the reports' names: "_seeds" for those of other seeds.
     """
     encoder = encoder or name
     return {
-        "similarity": rows_of(name, "similarity", encoder)[0],
-        "order": {(row["kind"], row["setting"]): row for row in rows_of(name, "order", encoder)},
+        "similarity": rows_of(name, f"similarity{part}", encoder)[0],
+        "order": {(row["kind"], row["setting"]): row for row in rows_of(name, f"order{part}", encoder)},
     }
 
 
 def seeds(name: str) -> dict[str, str]:
-    """What other seeds gave, as text, if the reports ending in _seeds have them beside this encoder."""
-    models = list(dict.fromkeys(row["model"] for row in record("order", "seeds")["rows"]))
-    found = [figures(model, "seeds") for model in models if model != name] if name in models else []
+    """What other seeds gave, as text, if the reports of seeds have them beside this encoder."""
+    models = list(dict.fromkeys(row["model"] for row in record("order_seeds", name)["rows"]))
+    found = [figures(model, name, "_seeds") for model in models if model != name] if name in models else []
     columns = {"mean": [each["similarity"]["mean"] for each in found]}
     for form in ("same_form", "paraphrase_form"):
         columns[form] = [each["order"]["roles", form]["percent"] for each in found]

@@ -142,6 +142,8 @@ def test_figures_on_the_page():
         f"gives {seeds['same_form']} % in the same form, {seeds['paraphrase_form']} % in the paraphrase's; the mean of"
     )
     assert f"{said} similarity stays, at {seeds['mean']}" in " ".join(text.split())
+    second = card.seeds("disan-mini-en-similarity")
+    assert f"with two other seeds, the mean of similarity is {second['mean']} (" in " ".join(text.split())
 
     first = {row["model"]: row["first"] for row in json.loads((card.REPORTS / "retrieval.json").read_text())["rows"]}
     shown = re.findall(r"([\d.]+) %", text[text.index("As a search engine") :].split("report")[0])
@@ -163,7 +165,8 @@ def test_figures_of_the_readme():
     assert f"{faster:.1f} times as many as {card.TEACHER}" in text
     roles = [right(rows, "roles", "same_form") for rows in (order_rows, its_rows)]
     others = " and ".join(
-        right(card.figures(f"seed_{seed}", "seeds")["order"], "roles", "same_form")[:-2] for seed in (1, 2)
+        right(card.figures(f"seed_{seed}", "disan-mini-en", "_seeds")["order"], "roles", "same_form")[:-2]
+        for seed in (1, 2)
     )
     known = f"it is right in {roles[0]} of the items, MiniLM in {roles[1]} (two other seeds of it in {others})"
     assert known in text
