@@ -472,3 +472,11 @@ class TestReporting:
         }
         arguments = options(tmp_path, {"task_name": "sst2", "data_dir": "data"})
         assert held_out(arguments, find_task(arguments)) == {}
+
+    def test_a_task_by_name_with_other_rows_is_not_called_that_data_set(self, tmp_path):
+        for given, title, languages in (
+            ({"data_dir": "data"}, "SQuAD, the sentence with the answer", ("en",)),
+            ({"train_file": "data/mine.jsonl"}, "squad_sentences (mine.jsonl)", ()),
+        ):
+            task = find_task(options(tmp_path, {"task_name": "squad_sentences"} | given))
+            assert (task.name, task.title, task.languages) == ("squad_sentences", title, languages)

@@ -110,6 +110,7 @@ def test_bad_inputs():
         (batch | {"passage_lengths": torch.tensor([3, 1, 5])}, "passage_lengths are \\[3, 1, 5\\], of 10 sentences"),
         (batch | {"passage_lengths": None}, "passage_lengths are missing"),
         (batch | {"question_passages": torch.tensor([0, 1])}, "3 questions, of which 2 have a passage"),
+        (batch | {"question_passages": torch.tensor([0, 3, 1])}, "\\[0, 3, 1\\]; number the 3 passages from 0"),
         (pairs | {"token_type_ids": None}, "needs token_type_ids"),
         ({"input_ids": batch["input_ids"]}, "give input_ids \\(B, C, N\\).*shape \\(10, 9\\)"),
         ({}, "they are None"),
@@ -189,12 +190,19 @@ def test_spans_are_characters():
         ({"sentences": ["One.", None]}, "row 3: sentence 2 is null"),
         ({"label": 5}, "row 3: label 5 is not the index of one of its 2 sentence"),
         ({"label": -1}, "row 3: label -1 is not the index"),
+        ({"label": 0.5}, "row 3: label 0.5 is not the index"),
     ],
 )
 def test_bad_rows(change, message):
     good = {"question": "Who?", "sentences": ["Ann came.", "Bob left."], "label": 1}
     with pytest.raises(InputError, match=f"^rows.jsonl, {message}"):
         read([good, good, good | change])
+
+
+@pytest.mark.parametrize("label", [1, 1.0, "1"])
+def test_labels_as_users_write_them(label):
+    good = {"question": "Who?", "sentences": ["Ann came.", "Bob left."], "label": label}
+    assert read([good])["label"][:] == [1]
 
 
 def test_other_bad_tables():

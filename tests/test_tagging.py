@@ -120,6 +120,9 @@ def test_decoding_finds_the_best_valid_sequence():
 def test_tags_without_spans_are_decoded_one_by_one():
     logits = torch.randn(2, 7, 3)
     assert torch.equal(decode_tags(logits, ("NOUN", "VERB", "O")), logits.argmax(-1))
+    assert torch.equal(decode_tags(logits, {0: "NOUN", 1: "VERB", 2: "O"}), logits.argmax(-1))
+    with pytest.raises(ValueError, match="there are 2 labels for logits of 3 tags; give one for each"):
+        decode_tags(logits, ("NOUN", "VERB"))
 
 
 def test_span_scores_are_those_of_seqeval():

@@ -62,6 +62,58 @@ def test_tags_that_are_objects(tmp_path):
         custom_task(path)
 
 
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ([-1, 2], "row 2: tag 1 of tags is -1, no tag, but other words have one; give every word a tag, or -1 to all"),
+        ([2, -100], "row 2: tag 2 of tags is -100, no tag"),
+        (["O", "-1"], "row 2: tag 2 of tags is -1, no tag"),
+        (["O", " "], "row 2: tag 2 of tags is empty; write O for a word outside all spans"),
+    ],
+)
+def test_words_without_a_tag(tmp_path, tags, message):
+    first = [1, 2] if isinstance(tags[0], int) else ["B-X", "O"]
+    path = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a", "b"], "tags": row} for row in (first, tags)])
+    with pytest.raises(InputError, match=message):
+        custom_task(path)
+
+
+def test_tags_as_users_write_them(tmp_path, caplog):
+    """Spaces around tags, no gold tags beside tags that are text, numbers among words, tags in another case."""
+    rows = [
+        {"tokens": ["Ann", 7], "tags": ["B-PER ", " O"]},
+        {"tokens": ["a", "b"], "tags": [-1, -1]},
+        {"tokens": ["a", "b"], "tags": ["o", "O"]},
+    ]
+    own = write_rows(tmp_path / "own.jsonl", rows)
+    others = write_rows(tmp_path / "others.jsonl", [{"tokens": ["Rome"], "tags": ["B-LOC"]}])
+    task = custom_task(own, validation_file=others)
+    assert task.labels == ("O", "B-LOC", "B-PER", "o")
+    assert "tags that differ in case alone are different classes: O, o" in caplog.messages
+    warning = f"{others} has tags that no training row has, and that the model cannot learn: B-LOC"
+    assert [text for text in caplog.messages if "cannot learn" in text] == [warning]
+    loaded = load_task(task, seed=0)["train"]
+    assert loaded["tokens"][:] == [["Ann", "7"], ["a", "b"]]
+    assert [[task.labels[i] for i in tags] for tags in loaded["tags"]] == [["B-PER", "O"], ["o", "O"]]
+    with pytest.raises(InputError, match=r"others.jsonl: every tag is 'B-LOC'; tagging needs two or more"):
+        custom_task(others, validation_file=own)
+
+
+def test_predicates_and_columns_as_users_write_them(tmp_path):
+    rows = [{"tokens": ["he", "goes"], "tags": ["O", "B-V"], "predicate_index": index} for index in (1.0, "0", 1)]
+    for row, index in zip(rows, (1, 0, 1), strict=True):
+        path = write_rows(tmp_path / "a.jsonl", [row])
+        loaded = load_task("propbank_srl", train_file=path, validation_file=path, seed=0)
+        assert loaded["train"]["predicate_index"][:] == [index]
+    with pytest.raises(InputError, match="column 'tokens' is used twice"):
+        custom_task(path, label_column_name="tokens")
+    path = write_rows(tmp_path / "a.csv", [{"tokens": "he goes", "tags": "O B-V"}, {"tokens": "a", "tags": "O"}])
+    for options in ({}, {"label_column_name": "tags"}):
+        with pytest.raises(InputError, match=r"a.csv: tokens is not a list; give a list of words and a list of tags"):
+            custom_task(path, **options)
+    assert custom_task(path, text_column_name="tokens", label_column_name="tags").kind == "classification"
+
+
 def test_files_that_are_no_tagging_data(tmp_path):
     def task_of(*rows, name="a.jsonl", **columns):
         return custom_task(write_rows(tmp_path / name, list(rows)), **columns)

@@ -259,6 +259,9 @@ class TestTask:
         assert main(["predict", str(folder), *texts, "--batch_size", "128"]) == 0
         found = [" ".join(row["translation"].split()) for row in read_lines(tmp_path / "out.jsonl")]
         assert found == [line.partition("\t")[2] for line in lines[1:]]
+        blank = write_rows(tmp_path / "blank.jsonl", [{"en": " "}, {"en": ""}])
+        assert main(["predict", str(folder), str(blank), str(tmp_path / "blanks.jsonl"), *texts[2:]]) == 0
+        assert [row["translation"] for row in read_lines(tmp_path / "blanks.jsonl")] == ["", ""]
         with pytest.raises(InputError, match="--text_pair_column_name is 'de', but translation takes one text a row"):
             columns = {"text_column_name": "en", "text_pair_column_name": "de"}
             evaluate(EvaluateArguments(str(folder), test_file=str(tmp_path / "own.jsonl"), cpu=True, **columns))

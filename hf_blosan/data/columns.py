@@ -151,6 +151,17 @@ def is_integer(text: str) -> bool:
     return re.fullmatch("-?[0-9]{1,18}", text) is not None
 
 
+def label_text(label: Any) -> str:
+    """A label as text; of 5.0, as pandas writes integers beside empty cells, that is 5."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def whole_number(cell: Any) -> int | None:
+    """A cell as a whole number, also of 5.0 and "5"; ``None`` if it is none."""
+    text = label_text(cell).strip()
+    return int(text) if is_integer(text) else None
+
+
 def _is_identifier(column: str) -> bool:
     name = column.lower()
     return name in IDENTIFIERS or name.endswith("_id")

@@ -160,7 +160,7 @@ class Rows:
             shape = "give one JSON object, or one text, per line"
             solution = remedy(error) or ("correct the file" if self._file else shape)
             if isinstance(error, json.JSONDecodeError) and self._suffix not in (".json", ".json.gz"):  # of one line
-                reason = f"{error.msg} in column {error.pos + 1}"
+                reason = f"{error.msg.removesuffix(' starting at').removesuffix(' at')} in column {error.pos + 1}"
             number = self._number
             if isinstance(error, UnicodeDecodeError):  # in a block of bytes, decoded ahead of the rows
                 header = number == 0 and bool(csv_layout(self._suffix or ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
@@ -21,7 +22,8 @@ def read_table(path: str | Path) -> Dataset:
     JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so that
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
-    A column of JSON has one type, as in Arrow: 1 beside 2.5 becomes 1.0, and beside text it becomes text.
+    A column of JSON has one type, as in Arrow: 1 beside 2.5 becomes 1.0, and beside text it becomes text; so do the
+    items of lists.
 
     Blank lines are skipped but counted by :func:`row_numbers`.
 
@@ -30,7 +32,7 @@ def read_table(path: str | Path) -> Dataset:
 
     Raises:
         InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns share a
-            name, a column has lists or objects of different types, or a row repeats the header or has another number
+            name, a column has lists or objects beside other types, or a row repeats the header or has another number
             of cells.
     """
     path = Path(path)
@@ -64,12 +66,11 @@ def _table(path: Path, table: pa.Table) -> Dataset:
 
 
 def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
-    """The cells of a column, as text if they are of several types; raises InputError if lists or objects are."""
+    """The cells of a column, as text if they are of several types; raises InputError if that leaves several."""
     try:
         with suppress(*NO_COMMON_TYPE):
             return pa.array(cells)
-        if not any(isinstance(cell, list | dict) for cell in cells):
-            cells = [None if cell is None or cell != cell else str(cell) for cell in cells]  # NaN beside text
+        cells = list(map(_text, cells))
         return pa.array(cells)
     except NO_COMMON_TYPE as error:
         row = _first_that_fails(cells, numbers)
@@ -77,6 +78,13 @@ def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
             f"data file {path} cannot be read: column {name!r} has cells of different types, or an invalid "
             f"value, at row {row} ({first_line(error)}); correct it"
         ) from error
+
+
+def _text(cell: Any) -> Any:
+    """A cell, or those of a list, as text; objects as they are."""
+    if isinstance(cell, list):
+        return list(map(_text, cell))
+    return cell if isinstance(cell, dict) else None if cell is None or cell != cell else str(cell)  # NaN beside text
 
 
 def _first_that_fails(cells: list, numbers: list[int]) -> int:

@@ -10,10 +10,9 @@ from datasets import ClassLabel, Dataset, Features, Value
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..data.columns import ColumnNames
+from ..data.columns import ColumnNames, label_text
 from ..errors import InputError, unpaired_surrogate
 from ..tasks import Task
-from ..tasks.classification import label_text
 from ..tasks.custom import task_of_rows
 
 LABELS = {"classification": "label", "regression": "score"}

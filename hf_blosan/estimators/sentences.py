@@ -17,13 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..cli.overrides import format_config_overrides
 from ..data.batching import token_limit
+from ..data.columns import label_text
 from ..errors import InputError
 from ..files import check_writable
 from ..hub.configs import has_head, saved_labels
 from ..hub.finite import NotFinite, refuse_not_finite
 from ..hub.saved import load, quiet_transformers
 from ..inference.batches import Batches
-from ..tasks.classification import label_text, probabilities_of
+from ..tasks.classification import probabilities_of
 from ..tasks.kinds import kind_class, kind_of
 from ..training.checkpoints import save_pretrained
 from . import fitting

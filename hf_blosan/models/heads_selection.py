@@ -142,6 +142,8 @@ def places_of(num_sentences: int, num_questions: int, passage_lengths: Tensor | 
     if len(passages_B) != num_questions:
         found = f"{num_questions} questions, of which {len(passages_B)} have a passage"
         raise ValueError(f"{found}; give question_passages for all")
+    if can_branch_on(passages_B) and bool(((passages_B < 0) | (passages_B >= len(passages_P))).any()):
+        raise ValueError(f"question_passages are {passages_B.tolist()}; number the {len(passages_P)} passages from 0")
     shape = len(passages_P), int(passage_lengths.max())
     passages_S = passages_P.repeat_interleave(passage_lengths, output_size=num_sentences)
     first_P = passage_lengths.cumsum(0) - passage_lengths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ..data.columns import (
     check_distinct,
     is_integer,
     label_column,
+    label_text,
     positions,
     row_numbers,
     text_columns,
@@ -306,10 +307,15 @@ def _classes(labels: list) -> list[str]:
     # -1 among class ids; in labels -1 and 1 it is a class.
     if integers and len(found) > 2 and min(map(int, found)) == -1:
         found -= set(NO_GOLD_LABEL)
-    counts = Counter(label.lower() for label in found)
-    if alike := sorted(label for label in found if counts[label.lower()] > 1):
-        logger.warning("labels that differ in case alone are different classes: %s", listed(alike, 8))
+    warn_of_case(found, "labels")
     return sorted(found, key=int if integers else None)
+
+
+def warn_of_case(names: Collection[str], what: str) -> None:
+    """Warn of classes whose names differ in case alone."""
+    counts = Counter(name.lower() for name in names)
+    if alike := sorted(name for name in names if counts[name.lower()] > 1):
+        logger.warning("%s that differ in case alone are different classes: %s", what, listed(alike, 8))
 
 
 def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict[str, int]:
@@ -325,11 +331,6 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     if any(map(is_integer, labels)):
         return exact  # the names are numbers, so a number is never a class id
     return by_position | lower | exact
-
-
-def label_text(label: Any) -> str:
-    """A label as text; of 5.0, as pandas writes integers beside empty cells, that is 5."""
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def _class_id(label: Any, lookup: Mapping[str, int]) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import cut
-from ..data.columns import as_text, is_integer
+from ..data.columns import as_text, whole_number
 from ..errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ _Passages = Iterable[tuple[str, tuple[str, ...], int, int]]
 def listed_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> _Passages:
     for row, question, sentences, label in zip(numbers, *(columns[name] for name in COLUMNS), strict=True):
         sentences = _as_sentences(sentences, where, row)
-        index = int(label) if is_integer(str(label)) else -1
-        if not 0 <= index < len(sentences):
+        index = whole_number(label)
+        if index is None or not 0 <= index < len(sentences):
             raise InputError(
                 f"{where}, row {row}: label {label!r} is not the index of one of its {len(sentences)} sentence(s), "
                 "from 0; correct the row or remove it"

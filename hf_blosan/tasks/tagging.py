@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.columns import as_text, check_columns, row_numbers
+from ..data.columns import as_text, check_columns, check_distinct, row_numbers
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
 from .base import TaskKind
-from .classification import Classification, listed_labels, shortened
+from .classification import Classification, listed_labels, shortened, warn_of_case
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tags import decode_tags, may_follow
 from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 TOKEN_COLUMN, TAG_COLUMNS, PREDICATE_COLUMN = "tokens", ("tags", "ner_tags"), "predicate_index"
 NO_TAG = -1
 """Class id for missing gold tags and for words without a token."""
+NO_TAGS = (str(NO_TAG), "-100")
+"""What stands for no tag in data sets; with -100, transformers leaves tokens out of the loss."""
 PREDICATE_SIZE = 100  # of a new model, unless the recipe sets it
 
 
@@ -41,13 +43,28 @@ class Tagging(TaskKind):
     flat = False
     use = "tagging sentences"
     unused_fields = (*SCORE_FIELDS, *CLASSIFIER_FIELDS, "classifier_size", "passage_block_length")
-    other_uses = "tags words; use it with hf-blosan predict and evaluate, or with pipeline('token-classification')"
+    other_uses = (
+        "tags words; use it with hf-blosan predict and evaluate or, if it takes no predicates, with "
+        "pipeline('token-classification')"
+    )
     gives_vectors = False
 
     @classmethod
     def recognises(cls, table, where, names):
-        """Lists of words."""
-        return is_list(table.features.get(names.text or TOKEN_COLUMN))
+        """Lists of words.
+
+        Raises:
+            InputError: the columns have the names of words and tags, but text in place of lists.
+        """
+        columns, as_tags = table.column_names, names.label in (None, *TAG_COLUMNS)
+        if is_list(table.features.get(names.text or TOKEN_COLUMN)):
+            return True
+        if TOKEN_COLUMN in columns and not set(columns).isdisjoint(TAG_COLUMNS) and not names.text and as_tags:
+            raise InputError(
+                f"{where}: {TOKEN_COLUMN} is not a list; give a list of words and a list of tags in each row (in "
+                ".jsonl or .parquet), or classify texts with --text_column_name and --label_column_name"
+            )
+        return False
 
     @classmethod
     def choose_columns(cls, table, where, names):
@@ -59,6 +76,7 @@ class Tagging(TaskKind):
                 f"{where} has no column {' or '.join(map(repr, TAG_COLUMNS))}; it has {listed(table.column_names)}; "
                 "name the column of tags with --label_column_name"
             )
+        check_distinct((token_column, tag_column), where)
         check_columns([token_column, tag_column], table.column_names, where)
         predicates = PREDICATE_COLUMN if PREDICATE_COLUMN in table.column_names else None
         return {"text_columns": (token_column,), "label_column": tag_column, "predicate_column": predicates}
@@ -113,7 +131,8 @@ class Tagging(TaskKind):
                 if wrong := [tag for tag in tags if tag is not None and not 0 <= tag < len(names)]:
                     raise InputError(f"{row}: tag {wrong[0]} is not from 0 to {len(names) - 1}; correct the row")
                 tags = [tag if tag is None else names[tag] for tag in tags]
-            tags = [as_text(tag, where, number, f"tag {n} of {columns[1]}") for n, tag in enumerate(tags, 1)]
+            read = as_text if names else _tag
+            tags = [read(tag, where, number, f"tag {n} of {columns[1]}") for n, tag in enumerate(tags, 1)]
             for n, (before, tag) in enumerate(zip(["O", *tags], tags, strict=False)):
                 if tag not in ids:
                     known = listed(self.task.labels, 8)
@@ -293,33 +312,40 @@ def _of_words(of_tokens: np.ndarray, gold: dict[str, list]) -> np.ndarray:
 def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     """The tags that data sets declare, or else contain (where -> rows), with a ``B-X`` for every ``I-X``.
 
+    Warns of tags that the first, of training rows, lacks, and of those that differ in case alone.
+
     Raises:
-        InputError: there is only one tag, a row has no list of tags, or the tags also mark the ends of spans.
+        InputError: there is only one tag, a tag is empty, a row has no list of tags or only some, or the tags also
+            mark the ends of spans.
     """
-    tags = _tag_names(next(iter(tables.values())), column)
+    tags = learned = _tag_names(next(iter(tables.values())), column)
     if not tags:
-        found = set()
+        found: set[str] = set()
         for where, table in tables.items():
+            before = sorted(found)
             if names := _tag_names(table, column):
                 found.update(names)
-                continue
-            cells = table[column] if column in table.column_names else ()
+            cells = table[column] if column in table.column_names and not names else ()
             for row, cell in zip(row_numbers(table), cells, strict=False):
                 if not isinstance(cell, list):
                     raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
                 if not _without_gold(cell):
-                    found.update(as_text(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
+                    found.update(_tag(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
+            learned = learned or sorted(found)
+            if new := found.difference(before, learned):
+                text = "%s has tags that no training row has, and that the model cannot learn: %s"
+                logger.warning(text, where, listed(sorted(new), 8))
+        warn_of_case(found, "tags")
         tags = sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
     ends = [tag for tag in tags if tag.startswith(("E-", "S-", "L-", "U-"))]
     if ends and any(tag.startswith(("B-", "I-")) for tag in tags):
         raise InputError(
             f"{next(iter(tables))}: tag {ends[0]!r} is of the form IOBES or BILOU; convert the tags to B-X, I-X and O"
         )
-    tags += [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
-    if len(tags) < 2:
-        raise InputError(
-            f"{next(iter(tables))}: every tag is {next(iter(tags), None)!r}; tagging needs two or more different tags"
-        )
+    tags = tags + [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
+    if len(tags) < 2 or len(learned) < 2:
+        only = next(iter(learned), None)
+        raise InputError(f"{next(iter(tables))}: every tag is {only!r}; tagging needs two or more different tags")
     return tags
 
 
@@ -340,4 +366,17 @@ def _tag_names(table: Dataset, column: str) -> list[str]:
 
 
 def _without_gold(tags: Any) -> bool:
-    return isinstance(tags, list) and len(tags) > 0 and all(tag == NO_TAG for tag in tags)
+    return isinstance(tags, list) and len(tags) > 0 and all(str(tag) == str(NO_TAG) for tag in tags)
+
+
+def _tag(tag: Any, where: str, row: int, cell: str) -> str:
+    """A tag as text; raises InputError if it is missing, empty or one of the numbers for no tag."""
+    text = as_text(tag, where, row, cell).strip()
+    if not text:
+        raise InputError(f"{where}, row {row}: {cell} is empty; write O for a word outside all spans")
+    if text in NO_TAGS:
+        raise InputError(
+            f"{where}, row {row}: {cell} is {text}, no tag, but other words have one; give every word a tag, or -1 to "
+            "all of them to leave the row out"
+        )
+    return text

@@ -6,7 +6,7 @@ of speech, mark no spans and may follow each other in any order. Shape suffixes:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,19 +17,25 @@ def may_follow(previous: str, tag: str) -> bool:
     return not tag.startswith("I-") or previous in (f"B-{tag[2:]}", tag)
 
 
-def decode_tags(logits: Tensor, labels: Sequence[str], mask: Tensor | None = None) -> Tensor:
+def decode_tags(logits: Tensor, labels: Sequence[str] | Mapping[int, str], mask: Tensor | None = None) -> Tensor:
     """The most likely tag sequence in which every tag may follow the one before it (Viterbi's algorithm).
 
     Args:
         logits: (B, N, L), of a ``...ForTokenClassification``.
-        labels: the L tags, ``model.config.id2label`` in order.
+        labels: the L tags in order, or ``model.config.id2label``.
         mask: (B, N), true at tokens that have a tag, by default all; sequences skip the others, such as special tokens
             and the later subwords of a word.
 
     Returns:
         Tag ids, (B, N), -100 where ``mask`` is false.
+
+    Raises:
+        ValueError: there are not as many tags as logits of a token.
     """
     (B, N, L), device = logits.shape, logits.device
+    labels = [labels[i] for i in range(len(labels))]
+    if len(labels) != L:
+        raise ValueError(f"there are {len(labels)} labels for logits of {L} tags; give one for each")
     mask_BN = torch.ones((B, N), dtype=torch.bool, device=device) if mask is None else mask.bool()
     # One more state, in which a sequence starts as if after O.
     scores_BNL = torch.nn.functional.pad(logits.float().log_softmax(-1), (0, 1), value=-torch.inf)

@@ -174,7 +174,9 @@ class Translation(TaskKind):
     tokenize = Classification.tokenize
 
     def columns(self, answers, items, tokenizer, *, probabilities=False):
-        return {"translation": texts_of(answers, tokenizer)}
+        """A text without words has an empty translation."""
+        texts = zip(items, texts_of(answers, tokenizer), strict=True)
+        return {"translation": [found if item[0].strip() else "" for item, found in texts]}
 
     @classmethod
     def snippet(cls, run, location, example):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..data.batching import PaddingCollator, characters, token_limit
-from ..data.columns import as_text
+from ..data.columns import as_text, whole_number
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
     words = [as_text(word, where, row, f"word {n} of {column}") for n, word in enumerate(words, 1)]
     for n, word in enumerate(words, 1):
         if not word.strip():
-            raise InputError(f"{where}, row {row}: word {n} of {column} is empty; remove it and its tag")
+            raise InputError(f"{where}, row {row}: word {n} of {column} is empty; remove it, and its tag")
     return words
 
 
@@ -48,12 +48,13 @@ def as_predicate(index: Any, words: Sequence[str], where: str, row: int, column:
     Raises:
         InputError: it is not a valid index.
     """
-    if not isinstance(index, int) or not 0 <= index < len(words):
+    found = whole_number(index)
+    if found is None or not 0 <= found < len(words):
         raise InputError(
             f"{where}, row {row}: {column} is {index!r}, but the row has {len(words)} words; give 0 to "
             f"{len(words) - 1}"
         )
-    return index
+    return found
 
 
 def cut_words(words: Sequence[str], limit: int) -> Sequence[str]:

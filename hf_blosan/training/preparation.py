@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,9 @@ class Preparation:
 
 def find_task(arguments: RunArguments) -> Task:
     """The task named in the options, or the custom task defined by the user's data."""
+    if arguments.task_name and arguments.train_file:  # another data set of the same form
+        title = f"{arguments.task_name} ({Path(arguments.train_file).name})"
+        return replace(get_task(arguments.task_name), title=title, languages=())
     if arguments.task_name:
         return get_task(arguments.task_name)
     return custom_task(**{name: getattr(arguments, name) for name in CUSTOM_OPTIONS})
