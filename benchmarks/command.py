@@ -80,7 +80,10 @@ def command(
         files = {name: value for name in FILES if (value := getattr(given, name, None)) and Path(value).is_file()}
         head = {
             **surroundings(commit=given.commit, packages=packages),
-            **{"threads": given.threads, "device": "cpu", "dtype": "float32", "seed": given.seed},
+            "threads": given.threads,
+            "device": "cpu",
+            "dtype": "float32",
+            "seed": given.seed,
             **{name: getattr(given, name) for name in recorded},
             **({"sha256": {name: sha256(value) for name, value in files.items()}} if files else {}),
             **header(given),

@@ -103,7 +103,7 @@ def timed(way: str, options: ManyRowsOptions, rows: int, texts: list[str]) -> di
         seconds = time.perf_counter() - begin
         if any(process.returncode for process in started):
             raise RuntimeError(f"{way} fails:\n{Path(folder, 'log').read_text()[-4000:]}")
-        files = [path for path in output.glob("*.parquet")]
+        files = list(output.glob("*.parquet"))
         written = sum(pyarrow.parquet.ParquetFile(path).metadata.num_rows for path in files)
         if written != rows:
             raise RuntimeError(f"{way} wrote {written} of {rows} rows")

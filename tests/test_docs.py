@@ -25,6 +25,7 @@ from runpy import run_path
 import torch
 import hf_blosan
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from hf_blosan.tasks import TASKS
 from hf_blosan.training import main
 
 folder = Path(sys.argv[1])
@@ -35,6 +36,9 @@ assert type(model) is hf_blosan.ToyModel
 ids = torch.tensor([[3, 4, 5]])
 padded = torch.cat([ids, torch.full((1, 2), config.pad_token_id)], dim=1)
 torch.testing.assert_close(model(ids).pooler_output, model(padded).pooler_output)
+for task in TASKS.values():  # each has a recipe that the configuration accepts
+    recipe = task.recipe("toy")
+    hf_blosan.ToyConfig(**{"vocab_size": 9, "hidden_size": recipe.hidden_size} | recipe.config)
 
 assert main(sys.argv[2:]) == 0
 trained = AutoModelForSequenceClassification.from_pretrained(folder / "out").eval()

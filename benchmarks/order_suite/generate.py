@@ -77,7 +77,7 @@ class Template:
             pronoun = Phrase("they", "them", "they") if plural else rng.choice([HE, SHE])
             phrases = [pronoun, *(phrase(rng, pools, "the", plural) for _ in range(count - 1))]
             return rng.sample(phrases, count)
-        weights = {kind: weight for kind, weight in (PLURAL if plural else SINGULAR).items()}
+        weights = PLURAL if plural else SINGULAR
         kinds = [kind for kind in weights if kind in self.people.split() or kind == "you"]
         while True:
             chosen = rng.choices(kinds, [weights[kind] for kind in kinds], k=count)

@@ -390,7 +390,7 @@ class TaskKind(ABC):
         return model(**batch).logits
 
     def decode(self, answers: Tensor) -> Tensor:
-        """Answers as predictions, (B,), or (B, N) padded with -100."""
+        """Answers as predictions: whole numbers, (B,), or (B, N) with -100 where a row has fewer."""
         return answers.argmax(dim=1)
 
     def complete(self, predictions: np.ndarray, references: list) -> np.ndarray:

@@ -186,8 +186,13 @@ _DEMO = Recipe(
 _TRANSLATION = Recipe(
     origin="this package",
     **_MODERN
-    | {"learning_rate": 2e-3, "embedding_learning_rate": None, "num_train_epochs": 15, "train_rows_seen": None}
-    | {"batch_size": 64},
+    | {
+        "learning_rate": 2e-3,
+        "embedding_learning_rate": None,
+        "num_train_epochs": 15,
+        "train_rows_seen": None,
+        "batch_size": 64,
+    },
     dropout=0.1,
     hidden_size=128,
 )
@@ -309,6 +314,8 @@ _SRL_CONFIGS = {
         "fusion_gate": True,
         "feed_forward_size": 775,
     },
+    "disan": _STACK,
+    "biblosan": _STACK,
     "birnn": _STACK | {"feed_forward_size": 700},
     # Scaled, its word vectors would be eight times as large as its sinusoids.
     "multihead": _STACK
@@ -335,5 +342,5 @@ for _encoder, _rows in list(_ROWS.items()):
         "own_pairs": _rows["snli"],
         "own_scores": _rows["sick"],
         "own_tags": replace(_TAGGING, config=_WORD_BY_WORD.get(_encoder, {}), **_OWN_ROWS),
-        "srl": replace(_SRL, config=_SRL_CONFIGS.get(_encoder, _STACK)),
+        "srl": replace(_SRL, config=_SRL_CONFIGS.get(_encoder, _PREDICATES)),
     }
