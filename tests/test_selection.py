@@ -14,7 +14,7 @@ from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
 from hf_blosan.export import load_exportable
 from hf_blosan.hub.saved import load
-from hf_blosan.tasks import TASKS, get_task, load_task
+from hf_blosan.tasks import TASKS, custom_task, get_task, load_task
 from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.passages import as_passage, sentence_spans
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
@@ -203,6 +203,14 @@ def test_bad_rows(change, message):
 def test_labels_as_users_write_them(label):
     good = {"question": "Who?", "sentences": ["Ann came.", "Bob left."], "label": label}
     assert read([good])["label"][:] == [1]
+
+
+def test_passages_without_the_name_of_the_task(tmp_path):
+    rows = [{"question": f"Who is {n}?", "sentences": ["Ann.", "Bob."], "label": n % 2} for n in range(4)]
+    file = write_rows(tmp_path / "mine.jsonl", rows)
+    with pytest.raises(InputError, match=r"mine.jsonl has the columns of questions on passages; give --task_name"):
+        custom_task(file)
+    assert custom_task(file, text_column_name="question", label_column_name="label").kind == "classification"
 
 
 def test_other_bad_tables():

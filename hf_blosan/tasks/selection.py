@@ -39,6 +39,17 @@ class Selection(TaskKind):
         "evaluate and encode"
     )
 
+    @classmethod
+    def recognises(cls, table, where, names):
+        """Nothing, for rows of passages belong to a task by name; raises InputError if they are some."""
+        given = set(table.column_names)
+        if names == ColumnNames() and (set(COLUMNS) <= given or set(SQUAD_COLUMNS) <= given):
+            raise InputError(
+                f"{where} has the columns of questions on passages; give --task_name squad_sentences to choose "
+                "sentences, or classify texts with --text_column_name and --label_column_name"
+            )
+        return False
+
     def for_rows(self, table, where, names):
         _refuse_names(names)
         return self.task
