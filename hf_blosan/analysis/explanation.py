@@ -23,7 +23,7 @@ from .maps import Map, read_maps, word_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KINDS = {"attention": "attention between tokens", "gate": "gates", "pooling": "weights in the sentence vector"}
+MAP_KINDS = {"attention": "attention between tokens", "gate": "gates", "pooling": "weights in the sentence vector"}
 """The kinds of maps and their names; each kind is one figure."""
 
 
@@ -95,10 +95,10 @@ class Explanation:
     def note(self) -> str:
         """A sentence naming the kinds of maps that the encoder lacks; empty if none."""
         kinds = {map_.kind for map_ in self.sentences[0].maps.values()}
-        missing = [name for kind, name in KINDS.items() if kind not in kinds]
+        missing = [name for kind, name in MAP_KINDS.items() if kind not in kinds]
         if not missing:
             return ""
-        shown = [name for kind, name in KINDS.items() if kind in kinds]
+        shown = [name for kind, name in MAP_KINDS.items() if kind in kinds]
         known = ENCODERS.get(self.model_type)
         encoder = f"{self.model_type} ({known.description if known else 'your own encoder'})"
         return f"{encoder} has no {' and no '.join(missing)}; it has {' and '.join(shown)}."
@@ -117,7 +117,7 @@ class Explanation:
         return {
             f"sentence{number}_{kind}": DRAW[kind](maps, **({"columns": columns} if kind == "attention" else {}))
             for number, sentence in enumerate(self.sentences, 1)
-            for kind in KINDS
+            for kind in MAP_KINDS
             if (maps := sentence.of_kind(kind))
         }
 
