@@ -112,6 +112,8 @@ def test_predicates_and_columns_as_users_write_them(tmp_path):
         with pytest.raises(InputError, match=r"a.csv: tokens is not a list; give a list of words and a list of tags"):
             custom_task(path, **options)
     assert custom_task(path, text_column_name="tokens", label_column_name="tags").kind == "classification"
+    rows = [{"text": f"a {n}", "tokens": "2", "tags": "news", "label": label} for n, label in enumerate("ab")]
+    assert custom_task(write_rows(tmp_path / "posts.csv", rows)).local.text_columns == ("text",)
 
 
 def test_files_that_are_no_tagging_data(tmp_path):

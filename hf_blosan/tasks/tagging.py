@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.columns import as_text, check_columns, check_distinct, row_numbers
+from ..data.columns import LABEL_COLUMNS, as_text, check_columns, check_distinct, row_numbers
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
@@ -56,10 +56,11 @@ class Tagging(TaskKind):
         Raises:
             InputError: the columns have the names of words and tags, but text in place of lists.
         """
-        columns, as_tags = table.column_names, names.label in (None, *TAG_COLUMNS)
         if is_list(table.features.get(names.text or TOKEN_COLUMN)):
             return True
-        if TOKEN_COLUMN in columns and not set(columns).isdisjoint(TAG_COLUMNS) and not names.text and as_tags:
+        columns = set(table.column_names)
+        named = TOKEN_COLUMN in columns and columns & set(TAG_COLUMNS) and not columns & set(LABEL_COLUMNS)
+        if named and not names.text and names.label in (None, *TAG_COLUMNS):
             raise InputError(
                 f"{where}: {TOKEN_COLUMN} is not a list; give a list of words and a list of tags in each row (in "
                 ".jsonl or .parquet), or classify texts with --text_column_name and --label_column_name"
