@@ -17,9 +17,10 @@ from ..data.batching import characters, token_limit
 from ..errors import InputError
 from ..hub.finite import NotFinite
 from ..hub.saved import is_normalized
-from ..tasks.base import Source, Task, TaskKind
+from ..tasks.base import TaskKind
 from ..tasks.classification import Classification, choose_texts
 from ..tasks.kinds import remembered_rows
+from ..tasks.task import Source, Task
 from ..text.tokenization import check_max_length, positions_of
 
 logger = logging.getLogger(__name__)

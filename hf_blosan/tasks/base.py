@@ -1,7 +1,6 @@
-"""The data of a task, and the base class of the kinds of tasks.
+"""The base class of the kinds of tasks: everything specific to one, from its columns to its card.
 
-:class:`Task` holds data only. Everything specific to a kind of task, from its columns to its card, is in a
-:class:`TaskKind`; the kinds are in :data:`hf_blosan.tasks.kinds.KINDS`.
+The kinds are in :data:`hf_blosan.tasks.kinds.KINDS`; the data of a task are a :class:`hf_blosan.tasks.task.Task`.
 """
 
 from __future__ import annotations
@@ -9,16 +8,16 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..data.columns import ColumnNames
 from ..errors import InputError
 from ..registry import FAMILIES, load
-from .recipes import Recipe, RecipeName, find_recipe
+from .task import Source, Task
 
-if TYPE_CHECKING:  # the command line reads the table of tasks before anything heavy is imported
+if TYPE_CHECKING:
     import evaluate
     import numpy as np
     from datasets import Dataset, DatasetDict
@@ -27,100 +26,6 @@ if TYPE_CHECKING:  # the command line reads the table of tasks before anything h
     from transformers.utils import ModelOutput
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where to read the rows of a task.
-
-    Attributes:
-        location: folder below the data directory, or dataset id on the Hub.
-        text_columns: one column for single sentences, two for pairs.
-        label_column: column of the label, score or translation, or of the list of tags.
-        predicate_column: column of the predicate's index among the words (semantic role labelling).
-        splits: split name -> the names it may have at the source, tried in order.
-        phrases: additional file of a local source, whose rows are added to the training rows.
-        label_order: names of the integer labels 0, 1, ... if they differ from ``Task.labels``.
-        config: Hub configuration.
-        revision: Hub revision; ``refs/convert/parquet`` for data sets whose main branch is a loading script, which
-            ``datasets`` no longer runs.
-    """
-
-    location: str
-    text_columns: tuple[str, ...]
-    label_column: str = "label"
-    predicate_column: str | None = None
-    splits: Mapping[str, tuple[str, ...]] = field(hash=False)
-    phrases: str | None = None
-    label_order: tuple[str, ...] | None = None
-    config: str | None = None
-    revision: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """A task, independent of the encoder.
-
-    Attributes:
-        name: key in :data:`TASKS`, value of ``--task_name``.
-        title: title in reports and model cards.
-        kind: key in :data:`hf_blosan.tasks.kinds.KINDS`: ``"classification"``, ``"regression"``, ``"tagging"`` (a
-            label for each word), ``"selection"`` (of a sentence of a passage) or ``"translation"``.
-        num_sentences: 1, or 2 for sentence pairs.
-        languages: of the texts, empty if unknown; source and target of translations.
-        labels: class names in the order of the class ids; empty if there are no classes.
-        score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
-            the pair-regression head; ``None`` for classification.
-        metrics: class names in :mod:`hf_blosan.tasks.metrics`.
-        best_metric: key in the metrics' result that selects the best checkpoint.
-        greater_is_better: whether a larger ``best_metric`` is better.
-        evaluation_splits: development splits; the first one selects the checkpoint. Empty: no rows are held out, and
-            the last weights are kept.
-        unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.
-        num_folds: number of cross-validation folds; 0 for none.
-        validation_fraction: fraction of the training rows held out for validation if the task has no validation rows;
-            ``None`` if it has some.
-        split_compounds: whether the papers split tokens at hyphens, slashes and the like.
-        recipe_family: row of the table of recipes that :meth:`recipe` reads.
-        local: local files, and the columns of files given on the command line.
-        hub: data set on the Hub, ``None`` if there is none.
-        generated: whether the rows are those of :func:`hf_blosan.data.make_demo_corpus`.
-        files: split -> path, for tasks defined by a user's own files.
-        tables: split -> its rows as read, for tasks defined by a user's own data, which is read once.
-    """
-
-    name: str
-    title: str
-    kind: str = "classification"
-    num_sentences: Literal[1, 2] = 1
-    languages: tuple[str, ...] = ("en",)
-    labels: tuple[str, ...] = ()
-    score_min: float | None = None
-    score_max: float | None = None
-    num_score_classes: int | None = None
-    metrics: tuple[str, ...] = ("Accuracy",)
-    best_metric: str = "accuracy"
-    greater_is_better: bool = True
-    evaluation_splits: tuple[str, ...] = ("validation",)
-    unlabelled: tuple[str, ...] = ()
-    num_folds: int = 0
-    validation_fraction: float | None = None
-    split_compounds: bool = False
-    recipe_family: str = "sst"
-    local: Source
-    hub: Source | None = None
-    generated: bool = False
-    files: Mapping[str, str] = field(default_factory=dict, hash=False)
-    tables: Mapping[str, Dataset] = field(default_factory=dict, hash=False, compare=False, repr=False)
-
-    @property
-    def text_columns(self) -> tuple[str, ...]:
-        """Text columns after loading: ``sentence1`` and, for pairs, ``sentence2``."""
-        return ("sentence1", "sentence2")[: self.num_sentences]
-
-    def recipe(self, encoder: str, name: RecipeName = "modern") -> Recipe:
-        """The settings of an encoder on this task; raises InputError if there are none."""
-        return find_recipe(self.recipe_family, encoder, name)
 
 
 def config_class(encoder: str) -> type[PreTrainedConfig]:

@@ -30,7 +30,8 @@ from ..data.columns import (
 )
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
-from .base import Source, TaskKind
+from .base import TaskKind
+from .task import Source
 
 if TYPE_CHECKING:  # `datasets` comes with training; a saved model does without
     from datasets import Dataset

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ..data.columns import ColumnNames
 from ..data.tables import load_splits, read_table
 from ..errors import InputError
-from .base import Source, Task, log_columns
+from .base import log_columns
 from .kinds import KINDS, kind_class
 from .table import TASKS
+from .task import Source, Task
 
 if TYPE_CHECKING:
     from datasets import Dataset

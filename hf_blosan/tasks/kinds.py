@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base import Source, Task, TaskKind
+from .base import TaskKind
+from .task import Source, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

@@ -15,10 +15,10 @@ from ..data.demo_corpus import make_demo_corpus
 from ..data.rows import READABLE_TABLES
 from ..data.tables import load_splits, read_table
 from ..errors import InputError
-from .base import Source, Task
 from .folds import stored_folds
 from .kinds import find_kind
 from .table import get_task
+from .task import Source, Task
 
 logger = logging.getLogger(__name__)
 

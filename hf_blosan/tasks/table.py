@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError
-from .base import Source, Task
+from .task import Source, Task
 
 
 def get_task(name: str) -> Task:

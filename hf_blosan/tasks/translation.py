@@ -24,10 +24,11 @@ from ..data.columns import as_text, check_columns, row_numbers
 from ..errors import InputError
 from ..models.configuration_base import SentenceEncoderConfig
 from ..text.tokenization import build_subword_tokenizer, check_vocabulary, decoder_positions
-from .base import Source, TaskKind, config_class
+from .base import TaskKind, config_class
 from .classification import Classification, choose_texts
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .table import TASKS
+from .task import Source
 
 if TYPE_CHECKING:
     from torch import Tensor
