@@ -97,6 +97,8 @@ def test_tags_as_users_write_them(tmp_path, caplog):
     assert [[task.labels[i] for i in tags] for tags in loaded["tags"]] == [["B-PER", "O"], ["o", "O"]]
     with pytest.raises(InputError, match=r"others.jsonl: every tag is 'B-LOC'; tagging needs two or more"):
         custom_task(others, validation_file=own)
+    with pytest.raises(InputError, match=r"none.jsonl: every tag is -1; tagging needs two or more"):
+        custom_task(write_rows(tmp_path / "none.jsonl", rows[1:2]), validation_file=own)
 
 
 def test_predicates_and_columns_as_users_write_them(tmp_path):

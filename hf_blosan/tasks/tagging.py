@@ -316,38 +316,41 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     Warns of tags that the first, of training rows, lacks, and of those that differ in case alone.
 
     Raises:
-        InputError: there is only one tag, a tag is empty, a row has no list of tags or only some, or the tags also
-            mark the ends of spans.
+        InputError: the training rows have only one tag, a tag is empty, a row has no list of tags or only some, or the
+            tags also mark the ends of spans.
     """
-    tags = learned = _tag_names(next(iter(tables.values())), column)
+    train = next(iter(tables))
+    tags = learned = _tag_names(tables[train], column)
     if not tags:
-        found: set[str] = set()
-        for where, table in tables.items():
-            before = sorted(found)
-            if names := _tag_names(table, column):
-                found.update(names)
-            cells = table[column] if column in table.column_names and not names else ()
-            for row, cell in zip(row_numbers(table), cells, strict=False):
-                if not isinstance(cell, list):
-                    raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
-                if not _without_gold(cell):
-                    found.update(_tag(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
-            learned = learned or sorted(found)
-            if new := found.difference(before, learned):
+        found = {where: _tags_in(where, table, column) for where, table in tables.items()}
+        learned = sorted(found[train])
+        for where, others in found.items():
+            if new := others.difference(learned):
                 text = "%s has tags that no training row has, and that the model cannot learn: %s"
                 logger.warning(text, where, listed(sorted(new), 8))
-        warn_of_case(found, "tags")
-        tags = sorted(found, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
+        every = set().union(*found.values())
+        warn_of_case(every, "tags")
+        tags = sorted(every, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
     ends = [tag for tag in tags if tag.startswith(("E-", "S-", "L-", "U-"))]
     if ends and any(tag.startswith(("B-", "I-")) for tag in tags):
-        raise InputError(
-            f"{next(iter(tables))}: tag {ends[0]!r} is of the form IOBES or BILOU; convert the tags to B-X, I-X and O"
-        )
-    tags = tags + [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
-    if len(tags) < 2 or len(learned) < 2:
-        only = next(iter(learned), None)
-        raise InputError(f"{next(iter(tables))}: every tag is {only!r}; tagging needs two or more different tags")
-    return tags
+        raise InputError(f"{train}: tag {ends[0]!r} is of the form IOBES or BILOU; convert the tags to B-X, I-X and O")
+    if len(learned) < 2:
+        only = next(iter(learned), NO_TAG)
+        raise InputError(f"{train}: every tag is {only!r}; tagging needs two or more different tags")
+    return tags + [f"B-{tag[2:]}" for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags]
+
+
+def _tags_in(where: str, table: Dataset, column: str) -> set[str]:
+    """The tags that a data set declares, or else those of its rows with gold tags."""
+    if names := _tag_names(table, column):
+        return set(names)
+    found: set[str] = set()
+    for row, cell in zip(row_numbers(table), table[column] if column in table.column_names else (), strict=False):
+        if not isinstance(cell, list):
+            raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
+        if not _without_gold(cell):
+            found.update(_tag(tag, where, row, f"tag {n} of {column}") for n, tag in enumerate(cell, 1))
+    return found
 
 
 def is_list(feature: Any) -> bool:

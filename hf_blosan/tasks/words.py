@@ -38,7 +38,9 @@ def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
     words = [as_text(word, where, row, f"word {n} of {column}") for n, word in enumerate(words, 1)]
     for n, word in enumerate(words, 1):
         if not word.strip():
-            raise InputError(f"{where}, row {row}: word {n} of {column} is empty; remove it, and its tag")
+            raise InputError(
+                f"{where}, row {row}: word {n} of {column} is empty; remove it, and its tag if it has one"
+            )
     return words
 
 

@@ -91,12 +91,13 @@ class Preparation:
 
 def find_task(arguments: RunArguments) -> Task:
     """The task named in the options, or the custom task defined by the user's data."""
-    if arguments.task_name and arguments.train_file:  # another data set of the same form
-        title = f"{arguments.task_name} ({Path(arguments.train_file).name})"
-        return replace(get_task(arguments.task_name), title=title, languages=())
-    if arguments.task_name:
-        return get_task(arguments.task_name)
-    return custom_task(**{name: getattr(arguments, name) for name in CUSTOM_OPTIONS})
+    if not arguments.task_name:
+        return custom_task(**{name: getattr(arguments, name) for name in CUSTOM_OPTIONS})
+    task = get_task(arguments.task_name)
+    if not arguments.train_file:
+        return task
+    # Other rows of the same form, whose language is unknown.
+    return replace(task, title=f"{task.name} ({Path(arguments.train_file).name})", languages=())
 
 
 def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
