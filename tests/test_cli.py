@@ -285,7 +285,10 @@ class TestThin:
         model, predictions = str(tmp_path / "out"), tmp_path / "predictions.txt"
         words = ["evaluate", model, "--data_dir", str(tmp_path), "--cpu", "--predictions_file", str(predictions)]
         assert main(words) == 0
-        assert "rows: validation 12, test 30" in capsys.readouterr().out
+        told = capsys.readouterr()
+        assert "rows: validation 12, test 30" in told.out and "differs" not in told.err
+        same = ["--output_file", str(tmp_path / "out" / ".." / "predictions.txt")]
+        assert "give two files" in refused(capsys, *words, *same)
         assert predictions.read_text() == expected
         config = json.loads((tmp_path / "out" / "config.json").read_text())
         held = {"seed": 7, "fold": 2, "num_folds": 3, "validation_fraction": 0.2, "select_on_test": False}
@@ -293,6 +296,7 @@ class TestThin:
         for other in (["--fold", "1"], ["--seed", "3"]):
             assert main([*words, *other]) == 0
             assert predictions.read_text() != expected
+            assert f"{other[0]} differs from the training of" in capsys.readouterr().err
         capsys.readouterr()
         assert main([*words, "--num_folds", "9", "--fold", "0"]) == 0
         assert "test 10\n" in capsys.readouterr().out

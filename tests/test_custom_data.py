@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from small_data import hub_rows, parquet_file, write_rows
 
 from hf_blosan.data import tables
@@ -405,6 +407,41 @@ def test_custom_data_set_of_the_hub_or_the_disk(tmp_path, monkeypatch, saved_as)
     data = load_task(task, seed=0, validation_fraction=0.34)
     assert list(data) == ["train", "validation"] and data["train"].features["label"].names == list(task.labels)
     assert data["train"][0]["sentence1"] == "p"
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "left_out"),
+    [
+        (["pos", "neg", "-1"], ("neg", "pos"), 2),
+        (["0", "1", " -1"], ("0", "1"), 2),
+        (["pos", "-1"], ("-1", "pos"), 0),
+        (["-2", "-1", "0"], ("-2", "-1", "0"), 0),
+        (["-1", "1"], ("-1", "1"), 0),
+    ],
+)
+def test_minus_one_is_no_class_unless_it_must_be_one(tmp_path, labels, classes, left_out):
+    rows = [{"text": f"a {i}", "label": label} for i, label in enumerate(labels * 2)]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    task = custom_task(path, path)
+    assert task.labels == classes and len(load_task(task, seed=0)["train"]) == len(rows) - left_out
+
+
+def test_columns_of_pandas_and_of_images_are_no_texts(tmp_path):
+    """The index has a column of its own in Parquet; an image that cannot be read is not decoded."""
+    columns = {"review": ["a b", "b c"], "label": [0, 1], "__index_level_0__": ["row 0", "row 1"]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    assert custom_task(tmp_path / "a.parquet").local.text_columns == ("review",)
+    rows = Dataset.from_dict(
+        {"image": [{"bytes": b"none", "path": None}] * 2, "review": ["a b", "c"], "label": [0, 1]}
+    )
+    DatasetDict(train=rows.cast_column("image", Image())).save_to_disk(tmp_path / "images")
+    assert custom_task(dataset_name=str(tmp_path / "images")).local.text_columns == ("review",)
+
+
+def test_the_folder_of_a_data_set_may_be_the_current_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hub_rows().save_to_disk(tmp_path)
+    assert custom_task(dataset_name=".").name == tmp_path.name
 
 
 TAGS = {"tokens": ["a", "b"], "tags": ["O", "B-V"], "predicate_index": 1}

@@ -14,6 +14,7 @@ from hf_blosan.data import tables
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import TASKS, custom_task, folds, load_task
 from hf_blosan.tasks.kinds import find_kind
+from hf_blosan.tasks.regression import Regression
 
 
 def polarity_rows(count: int) -> list[dict]:
@@ -150,14 +151,25 @@ def test_regression_task(tmp_path):
     assert load_task("sick_entailment", data_dir=tmp_path, seed=0, **held_out)["test"]["label"][0] == 1
 
 
-def test_rows_without_gold_label_are_dropped_and_empty_texts_kept(tmp_path):
+def test_rows_without_gold_label_are_dropped_and_empty_texts_kept(tmp_path, caplog):
     pairs = [("entailment", "x"), ("-", "y"), ("neutral", ""), ("contradiction", None)]
     rows = [{"sentence1": "a", "sentence2": text, "label": label} for label, text in pairs]
     for split in ("train_subset", "validation", "test"):
         write_rows(tmp_path / "snli" / f"{split}.jsonl", rows)
     data = load_task("snli", data_dir=tmp_path, seed=0)
     assert data["test"]["sentence2"][:] == ["x", "", ""]
+    assert "test.jsonl: sentence2 is null in 1 of 3 rows and is read as empty" in caplog.text
     assert data["test"]["label"][:] == [0, 1, 2]
+
+
+def test_strata_of_a_kind_need_no_column_of_labels(tmp_path, monkeypatch):
+    """Scores, in four classes; the split by labels is that of a column of labels."""
+    rows = [{"text": f"a {i}", "score": i % 4 + 0.5} for i in range(40)]
+    task = custom_task(write_rows(tmp_path / "scores.jsonl", rows))
+    monkeypatch.setattr(Regression, "strata", lambda self, rows: [int(label) for label in rows["label"]])
+    data = load_task(task, seed=0, validation_fraction=0.2)
+    assert sorted(data["validation"]["label"]) == [0.5, 0.5, 1.5, 1.5, 2.5, 2.5, 3.5, 3.5]
+    assert data["train"].column_names == data["validation"].column_names == ["sentence1", "label", "row"]
 
 
 def test_mnli_has_both_development_splits(tmp_path):

@@ -6,12 +6,15 @@ import re
 import pytest
 from pages import ROOT, blocks
 from small_data import read_lines, write_rows
+from transformers import BartConfig
 
 import hf_blosan.tasks
 from hf_blosan import DiSANConfig
 from hf_blosan.cli.commands import main
 from hf_blosan.tasks import TASKS
+from hf_blosan.tasks.classification import Classification
 from hf_blosan.tasks.kinds import KINDS, describe_rows, find_kind, kind_of
+from hf_blosan.tasks.translation import Translation
 
 PAGE = "docs/add_a_kind.md"
 WORDS = ("awful", "poor", "fine", "good", "great")
@@ -64,6 +67,15 @@ def test_a_sixth_kind(ordinal, tmp_path, capsys):
 def test_rows_of_tasks_are_described():
     assert describe_rows(TASKS["snli"]) == "pairs, 3 classes" and describe_rows(TASKS["stsb"]) == "pairs, scores"
     assert all(type(find_kind(task)).__name__ == KINDS[task.kind][0] for task in TASKS.values())
+
+
+def test_encoder_decoders_with_a_head_for_classes_are_no_translators():
+    """BART's and T5's, which teach and are evaluated as any classifier."""
+    for name, kind in (
+        ("BartForSequenceClassification", Classification),
+        ("BartForConditionalGeneration", Translation),
+    ):
+        assert type(kind_of(BartConfig(architectures=[name], num_labels=3))) is kind
 
 
 def test_nobody_else_asks_for_a_kind_by_its_name():

@@ -25,6 +25,7 @@ from hf_blosan.training import checkpoints, train
 from hf_blosan.training import run as run_module
 from hf_blosan.training.checkpoints import DESCRIPTION
 from hf_blosan.training.interruption import Interrupted
+from hf_blosan.training.loop import TrainingLoop
 from hf_blosan.training.output_folder import is_full
 
 FILES = ("model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl", "best_model.safetensors")
@@ -199,21 +200,29 @@ class TestDivergence:
         assert all(torch.equal(before[name], after[name]) for name in before)
 
     def test_a_model_with_infinite_weights_is_never_the_best(self, tmp_path, questions, monkeypatch):
-        from hf_blosan.training.evaluation import Evaluator
+        def validate(self):
+            if self.progress.step == 4:
+                next(self.model.parameters()).data[0, 0] = math.inf
+            whole(self)
 
-        def measure(self, model):
-            steps.append(1)
-            if len(steps) == 2:
-                next(model.parameters()).data[0, 0] = math.inf
-            return {"validation_accuracy": 0.1 * len(steps)}
-
-        steps = []
-        monkeypatch.setattr(Evaluator, "validate", measure)
+        whole = TrainingLoop._validate
+        monkeypatch.setattr(TrainingLoop, "_validate", validate)
         with pytest.raises(
             InputError, match="weight is not finite after update 4 .* has the best model so far, of update 2"
         ):
-            train(options(tmp_path, questions, eval_every=2))
+            train(options(tmp_path, questions, eval_every=2, ema_decay=0))
         assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "model.safetensors").values())
+
+    def test_outputs_that_are_not_finite_end_the_run(self, tmp_path):
+        """The weights are finite; the scores, squared by the metrics, are not."""
+
+        def rows(count, seed):
+            return [{"text": f"a {i}", "score": i + 0.5} for i in range(count)]
+
+        changes = {"learning_rate": 1e37, "max_grad_norm": 0.0, "max_train_steps": 1}
+        with pytest.raises(InputError, match=r"an output is (nan|-?inf) after update 1 .*; no model was saved; lower"):
+            train(options(tmp_path / "out", write_splits(tmp_path, rows), ema_decay=0, num_warmup_steps=0, **changes))
+        assert not (tmp_path / "out" / "model.safetensors").exists()
 
 
 class TestOutput:

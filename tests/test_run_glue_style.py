@@ -177,6 +177,11 @@ class TestBadInput:
                 "--task_name demo_relatedness --encoder disan --output_dir o --cpu --label_smoothing 0.2",
                 "--label_smoothing has no effect on the scores of",
             ),
+            (
+                "--task_name demo --encoder disan --output_dir o --cpu --embedding_trainable all "
+                "--config_overrides embedding_trainable=none",
+                "--embedding_trainable is all, but --config_overrides has embedding_trainable=none",
+            ),
         ],
     )
     def test_options(self, tmp_path, monkeypatch, capsys, arguments, message):
@@ -214,7 +219,7 @@ class TestBadInput:
         common = {"task_name": "demo", "encoder": "disan", "output_dir": str(tmp_path)}
         with pytest.raises(InputError, match="--recipe is 'papers'; choose from modern, paper"):
             RunArguments(**common, recipe="papers")
-        assert RunArguments(**common, checkpointing_steps=100).checkpointing_steps == 100
+        assert RunArguments(**common, checkpointing_steps=100).checkpointing_steps == "100"
         with pytest.raises(InputError, match="--checkpointing_steps is 0.5; give a number"):
             RunArguments(**common, checkpointing_steps=0.5)
 

@@ -281,6 +281,12 @@ class TestLoop:
         run = train(options(tmp_path, questions, learning_rate=1e-12, num_train_epochs=4, early_stopping_patience=0))
         assert run["training"]["steps"] == 28 and run["training"]["epochs"] == 4
 
+    def test_an_undefined_figure_selects_nothing_and_says_so(self, tmp_path, questions, monkeypatch, caplog):
+        monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": math.nan})
+        run = train(options(tmp_path, questions, num_train_epochs=2, early_stopping_patience=1))
+        assert run["training"]["best_step"] == run["training"]["steps"] == 14
+        assert caplog.text.count("validation_accuracy is undefined, so that it selects no model") == 1
+
     @pytest.mark.parametrize("patience", [None, 2, 0])
     def test_your_own_data_stop_early_and_say_so(self, tmp_path, monkeypatch, caplog, patience):
         """After 3 epochs of 50 updates without a better figure, or as many evaluations as are given."""

@@ -164,7 +164,7 @@ def whole_number(cell: Any) -> int | None:
 
 def _is_identifier(column: str) -> bool:
     name = column.lower()
-    return name in IDENTIFIERS or name.endswith("_id")
+    return name in IDENTIFIERS or name.endswith("_id") or name.startswith("__index_level_")  # of pandas, in Parquet
 
 
 def _is_text(values: Sequence[Any]) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ..errors import InputError
 
@@ -30,14 +31,14 @@ class NotFinite(InputError):
         """The index of the row in a batch of that size."""
         return self.row * size // self.rows
 
-    def at(self, place: str) -> InputError:
+    def at(self, place: str) -> NotFinite:
         """The same error with the row's location."""
-        return InputError(f"{place}: {self}")
+        return NotFinite(f"{place}: {self}", self.row, self.rows, self.value)
 
 
-def refuse_not_finite(model: nn.Module) -> None:
-    """Make a model raise :class:`NotFinite` if its output is not finite."""
-    model.register_forward_hook(_check)
+def refuse_not_finite(model: nn.Module) -> RemovableHandle:
+    """Make a model raise :class:`NotFinite` if its output is not finite; ``remove()`` of the result ends that."""
+    return model.register_forward_hook(_check)
 
 
 def _check(model: nn.Module, inputs: Any, output: Any) -> None:

@@ -97,7 +97,7 @@ class TaskKind(ABC):
     @classmethod
     def choose_columns(cls, table: Dataset, where: str, names: ColumnNames) -> dict[str, Any]:
         """The columns of a user's rows, as fields of a :class:`Source`; raises InputError if one is missing."""
-        raise InputError(f"{where}: {cls.__name__.lower()} needs a named task; give --task_name")
+        raise NotImplementedError(f"{cls.__name__} must implement choose_columns if it recognises any rows")
 
     @classmethod
     def has_gold(cls, table: Dataset, columns: Mapping[str, Any]) -> bool:
@@ -111,7 +111,7 @@ class TaskKind(ABC):
         Raises:
             InputError: the rows define no task.
         """
-        raise InputError(f"{next(iter(tables))}: {cls.__name__.lower()} needs a named task; give --task_name")
+        raise NotImplementedError(f"{cls.__name__} must implement task_fields if it recognises any rows")
 
     @classmethod
     def made(cls, config: Any) -> bool:

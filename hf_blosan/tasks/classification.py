@@ -63,7 +63,8 @@ class Classification(TaskKind):
     @classmethod
     def choose_columns(cls, table, where, names):
         column = names.label or label_column(table.column_names, where)
-        texts = names.texts or text_columns(table[:100], where, label_column=column)
+        head = table.with_format("arrow")[:100].to_pydict()  # does not decode images and sounds
+        texts = names.texts or text_columns(head, where, label_column=column)
         check_distinct((*texts, column), where)
         check_columns((*texts, column), table.column_names, where)
         return {"text_columns": texts, "label_column": column}
@@ -71,7 +72,7 @@ class Classification(TaskKind):
     @classmethod
     def has_gold(cls, table, columns):
         labels = table[columns["label_column"]] if super().has_gold(table, columns) else ()
-        return any(label is not None and str(label) not in NO_GOLD_LABEL for label in labels)
+        return any(label is not None and label_text(label).strip() not in NO_GOLD_LABEL for label in labels)
 
     @classmethod
     def task_fields(cls, tables, columns):
@@ -123,7 +124,7 @@ class Classification(TaskKind):
         check_columns((*texts, column), raw.column_names, where)
         cells = raw.select_columns(list(dict.fromkeys((*texts, column))))[:]
         labels, numbers = cells[column], row_numbers(raw)
-        kept = [row for row, label in enumerate(labels) if str(label) not in self.task.unlabelled]
+        kept = [row for row, label in enumerate(labels) if label_text(label).strip() not in self.task.unlabelled]
         if 0 < len(kept) < len(labels):
             left_out = len(labels) - len(kept)
             level = logging.WARNING if left_out > MANY_LEFT_OUT * len(labels) else logging.INFO
@@ -145,8 +146,14 @@ class Classification(TaskKind):
             log_class_ids([labels[row] for row in kept], values, feature.names, where)
         rows = {}
         for name, column in zip(self.task.text_columns, texts, strict=True):
-            given = ((row, cells[column][row]) for row in kept)
-            rows[name] = ["" if cell is None else as_text(cell, where, numbers[row], column) for row, cell in given]
+            given = {row: cells[column][row] for row in kept}
+            if missing := sum(cell is None for cell in given.values()):
+                logger.warning(
+                    "%s: %s is null in %d of %d rows and is read as empty", where, column, missing, len(kept)
+                )
+            rows[name] = [
+                "" if cell is None else as_text(cell, where, numbers[row], column) for row, cell in given.items()
+            ]
         features = dict.fromkeys(self.task.text_columns, Value("string")) | {"label": feature, "row": Value("int64")}
         rows |= {"label": values, "row": [numbers[row] for row in kept]}
         return Dataset.from_dict(rows, features=Features(features))
@@ -219,9 +226,7 @@ class Classification(TaskKind):
         return cross_entropy(output.logits.float(), labels, label_smoothing=label_smoothing)
 
     def config_fields(self):
-        names = dict(enumerate(self.task.labels))
-        labels = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
-        return super().config_fields() | labels | {"problem_type": "single_label_classification"}
+        return super().config_fields() | label_fields(self.task.labels)
 
     def choose_texts(self, head, where, names):
         return choose_texts(head, where, names, self.task.local.text_columns, self.task.num_sentences)
@@ -266,6 +271,13 @@ def listed_labels(run: Mapping[str, Any], what: str) -> str:
     return f" ({len(labels)} {what}{names})"
 
 
+def label_fields(labels: Sequence[str]) -> dict[str, Any]:
+    """Configuration fields of a model with one of these labels per row or word."""
+    names = dict(enumerate(labels))
+    ids = {name: i for i, name in names.items()}
+    return {"id2label": names, "label2id": ids, "problem_type": "single_label_classification"}
+
+
 def probabilities_of(config: Any, logits: np.ndarray, function_to_apply: str | None = None) -> np.ndarray | None:
     """Label probabilities, (rows, labels), from logits, as in transformers' text-classification pipeline.
 
@@ -305,8 +317,8 @@ def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict
 def _classes(labels: list) -> list[str]:
     found = {str(label).strip() for label in labels}
     integers = all(map(is_integer, found))
-    # -1 among class ids; in labels -1 and 1 it is a class.
-    if integers and len(found) > 2 and min(map(int, found)) == -1:
+    # -1 is a class if it is one of two, or one of the numbers below 0.
+    if len(found) > 2 and not (integers and min(map(int, found)) < -1):
         found -= set(NO_GOLD_LABEL)
     warn_of_case(found, "labels")
     return sorted(found, key=int if integers else None)

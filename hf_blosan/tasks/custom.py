@@ -79,7 +79,7 @@ def custom_task(
     }
 
     names = ColumnNames(text_column_name, text_pair_column_name, label_column_name)
-    title = "custom" if dataset_name is None else Path(dataset_name).name
+    title = "custom" if dataset_name is None else Path(dataset_name).resolve().name
     title = f"custom_{title}" if title in TASKS else title  # distinct from the built-in task
     task = task_of_rows(
         tables,

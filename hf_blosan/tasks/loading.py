@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from ..data.demo_corpus import make_demo_corpus
@@ -232,14 +232,18 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
     if (labels := kind.strata(rows)) is not None:
         counts = Counter(labels)
         single = [row for row, label in enumerate(labels) if counts[label] == 1]
-        options = {"stratify_by_column": "label"}
+        options = {"stratify_by_column": "stratum"}
     size = max(round(fraction * len(rows)), len(counts) - len(single) if options else 1, 1)
-    rest = rows.select(sorted(set(range(len(rows))) - set(single)))
+    kept = sorted(set(range(len(rows))) - set(single))
+    rest = rows.select(kept)
     if not rest:
         raise InputError(
             f"none of {len(rows)} training rows can be held out for validation, because each has a label of its own; "
             "check which column holds the labels, or give validation rows"
         )
+    if options:
+        classes = ClassLabel(num_classes=max(labels) + 1)
+        rest = rest.add_column("stratum", [labels[row] for row in kept], feature=classes)
     try:
         parts = rest.train_test_split(test_size=size, seed=seed, **options)
     except ValueError as error:
@@ -248,7 +252,8 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
             "training rows"
         ) from error
     logger.info("%d of %d training rows are the validation split", size, len(rows))
-    return concatenate_datasets([parts["train"], rows.select(single)]), parts["test"]
+    train, validation = (part.select_columns(rows.column_names) for part in parts.values())
+    return concatenate_datasets([train, rows.select(single)]), validation
 
 
 def sample(rows: Dataset, limit: int | None, seed: int) -> Dataset:

@@ -19,8 +19,8 @@ import scipy.stats
 import sklearn.metrics
 
 from ..errors import InputError, install
-from .table import Task
 from .tags import spans
+from .task import Task
 
 
 class _OfflineMetric(evaluate.Metric):
@@ -68,7 +68,7 @@ class Pearson(_OfflineMetric):
     """``pearson``: linear correlation, -1 to 1.
 
     NaN where undefined: for fewer than two rows, or constant predictions or references. 0 would look like a measured
-    absence of correlation; NaN compares as worse than every number, so it never selects a checkpoint.
+    absence of correlation; NaN compares as worse than every number, so it wins against none.
     """
 
     key, value_type, what = "pearson", "float64", "scores"

@@ -198,7 +198,7 @@ def passages_of(rows: Dataset) -> np.ndarray:
 
 
 def distinct_passages(rows: Dataset) -> Dataset:
-    """The index of one row of each passage."""
+    """One row of each passage."""
     return rows.select(np.unique(passages_of(rows), return_index=True)[1])
 
 

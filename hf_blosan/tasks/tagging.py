@@ -14,7 +14,7 @@ from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
 from .base import TaskKind
-from .classification import Classification, listed_labels, shortened, warn_of_case
+from .classification import Classification, label_fields, listed_labels, shortened, warn_of_case
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tags import decode_tags, may_follow
 from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
@@ -183,9 +183,7 @@ class Tagging(TaskKind):
         return TaggingCollator(tokenizer, **padding)
 
     def config_fields(self):
-        names = dict(enumerate(self.task.labels))
-        labels = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
-        return super().config_fields() | labels | {"problem_type": "single_label_classification"}
+        return super().config_fields() | label_fields(self.task.labels)
 
     @property
     def has_predicates(self) -> bool:

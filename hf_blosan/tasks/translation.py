@@ -52,7 +52,7 @@ class Translation(TaskKind):
 
     @classmethod
     def made(cls, config):
-        return config.is_encoder_decoder
+        return config.is_encoder_decoder and not super().made(config)  # BART and T5 have heads for classes as well
 
     @classmethod
     def saved_fields(cls, config):

@@ -109,7 +109,7 @@ def encode_tags(
     *,
     for_training: bool = False,
 ) -> Dataset:
-    """Rows of :func:`normalise_tags` as inputs of a model, see :func:`encode_words`, ``labels`` and ``gold``.
+    """Rows of :meth:`Tagging.normalise` as inputs of a model, see :func:`encode_words`, ``labels`` and ``gold``.
 
     The first token of a word has its tag; all other tokens, special tokens among them, have -100, as in transformers'
     run_ner. ``gold`` has the ``tags`` of all words, and the ``words`` that have a token.

@@ -222,6 +222,7 @@ class RunArguments:
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (str(steps).isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
+        self.checkpointing_steps = steps and str(steps)
         model, vectors, tokenizer = self.model_name_or_path, self.word_vectors, self.tokenizer_name
         _refuse(
             (
@@ -299,13 +300,18 @@ class RunArguments:
         from ..tasks.kinds import find_kind
 
         overrides = parse_config_overrides(self.config_overrides)
-        backbone = self.backbone or overrides.get("backbone")
+        backbone, trainable = self.backbone or overrides.get("backbone"), overrides.get("embedding_trainable")
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         # What the task or the recipe says may come from a saved model, or from options resolved before.
         _refuse(
             (
                 self.select_on_test and self.validation_fraction not in (None, task.validation_fraction),
                 "--select_on_test holds no validation rows out; leave out --validation_fraction.",
+            ),
+            (
+                trainable and self.embedding_trainable not in (None, trainable),
+                f"--embedding_trainable is {self.embedding_trainable}, but --config_overrides has "
+                f"embedding_trainable={trainable}; leave one of them out.",
             ),
             (
                 self.label_smoothing not in (None, 0, recipe.label_smoothing)
@@ -327,7 +333,7 @@ class RunArguments:
             self,
             **{name: getattr(recipe, name) if value is None else value for name, value in given.items()},
             backbone=backbone,
-            embedding_trainable=overrides.get("embedding_trainable", self.embedding_trainable),
+            embedding_trainable=trainable or self.embedding_trainable,
             optimizer=optimizer,
             learning_rate=learning_rate,
             embedding_learning_rate=embedding_learning_rate or learning_rate,

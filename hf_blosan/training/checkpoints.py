@@ -158,7 +158,7 @@ def save_checkpoint(
 
 def load_checkpoint(
     accelerator: Accelerator,
-    checkpoint: str | Path,
+    checkpoint: Path,
     output_dir: str | Path,
     settings: dict[str, Any],
     model: PreTrainedModel,
@@ -167,10 +167,12 @@ def load_checkpoint(
 ) -> Progress:
     """Restore a checkpoint, and into `output_dir` the best model at the time it was written, if there was one.
 
+    Args:
+        checkpoint: from :func:`find_checkpoint`.
+
     Raises:
-        InputError: the folder is not a checkpoint, it is damaged, or its run had different settings.
+        InputError: the checkpoint cannot be read, or its run had different settings.
     """
-    checkpoint = find_checkpoint(checkpoint, output_dir)
     description = _read_description(checkpoint)
     # Checkpoints of earlier versions do not have mixed_precision.
     launch = {name: getattr(accelerator, name) for name in OF_THE_LAUNCH if name in description}

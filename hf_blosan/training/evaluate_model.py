@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +17,6 @@ from ..data.tables import load_splits, read_table
 from ..errors import InputError, listed
 from ..files import check_not_read, check_writable, write_json
 from ..hub.configs import saved_labels
-from ..hub.finite import refuse_not_finite
 from ..hub.model_card import figure_table
 from ..tasks import TASKS, Task, get_task, load_task
 from ..tasks.base import TaskKind
@@ -26,10 +27,12 @@ from .arguments import EvaluateArguments
 from .evaluation import Evaluator
 from .preparation import DATA_OPTIONS, HELD_OUT, Preparation, find_encoder, numbers_of, pretrained_tokenizer
 from .reporting import figure_lines, write_predictions
-from .saved_model import check_head, encoder_config, pretrained_model
+from .saved_model import check_order_of_labels, encoder_config, pretrained_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
+
+logger = logging.getLogger(__name__)
 
 
 def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
@@ -45,8 +48,9 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if path := getattr(arguments, name):
             check_writable(f"--{name}", path, folder=False)
             check_not_read(f"--{name}", path, [arguments.test_file])
-    if arguments.output_file and arguments.output_file == arguments.predictions_file:
-        raise InputError(f"--output_file and --predictions_file are both {arguments.output_file}; give two files")
+    outputs = [path for path in (arguments.output_file, arguments.predictions_file) if path]
+    if len({*map(os.path.realpath, outputs)}) < len(outputs):
+        raise InputError(f"--output_file and --predictions_file are both {outputs[0]}; give two files")
     disable_progress_bar()  # of loading, which takes a moment
     accelerator = Accelerator(cpu=arguments.cpu)
     encoder, config = find_encoder(arguments)
@@ -59,7 +63,6 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if arguments.predictions_file and "test" not in data:
             raise InputError(f"--predictions_file: {task.title} has no test rows; give --test_file, or leave it out")
         kind = find_kind(task)
-        check_head(arguments, kind, config)
         tokenizer = pretrained_tokenizer(
             arguments.model_name_or_path, kind, config, trust_remote_code=arguments.trust_remote_code
         )
@@ -67,7 +70,6 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         encoded = kind.encode(data, tokenizer, arguments.max_length)
     model = pretrained_model(arguments, kind, config, {})
     kind.check_config(model.config)
-    refuse_not_finite(model)
     preparation = Preparation(
         *(kind, encoder, tokenizer, model, encoded, kind.collator(tokenizer)), row_numbers=numbers_of(data)
     )
@@ -113,6 +115,13 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
         raise InputError(
             f"the model at {arguments.model_name_or_path!r} was trained on rows of {name} from {where}; rows held out "
             f"here, of another source, may be among its training rows; {remedy}"
+        )
+    # A seed draws from all rows, so that those held out in training have other numbers.
+    changed = [f"--{option}" for option in trained if option in HELD_OUT and options[option] != trained[option]]
+    if holds_out and changed:
+        logger.warning(
+            "%s differs from the training of %s: rows held out here may be among its training rows",
+            *(", ".join(changed), arguments.model_name_or_path),
         )
     # If the run used the user's file for a split that the task lacks, it also trained on the rows held out here.
     trained_on = [split for split in trained.get("own_splits", ()) if split not in task.local.splits]
@@ -166,6 +175,7 @@ def check_fits(name: str, config: PreTrainedConfig, kind: TaskKind) -> None:
             f"the model at {name!r} predicts {listed(saved, 8)}, {task.title} has {listed(task.labels, 8)}; choose "
             "another model or other rows"
         )
+    check_order_of_labels(name, kind, config)
     taken = getattr(encoder_config(config), "num_sentences", task.num_sentences)  # other classes do not say
     if taken != task.num_sentences:
         raise InputError(

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ..hub.finite import NotFinite
+from ..hub.finite import NotFinite, refuse_not_finite
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -94,19 +94,20 @@ class Evaluator:
         """Predictions of the rows, (rows,) or (rows, N), in data-set order; switches the model to eval mode.
 
         Raises:
-            InputError: with the number of the row, if the model raises `NotFinite`.
+            NotFinite: with the number of the row, if an output is not finite.
         """
         model.eval()
         batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.bars)
         by_length = []
-        for batch in batches:
-            try:
-                answers = self.kind.infer(model, batch, quick=quick)
-                by_length.append(self._gathered(self.kind.decode(answers)))
-            except NotFinite as error:
-                size, before = len(batch.get("question_input_ids", batch["input_ids"])), sum(map(len, by_length))
-                row = split.order[before + self.accelerator.process_index * size + error.of(size)]
-                raise error.at(f"{split.name}, row {split.numbers[row]}") from error
+        with refuse_not_finite(model):
+            for batch in batches:
+                try:
+                    answers = self.kind.infer(model, batch, quick=quick)
+                    by_length.append(self._gathered(self.kind.decode(answers)))
+                except NotFinite as error:
+                    size, before = len(batch.get("question_input_ids", batch["input_ids"])), sum(map(len, by_length))
+                    row = split.order[before + self.accelerator.process_index * size + error.of(size)]
+                    raise error.at(f"{split.name}, row {split.numbers[row]}") from error
         width = max(part.shape[1] for part in by_length) if by_length[0].ndim == 2 else None
         shape = (len(split.order),) if width is None else (len(split.order), width)
         predictions, start = np.full(shape, -100, dtype=by_length[0].dtype), 0

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..errors import InputError
+from ..hub.finite import NotFinite
 from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
@@ -166,7 +167,7 @@ class TrainingLoop:
         """Restore the state of a run, and its best model into `output_dir`."""
         self.progress = load_checkpoint(
             self.accelerator,
-            checkpoint,
+            Path(checkpoint),
             self.arguments.output_dir,
             self.settings,
             self.unwrapped_model,
@@ -267,14 +268,19 @@ class TrainingLoop:
         """Evaluate the model, and save it if it is the best so far."""
         progress = self.progress
         model = self.averaged_model or self.unwrapped_model
-        measured = self.evaluator.validate(model)
+        if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
+            raise self._diverged("a weight is not finite")
+        try:
+            measured = self.evaluator.validate(model)
+        except NotFinite as error:
+            raise self._diverged(f"an output is {error.value}") from error
         value, test = self.best_metric and measured[self.best_metric], measured.get(self.test_metric)
+        if self.best_metric and math.isnan(value) and progress.best_metric is None:
+            logger.warning("%s is undefined, so that it selects no model; the last is kept", self.best_metric)
         if test is not None and self._is_better(test, progress.best_test):
             progress.best_test = test
         better = not self.best_metric or self._is_better(value, progress.best_metric)
         if better:
-            if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
-                raise self._diverged("a weight is not finite")
             if self.accelerator.is_main_process:
                 save_pretrained(model, self.tokenizer, self.arguments.output_dir)
             self.accelerator.wait_for_everyone()

@@ -75,9 +75,10 @@ def write_predictions(path: str | Path, predictions: Iterable[tuple[int, str]]) 
 
     Args:
         path: the file.
-        predictions: pairs of a row's number in its file, from 1, and its prediction; the written index starts at 0.
+        predictions: pairs of a row's number in its file, from 1, and its prediction, written on one line; the written
+            index starts at 0.
     """
-    rows = (f"{number - 1}\t{text}\n" for number, text in predictions)
+    rows = (f"{number - 1}\t{' '.join(text.splitlines())}\n" for number, text in predictions)
     write_text(path, "".join(["index\tprediction\n", *rows]))
 
 

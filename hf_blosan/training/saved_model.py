@@ -78,13 +78,8 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
             f"the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
             f"{TEXTS_A_ROW[task.num_sentences]}; choose another model or task"
         )
-    saved = saved_labels(config)
-    order = positions(task.labels, saved) or []
-    if not is_encoder(config) and order != sorted(order):
-        raise InputError(
-            f"the model at {name!r} has the labels of the task in another order "
-            f"({', '.join(saved)}); train a new model"
-        )
+    if not is_encoder(config):
+        check_order_of_labels(name, kind, config)
     wanted_class = kind.model_class(encoder_config(config).model_type)
     if config.architectures and wanted_class.__name__ not in config.architectures:
         can_change = isinstance(config, wanted_class.config_class)
@@ -94,6 +89,17 @@ def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig
                 f"the model at {name!r} is of class {', '.join(config.architectures)}, the task needs "
                 f"{wanted_class.__name__}; {remedy}"
             )
+
+
+def check_order_of_labels(name: str, kind: TaskKind, config: PreTrainedConfig) -> None:
+    """Raise InputError if a saved head has the labels of the task in another order."""
+    saved = saved_labels(config)
+    order = positions(kind.task.labels, saved) or []
+    if order != sorted(order):
+        raise InputError(
+            f"the model at {name!r} has the labels of the task in another order "
+            f"({', '.join(saved)}); train a new model"
+        )
 
 
 def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, may_differ: bool) -> None:
