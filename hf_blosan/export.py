@@ -329,7 +329,8 @@ def export(name: str, output: str | Path) -> str:
         raise InputError(f"output {output} ends in {output.suffix}; {remedy}")
     check_writable("output", output if to_folder else path, folder=to_folder)
     beside = to_folder and output.resolve() != Path(locate(name)).resolve()  # gets a configuration and a tokenizer
-    if beside and any(output.glob("*.safetensors")):
+    others = [*output.glob("*.safetensors"), *output.glob("*.bin"), *output.glob("config.json")]
+    if beside and others and not (path.exists() and others == [output / "config.json"]):
         raise InputError(
             f"output folder {output} has another model, whose configuration would be lost; give another one"
         )

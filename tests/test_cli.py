@@ -20,6 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 from hf_blosan import DiSANConfig, DiSANForSequenceClassification
 from hf_blosan.cli import lists
 from hf_blosan.cli.commands import COMMANDS, main
+from hf_blosan.cli.options import Parser
 from hf_blosan.data import tables
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task
@@ -469,3 +470,11 @@ class TestThin:
             assert repo.files == before | {"onnx/model.onnx": b""}
             message = refused(capsys, *words, "--hub_token", "hf_wrong")
             assert "the Hub rejects the repository 'me/questions'" in message
+
+
+def test_only_names_of_options_may_have_hyphens():
+    parser = Parser()
+    parser.add_argument("--commit_message")
+    parser.add_argument("texts", nargs="*")
+    found = parser.parse_args(["--commit-message=--dry-run fix", "--well-known fact", "--", "--so-called"])
+    assert found.texts == ["--well-known fact", "--so-called"] and found.commit_message == "--dry-run fix"

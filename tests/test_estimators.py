@@ -496,6 +496,7 @@ def test_wrong_texts_are_named(X, error, message):
         (classifier, [np.nan, 1.0, 2.0], "y contains NaN"),
         (classifier, ["a", np.nan, "b"], "contains NaN"),
         (classifier, ["a", 1, "b"], r"^y has labels of several types \(int, str\)"),
+        (classifier, ["a", "\ud800", "b"], "^y has a label with an unpaired surrogate"),
         (classifier, np.array(["a", None, "b"], dtype=object), r"^y has labels of several types \(NoneType, str\)"),
         (
             classifier,

@@ -290,8 +290,10 @@ def test_bad_input_is_one_sentence(saved, tmp_path, capsys, monkeypatch):
     (other / "config.json").write_text('{"model_type": "disan", "architectures": ["DiSANForMaskedLM"]}')
     assert "is of class DiSANForMaskedLM; choose one of" in error(other)
     capsys.readouterr()
-    assert main(["export", str(saved[0]), str(other)]) == 2  # would overwrite its config.json
-    assert f"output folder {other} has another model, whose configuration would be lost" in capsys.readouterr().err
+    for _ in range(2):  # would overwrite its config.json; then without weights
+        assert main(["export", str(saved[0]), str(other)]) == 2
+        assert f"output folder {other} has another model, whose configuration would be lost" in capsys.readouterr().err
+        (other / "model.safetensors").unlink(missing_ok=True)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     assert f"export needs onnxscript; {install('export')}" in error(saved[0])
     assert not (tmp_path / "x.onnx").exists()

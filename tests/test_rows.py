@@ -78,6 +78,7 @@ def test_columns_of_parquet_that_datasets_has_no_type_for(tmp_path):
         ('[{"text": "a"}]', [(1, "a")]),
         ("\na\n{}\n", [(1, ""), (2, "a"), (3, "{}")]),
         ("[1] a\n{sigh}\n", [(1, "[1] a"), (2, "{sigh}")]),
+        ("[12]\n[1, 2]\n", [(1, "[12]"), (2, "[1, 2]")]),
         ('["Stop", she said\n', [(1, '["Stop", she said')]),
         ("\n\n", [(1, ""), (2, "")]),
         ("", []),

@@ -75,8 +75,8 @@ def test_a_second_run_leaves_nothing_stale(hub, tmp_path, questions):
     """Another encoder and another task, in the same folder and repository; files of others stay."""
     once = {"hub_model_id": "me/twice", "num_train_epochs": 1}
     push(tmp_path / "out", questions, **once)
-    repo = hub.repos["me/twice"]
-    repo.commits.append(("by hand", repo.files | {"photo.png": b"1", "notes.md": b"2"}))
+    repo, stale_head = hub.repos["me/twice"], {"modeling_disan_regression.py": b"3"}
+    repo.commits.append(("by hand", repo.files | {"photo.png": b"1", "notes.md": b"2"} | stale_head))
     scores = write_splits(tmp_path / "scores", pair_rows)
     hub.fail("POST /api/models/me/twice/commit", times=1, with_status=400)  # of the first epoch
     data = {name: path for name, path in scores.items() if name != "test_file"} | {"num_folds": 0}

@@ -63,7 +63,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; {remedy}")
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        words = None if args is None else self._complete_flags([_with_underscores(word) for word in args])
+        words = None if args is None else self._complete_flags(_with_underscores(args))
         return super().parse_known_args(words, namespace)
 
     def _complete_flags(self, words: list[str]) -> list[str]:
@@ -166,5 +166,9 @@ def _boolean(word: str) -> bool:
     raise argparse.ArgumentTypeError(f"{word!r} is neither true nor false")
 
 
-def _with_underscores(word: str) -> str:
-    return re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), word)
+def _with_underscores(words: Sequence[str]) -> list[str]:
+    """The names of options, up to a bare ``--``; not texts that begin like one."""
+    end = words.index("--") if "--" in words else len(words)
+    option = re.compile(r"^--[\w-]+(?==|$)")
+    names = [option.sub(lambda name: "--" + name[0][2:].replace("-", "_"), word) for word in words[:end]]
+    return [*names, *words[end:]]

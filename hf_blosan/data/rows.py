@@ -380,8 +380,14 @@ def _lines_or_json(file: TextIO) -> Iterator[Any]:
 
 
 def _is_json(line: str) -> bool:
-    """Whether a line is a list or an object, or begins like one over several lines or like a damaged object."""
+    """Whether a line is a list or an object, or begins like one over several lines or like a damaged object.
+
+    A list of numbers, such as [12], is a text.
+    """
     try:
-        return isinstance(json.loads(line), list | dict)
+        found = json.loads(line)
+        return isinstance(found, dict) or (
+            isinstance(found, list) and not any(isinstance(row, int | float) for row in found)
+        )
     except ValueError:
         return bool(_LIKE_JSON.match(line))

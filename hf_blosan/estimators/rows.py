@@ -73,10 +73,13 @@ def read_labels(y: Any, name: str = "y") -> np.ndarray:
         y = np.array(y, dtype=object)  # as text, numpy would make a class 'nan' of a missing label
     labels = _column(y, name, None)
     try:
-        np.unique(labels)
+        classes = np.unique(labels)
     except TypeError as error:
         types = ", ".join(sorted({type(label).__name__ for label in labels.tolist()}))
         raise InputError(f"{name} has labels of several types ({types}); give labels of one type") from error
+    for label in classes.tolist():
+        if half := unpaired_surrogate(str(label)):
+            raise InputError(f"{name} has a label with an unpaired surrogate, {half!r}; correct it")
     check_classification_targets(labels)
     return labels
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..errors import InputError, first_line
-from ..files import check_writable
+from ..files import check_writable, write_text
 from ..registry import encoder_name
 from ..tasks.kinds import kind_class
 
@@ -115,9 +115,7 @@ def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any
     path = Path(output_dir) / "README.md"
     location = options.pop("location", None) or path.resolve().parent.name
     card = make_model_card(run, location=location, **options)
-    temporary = path.with_name(".README.md.tmp")
-    card.save(temporary)
-    os.replace(temporary, path)
+    write_text(path, str(card))
     return path
 
 
@@ -240,6 +238,7 @@ def write_cards(options: CardArguments) -> int:
                 f"{path}: not the record of a run ({first_line(error)}); give a file written by --results_file"
             ) from error
         target = Path(options.output_dir, f"{path.stem}.md")
-        card.save(target)
+        check_writable("--output_dir", target, folder=False)
+        write_text(target, str(card))
         print(target)
     return 0

@@ -276,7 +276,8 @@ def _vectors_to_parquet(path: Path, rows: int, *, int8: bool = False) -> Path:
                 columns |= {f"{name}_scale": scales} if int8 else {}
             yield pyarrow.table(columns)
 
-    return _write_parquet(path, tables())
+    # Few numbers of float32 occur twice.
+    return _write_parquet(path, tables(), use_dictionary=vectors.dtype != np.float32 or int8)
 
 
 def quantized(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -286,12 +287,12 @@ def quantized(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return codes.astype(np.int8), scales
 
 
-def _write_parquet(path: Path, tables: Iterator[Any]) -> Path:
+def _write_parquet(path: Path, tables: Iterator[Any], **options: Any) -> Path:
     from pyarrow.parquet import ParquetWriter
 
     first, converted = next(tables), path.with_name(f"{path.name}.parquet")
     try:
-        with ParquetWriter(converted, first.schema) as writer:
+        with ParquetWriter(converted, first.schema, **options) as writer:
             for table in chain([first], tables):
                 writer.write_table(table)
     except BaseException:
