@@ -16,13 +16,12 @@ from typing import Any
 import torch
 
 import hf_blosan
-from hf_blosan.cli.options import Parser, add_options, option, read_options
+from hf_blosan.cli.options import Parser, exit_status, option
 from hf_blosan.errors import InputError
 from hf_blosan.files import sha256, write_json
 from hf_blosan.kernels import instruction_set
 from hf_blosan.training.reporting import command_line, git_commit, processor
 
-from .report import exit_code as exit_code
 from .report import write_markdown
 from .shapes import SELECTIONS
 
@@ -72,10 +71,7 @@ def command(
     def run(argv: list[str] | None) -> None:
         module, words = sys.modules[measure.__module__], sys.argv[1:] if argv is None else argv
         parser = Parser(prog=f"python -m {program}", description=module.__doc__)
-        add_options(parser, options)
-        namespace, unknown = parser.parse_known_args(words)
-        parser.refuse(unknown, options)
-        given = read_options(namespace, options)
+        given = parser.read(options, words)
         torch.set_num_threads(given.threads)
         files = {name: value for name in FILES if (value := getattr(given, name, None)) and Path(value).is_file()}
         head = {
@@ -97,7 +93,7 @@ def command(
         if hasattr(module, "markdown"):
             print(write_markdown(Path(given.output), module.markdown(report)))
 
-    return lambda argv=None: exit_code(run, argv)
+    return lambda argv=None: exit_status(run, argv)
 
 
 def choose(option: str, text: str, known: Any) -> list[str]:

@@ -28,17 +28,9 @@ from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.text.tokenization import build_tokenizer, num_fixed_words
 
 from .command import DATA_DIR, Options, choose, command
-from .int8 import FORMS
 from .measure import times
 from .report import page, table
 
-FORM_NAMES = {
-    "float32": "float32",
-    "int8": "layers int8",
-    "all-int8": "layers and word table int8",
-    "torchao-int8": "torchao, int8 weights and activations",
-}
-"""What the forms of int8.py are called here."""
 STAGES = ("tokenizer", "padding", "embeddings", "context", "pooler", "others")
 
 
@@ -134,10 +126,9 @@ def make_systems(options: EncodeOptions, tokenizer: PreTrainedTokenizerBase) -> 
     for model_type in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
             random_model(model_type, tokenizer, options.seed).save_pretrained(folder)
-            for form in options.forms.split(","):
-                make, how = FORMS[FORM_NAMES[form]]
+            for form in ("float32", "int8"):
                 for name in (f"{model_type} {form}", *[f"{model_type} {form}, padded"] * options.keep_padding):
-                    loaded = make(Path(folder), AutoModel, **how)
+                    loaded = AutoModel.from_pretrained(folder, layers_dtype=form)
                     if name.endswith("padded"):  # which a hook sees to
                         loaded.context.register_forward_hook(lambda *_: None)
                     systems[name] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
@@ -205,12 +196,7 @@ class EncodeOptions(TextOptions):
 
     batch_size: int = option("Sentences of a batch.", 64)
     keep_padding: bool = option("Measure models with their padding, too.", False)
-    forms: str = option(f"Of {','.join(FORM_NAMES)}.", "float32,int8")
     repeats: int = option("Samples of each figure.", 7)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choose("--forms", self.forms, FORM_NAMES)
 
 
 RECORDED = ("task", "sentences", "batch_size", "repeats")

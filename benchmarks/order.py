@@ -7,9 +7,7 @@ sentences that says the same.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hf_blosan.cli.options import option
+from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.registry import locate
 
@@ -138,25 +137,6 @@ def suite_rows(vectors: Vectors, part: str, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def read_semantoneg(data_dir: str) -> list[dict[str, Any]]:
-    """The rows of DIR/semantoneg/test.jsonl.gz: text, choices, label.
-
-    Raises:
-        InputError: there are none.
-    """
-    path = Path(data_dir, SEMANTONEG, "test.jsonl.gz")
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file]
-        if rows and all(isinstance(row["text"], str) and row["choices"][row["label"]] for row in rows):
-            return rows
-        raise ValueError("rows need text, choices and label")
-    except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
-        raise InputError(
-            f"--data_dir {data_dir}: {path} cannot be read ({error}); give the folder that has it"
-        ) from error
-
-
 def semantoneg_row(vectors: Vectors, rows: list[dict[str, Any]], seed: int) -> dict[str, Any]:
     """The row of SemAntoNeg."""
     scores = []
@@ -168,7 +148,8 @@ def semantoneg_row(vectors: Vectors, rows: list[dict[str, Any]], seed: int) -> d
 
 def measure(options: OrderOptions, report: dict[str, Any]) -> None:
     """Rows for each model."""
-    negated = read_semantoneg(options.data_dir) if options.data_dir else []
+    path = Path(options.data_dir or "", SEMANTONEG, "test.jsonl.gz")
+    negated = read_table(path).to_list() if options.data_dir else []
     wanted = [form for item in items(options.part) for form in (item.text, item.paraphrase, item.foil)]
     wanted += [text for entry in negated for text in (entry["text"], *entry["choices"])]
     for label, name in options.named.items():

@@ -26,6 +26,7 @@ from hf_blosan.tasks import TASKS
 from .command import DATA_DIR, Options, choose, command
 from .measure import times
 from .peers_data import Predict, Problem, Row, read_problem
+from .peers_report import draw as draw
 from .peers_report import markdown as markdown
 from .peers_systems import SYSTEMS, check
 

@@ -1,27 +1,22 @@
-"""The comparison as Markdown and as a figure: `python -m benchmarks.peers_report benchmarks/reports/peers.json
---figure docs/images/peers.png` writes peers.md beside the JSON, draws, and prints the table of the README.
-"""
+"""The comparison as Markdown, whose first table is that of the README, and as a figure."""
 
 from __future__ import annotations
 
 import io
 import math
 import statistics
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest, norm
 
-from hf_blosan.cli.options import Parser, add_options, option, positional, read_options
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_bytes
 from hf_blosan.tasks import TASKS
 
 from .peers_systems import OURS, SYSTEMS
-from .report import exit_code, page, read_report, table, write_markdown
+from .report import page, table
 
 NAMES = {"sst2": "SST-2", "sick_entailment": "SICK-E", "sick_relatedness": "SICK-R"}
 """Headings of tasks that are not their names in capitals."""
@@ -173,35 +168,3 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     file = io.BytesIO()
     figure.savefig(file, format=path.suffix.removeprefix("."), dpi=110)
     write_bytes(path, file.getvalue())
-
-
-@dataclass
-class PeersReportOptions:
-    """Options of ``python -m benchmarks.peers_report``."""
-
-    report: str = positional("JSON file that benchmarks.peers wrote.")
-    figure: str | None = option("Image to draw: .png, .svg or .pdf.")
-
-    def __post_init__(self) -> None:
-        if self.figure and Path(self.figure).suffix not in (".png", ".svg", ".pdf"):
-            raise InputError(f"--figure {self.figure}: give a name that ends in .png, .svg or .pdf")
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Write the Markdown, draw, and print the table of the README; the exit code is 2 for bad input."""
-    parser = Parser(prog="python -m benchmarks.peers_report", description=__doc__)
-    add_options(parser, PeersReportOptions)
-
-    def run(argv: list[str] | None) -> None:
-        options = read_options(parser.parse_args(argv), PeersReportOptions)
-        report = read_report(Path(options.report))
-        if options.figure:
-            draw(report["rows"], Path(options.figure))
-        write_markdown(Path(options.report), markdown(report))
-        print(overview(report["rows"]))
-
-    return exit_code(run, argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

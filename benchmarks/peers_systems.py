@@ -14,9 +14,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import joblib
 import numpy as np
+from scipy.sparse import hstack
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import StandardScaler
 
 from hf_blosan.errors import InputError
+from hf_blosan.hub.saved import load
+from hf_blosan.inference.batches import Batches
+from hf_blosan.tasks.kinds import kind_of
+from hf_blosan.text.tokenization import build_tokenizer
+from hf_blosan.text.word_vectors import embedding_matrix, read_word_vectors
 
 from .peers_data import Predict, Problem, Row, Split
 
@@ -122,10 +135,6 @@ def fit_fine_tuned(problem: Problem, folder: Path) -> dict[str, Any]:
 def load_classifier(folder: Path) -> Predict:
     """The way from text to prediction of `hf-blosan predict`."""
 
-    from hf_blosan.hub.saved import load
-    from hf_blosan.inference.batches import Batches
-    from hf_blosan.tasks.kinds import kind_of
-
     model, tokenizer = load(str(folder), "text-classification", cpu=True)
     logits = Batches(model, tokenizer, kind_of(model.config), batch_size=64)
     return lambda rows: decided(np.stack(logits(rows)), model.config.num_labels == 1)
@@ -152,8 +161,6 @@ def features(encode: Callable[[list[str]], Any], rows: Sequence[Row], signed: bo
     difference = first - second if signed else abs(first - second)
     if isinstance(both, np.ndarray):
         return np.concatenate([first, second, difference, first * second], axis=1)
-    from scipy.sparse import hstack
-
     return hstack([first, second, difference, first.multiply(second)], format="csr")
 
 
@@ -182,11 +189,6 @@ def fit_linear(
     problem: Problem, encode: Callable[[list[str]], Any], folder: Path, signed: bool = False
 ) -> dict[str, Any]:
     """Logistic regression whose C is best on the validation rows; the smallest of equally good ones."""
-    import joblib
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     inputs = {split: features(encode, problem.splits[split].texts, signed) for split in ("train", "validation")}
     dense = isinstance(inputs["train"], np.ndarray)
     numbers, classes, weights = targets(problem)
@@ -204,18 +206,12 @@ def fit_linear(
 
 
 def load_linear(folder: Path, encode: Callable[[list[str]], Any]) -> Predict:
-    import joblib
-
     classifier, scored, signed = joblib.load(folder / "classifier.joblib")
     return lambda rows: linear_predictions(classifier, features(encode, rows, signed), scored)
 
 
 def fit_ngrams(problem: Problem, folder: Path) -> dict[str, Any]:
     """Tf-idf of words and pairs of words, and of 3 to 5 characters inside words."""
-    import joblib
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.pipeline import make_union
-
     options = {"sublinear_tf": True, "dtype": np.float32}
     words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", **options)
     characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), **options)
@@ -226,8 +222,6 @@ def fit_ngrams(problem: Problem, folder: Path) -> dict[str, Any]:
 
 
 def load_ngrams(folder: Path) -> Predict:
-    import joblib
-
     return load_linear(folder, joblib.load(folder / "vectorizer.joblib").transform)
 
 
@@ -246,16 +240,11 @@ def fit_vectors(
 
 
 def load_vectors(folder: Path) -> Predict:
-    from sentence_transformers import SentenceTransformer
-
     return load_linear(folder, encoder_of(SentenceTransformer(str(folder / "encoder"), device="cpu")))
 
 
 def word_vector_model(problem: Problem) -> Any:
     """The mean of the word vectors of a sentence, with the words of the training command."""
-    from hf_blosan.text.tokenization import build_tokenizer
-    from hf_blosan.text.word_vectors import embedding_matrix, read_word_vectors
-
     vectors = read_word_vectors(problem.word_vectors)
     texts = [text for row in problem.splits["train"].texts for text in row]
     options = {"split_compounds": problem.task.split_compounds}
@@ -264,25 +253,11 @@ def word_vector_model(problem: Problem) -> Any:
 
 
 def static_model(tokenizer: Any, table: np.ndarray) -> Any:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
     return SentenceTransformer(modules=[StaticEmbedding(tokenizer, np.ascontiguousarray(table))], device="cpu")
-
-
-def token_vector_model(problem: Problem) -> Any:
-    """The mean of MiniLM's vectors of the tokens alone."""
-    return token_table(problem.minilm, problem.seed)
-
-
-def model2vec_model(problem: Problem) -> Any:
-    return model2vec_table(problem.minilm)
 
 
 @cache
 def token_table(minilm: str, seed: int) -> Any:
-    from sentence_transformers import SentenceTransformer
-
     from pretraining.teachers import token_vectors
 
     teacher = SentenceTransformer(minilm, device="cpu")
@@ -292,19 +267,9 @@ def token_table(minilm: str, seed: int) -> Any:
 
 @cache
 def model2vec_table(minilm: str) -> Any:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
     table = StaticEmbedding.from_distillation(minilm)
     table.embedding.weight.data = table.embedding.weight.data.contiguous()  # safetensors saves no other tensors
     return SentenceTransformer(modules=[table], device="cpu")
-
-
-def minilm_model(problem: Problem) -> Any:
-    """The whole sentence encoder."""
-    from sentence_transformers import SentenceTransformer
-
-    return SentenceTransformer(problem.minilm, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -330,17 +295,16 @@ class System:
     optional: bool = False
 
 
-_TRAIN = dict.fromkeys(("sklearn", "datasets", "evaluate", "accelerate"), '-e ".[train]"')
-_VECTORS = _TRAIN | {"sentence_transformers": '-e ".[sentence-transformers]"'}
-_MODEL2VEC = _VECTORS | dict.fromkeys(("model2vec", "skeletoken"), "--no-deps model2vec skeletoken")
-
-
 def _ours(title: str, encoder: str) -> System:
-    return System(title, partial(fit_encoder, encoder), load_classifier, needs=("word_vectors",), packages=_TRAIN)
+    return System(title, partial(fit_encoder, encoder), load_classifier, needs=("word_vectors",))
 
 
-def _on_vectors(title: str, make: Callable[[Problem], Any], need: str, **options: Any) -> System:
-    return System(title, partial(fit_vectors, make), load_vectors, needs=(need,), **{"packages": _VECTORS} | options)
+def _on_vectors(title: str, make: Callable[[Problem], Any], need: str = "minilm", **options: Any) -> System:
+    return System(title, partial(fit_vectors, make), load_vectors, needs=(need,), **options)
+
+
+def _of_minilm(title: str, make: Callable[[Problem], Any], **options: Any) -> System:
+    return _on_vectors(title, make, prepare=make, **options)
 
 
 SYSTEMS = {
@@ -348,21 +312,21 @@ SYSTEMS = {
     "biblosan": _ours("Bi-BloSAN", "biblosan"),
     "mtsa": _ours("MTSA", "mtsa"),
     "word_vectors": _on_vectors("word vectors, logistic regression", word_vector_model, "word_vectors"),
-    "token_vectors": _on_vectors(
-        "MiniLM's token vectors, logistic regression", token_vector_model, "minilm", prepare=token_vector_model
+    "token_vectors": _of_minilm(
+        "MiniLM's token vectors, logistic regression", lambda problem: token_table(problem.minilm, problem.seed)
     ),
-    "model2vec": _on_vectors(
+    "model2vec": _of_minilm(
         "model2vec of MiniLM, logistic regression",
-        model2vec_model,
-        "minilm",
-        prepare=model2vec_model,
-        packages=_MODEL2VEC,
+        lambda problem: model2vec_table(problem.minilm),
+        packages=dict.fromkeys(("model2vec", "skeletoken"), "--no-deps model2vec skeletoken"),
         optional=True,
     ),
-    "ngrams": System("n-grams, logistic regression", fit_ngrams, load_ngrams, packages=_TRAIN),
-    "minilm": _on_vectors("MiniLM, logistic regression", minilm_model, "minilm"),
+    "ngrams": System("n-grams, logistic regression", fit_ngrams, load_ngrams),
+    "minilm": _on_vectors(
+        "MiniLM, logistic regression", lambda problem: SentenceTransformer(problem.minilm, device="cpu")
+    ),
     "minilm_fine_tuned": System(
-        "MiniLM, fine-tuned", fit_fine_tuned, load_classifier, needs=("minilm",), packages=_TRAIN, optional=True
+        "MiniLM, fine-tuned", fit_fine_tuned, load_classifier, needs=("minilm",), optional=True
     ),
 }
 OURS = ("disan", "biblosan", "mtsa")

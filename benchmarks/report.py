@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hf_blosan.cli.options import Parser, add_options, positional, read_options
+from hf_blosan.cli.options import Parser, exit_status, option, positional
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_text
 
@@ -86,34 +86,31 @@ def markdown(report: dict[str, Any]) -> str:
     return program.markdown(report)
 
 
-def exit_code(run: Callable, argv: list[str] | None) -> int:
-    """Run a command; bad input is one sentence on standard error and exit code 2."""
-    try:
-        run(argv)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 @dataclass
 class ReportOptions:
     """Options of ``python -m benchmarks.report``."""
 
     reports: list[str] = positional("JSON files that benchmarks wrote.")
+    figure: str | None = option("Image to draw of a report of benchmarks.peers: .png, .svg or .pdf.")
+
+    def __post_init__(self) -> None:
+        if self.figure and Path(self.figure).suffix not in (".png", ".svg", ".pdf"):
+            raise InputError(f"--figure {self.figure}: give a name that ends in .png, .svg or .pdf")
+
+
+def write(argv: list[str] | None) -> None:
+    """Write the Markdown of reports."""
+    options = Parser(prog="python -m benchmarks.report", description=__doc__).read(ReportOptions, argv)
+    for path in map(Path, options.reports):
+        report = read_report(path)
+        write_markdown(path, markdown(report))
+        if options.figure:
+            import_module(program_of(report)).draw(report["rows"], Path(options.figure))
+        print(path.with_suffix(".md"))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the Markdown of reports."""
-    parser = Parser(prog="python -m benchmarks.report", description=__doc__)
-    add_options(parser, ReportOptions)
-
-    def run(argv: list[str] | None) -> None:
-        for path in map(Path, read_options(parser.parse_args(argv), ReportOptions).reports):
-            write_markdown(path, markdown(read_report(path)))
-            print(path.with_suffix(".md"))
-
-    return exit_code(run, argv)
+    return exit_status(write, argv)
 
 
 if __name__ == "__main__":

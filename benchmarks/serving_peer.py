@@ -8,12 +8,11 @@ from types import SimpleNamespace
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_blosan.cli.options import Parser, add_options, read_options
+from hf_blosan.cli.options import Parser, exit_status
 from hf_blosan.hub.saved import load
 from hf_blosan.serving.arguments import ServeArguments
 from hf_blosan.serving.command import run
 
-from .command import exit_code
 from .encode import mean_pooled, without_modules
 
 
@@ -29,22 +28,16 @@ class MeanPooled(nn.Module):
         return SimpleNamespace(pooler_output=mean_pooled(output, attention_mask))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Serve the model; bad input is one sentence on standard error and exit code 2."""
-    parser = Parser(prog="python -m benchmarks.serving_peer", description=__doc__)
-    add_options(parser, ServeArguments)
+def serve(argv: list[str] | None) -> None:
+    """Serve the model."""
+    arguments = Parser(prog="python -m benchmarks.serving_peer", description=__doc__).read(ServeArguments, argv)
 
-    def serve(argv: list[str] | None) -> None:
-        arguments = read_options(parser.parse_args(argv), ServeArguments)
+    def load_model():
+        model, tokenizer = load(arguments.model, "feature-extraction", cpu=True)
+        return MeanPooled(without_modules(model)), tokenizer
 
-        def load_model():
-            model, tokenizer = load(arguments.model, "feature-extraction", cpu=True)
-            return MeanPooled(without_modules(model)), tokenizer
-
-        run(arguments, load_model)
-
-    return exit_code(serve, argv)
+    run(arguments, load_model)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(serve, None))

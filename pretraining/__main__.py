@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import itertools
 import json
 import logging
 import sys
@@ -17,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,10 +24,11 @@ from datasets import Dataset
 from scipy.stats import spearmanr
 from transformers import set_seed
 
-from benchmarks.command import exit_code, surroundings
+from benchmarks.command import surroundings
+from benchmarks.order import suite_rows
 from benchmarks.order_suite import items, texts
 from hf_blosan import DiSANConfig, DiSANModel
-from hf_blosan.cli.options import Parser, add_options, option, read_options
+from hf_blosan.cli.options import Parser, exit_status, option
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_bytes, write_json
@@ -54,10 +54,10 @@ PARSED_WORDS = range(3, 26)
 
 
 @dataclass(kw_only=True)
-class Options:
+class Options(Recipe):
     """Options of ``python -m pretraining``."""
 
-    data_dir: str = option("Folder with NAME/train.jsonl.gz and so on.", MISSING)
+    data_dir: str = option("Folder with NAME/train.jsonl.gz and so on.", MISSING, group="files")
     output_dir: str = option("Folder for the model and its record.", MISSING)
     teachers: list[str] = option(
         "Models for sentence-transformers, folders or names on the Hub; the vectors lie in the space of the first.",
@@ -73,21 +73,6 @@ class Options:
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
-    steps: int = option("Updates.", 2_500, group="training")
-    batch_size: int = option("Sentences of an update.", 192)
-    triplet_batch_size: int = option("Triplets of an update.", 128)
-    learning_rate: float = option("After the warm-up.", 2e-3)
-    gram: float = option("Weight of the teachers' similarities within a batch.", 0.3)
-    triplets: float = option("Weight of the made triplets.", 0.5)
-    order_features: int = option("Features of a vector that the first teacher does not determine.", 64)
-    share: float = option("Their part of the squared length of a vector.", 0.2)
-    tau: float = option("Temperature.", 0.05)
-    margin: float = option("By which a paraphrase should be nearer than a foil.", 0.2)
-    dtype: Literal["bfloat16", "float32"] = option(
-        "Of the matrix products of training; bfloat16 is faster where the processor has it.",
-        "bfloat16",
-    )
-    seed: int = option("Of the first weights and the order of the rows.", 42)
     data_seed: int = option("Of what to learn from: sentences and made triplets.", 42)
     threads: int = option("Threads of torch.", 2)
     device: Literal["cpu", "cuda"] = option("Where teachers and student run.", "cpu")
@@ -106,11 +91,6 @@ class Options:
             )
         if self.share >= 1:
             raise InputError(f"--share is {self.share}; it must be below 1")
-
-    @property
-    def recipe(self) -> Recipe:
-        """How the student is trained."""
-        return Recipe(**{entry.name: getattr(self, entry.name) for entry in fields(Recipe)})
 
 
 ENTAILMENTS = {"snli": "train_subset", "sick": "train"}
@@ -174,15 +154,11 @@ def new_student(options: Options) -> Encoder:
 def validation(encoder: Encoder, data_dir: Path) -> dict[str, float]:
     """Spearman's correlation on STS-B's validation rows, and the percentages of the suite's validation part, x 100."""
     rows = read_table(data_dir / "stsb" / "validation.jsonl.gz")
-    suite = items("validation")
-    wanted = [text for item in suite for text in (item.text, item.paraphrase, item.foil)]
+    wanted = [text for item in items("validation") for text in (item.text, item.paraphrase, item.foil)]
     vectors = encoder.encode([*rows["sentence1"], *rows["sentence2"], *wanted])
     cosines = [float(vectors[a] @ vectors[b]) for a, b in zip(rows["sentence1"], rows["sentence2"], strict=True)]
-    found: dict[str, Any] = {"stsb": 100 * float(spearmanr(cosines, rows["score"])[0])}
-    for name, group in itertools.groupby(sorted(suite, key=lambda item: (item.kind, item.setting)), key=kind_of_item):
-        right = [vectors[x.text] @ vectors[x.paraphrase] > vectors[x.text] @ vectors[x.foil] for x in group]
-        found[name] = 100 * float(np.mean(right))
-    return {name: round(value, 2) for name, value in found.items()}
+    found = {"stsb": round(100 * float(spearmanr(cosines, rows["score"])[0]), 2)}
+    return found | {f"{row['kind']}, {row['setting']}": row["percent"] for row in suite_rows(vectors, "validation", 0)}
 
 
 def right_by_kind(encoder: Encoder, triplets: list[dict]) -> dict[str, float]:
@@ -195,11 +171,6 @@ def right_by_kind(encoder: Encoder, triplets: list[dict]) -> dict[str, float]:
             float(text @ paraphrase > text @ vectors[foil]) for foil in triplet["foils"]
         )
     return {kind: round(100 * float(np.mean(found)), 1) for kind, found in sorted(right.items()) if found}
-
-
-def kind_of_item(item: Any) -> str:
-    """Kind and setting of an item of the suite."""
-    return f"{item.kind}, {item.setting}"
 
 
 def run(options: Options, argv: list[str]) -> None:
@@ -256,7 +227,7 @@ def run(options: Options, argv: list[str]) -> None:
     record = {"header": head, "sentences": len(sentences), "triplets": dict(kinds), "dropped": dropped, "rows": rows}
     record_file = output.parent / f"{output.name}.json"
     teachers = [torch.from_numpy(vectors) for vectors in found]
-    train(encoder, sentences, targets.half(), teachers, chosen, options.recipe, report)
+    train(encoder, sentences, targets.half(), teachers, chosen, options, report)
     encoder.model.cpu().set_embedding_dtype("int8")
     encoder.model.save_pretrained(output, include_code=False)  # it comes with the package
     write_json(record_file, record | {"int8": validation(encoder, data_dir)})
@@ -268,17 +239,8 @@ def command(argv: list[str] | None) -> None:
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logger.setLevel(logging.INFO)
     words = sys.argv[1:] if argv is None else argv
-    parser = Parser(prog="python -m pretraining", description=__doc__)
-    add_options(parser, Options)
-    namespace, unknown = parser.parse_known_args(words)
-    parser.refuse(unknown, Options)
-    run(read_options(namespace, Options), words)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The exit status: 2 after bad input."""
-    return exit_code(command, argv)
+    run(Parser(prog="python -m pretraining", description=__doc__).read(Options, words), words)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(command, None))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from huggingface_hub import (
 )
 
 from benchmarks import order, similarity
-from benchmarks.command import exit_code
+from hf_blosan.cli.options import Parser, exit_status, positional
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_text
 from hf_blosan.registry import PRETRAINED
@@ -157,14 +158,18 @@ def write(name: str) -> None:
         write_text(folder / file, content)
 
 
+@dataclass
+class CardOptions:
+    """Options of ``python -m pretraining.card``."""
+
+    names: list[str] = positional("Encoders, such as disan-mini-en.")
+
+
 def command(argv: list[str] | None) -> None:
     """Write those of the encoders that are named."""
-    names = sys.argv[1:] if argv is None else argv
-    if not names:
-        raise InputError("name an encoder, as in `python -m pretraining.card disan-mini-en`")
-    for name in names:
+    for name in Parser(prog="python -m pretraining.card", description=__doc__).read(CardOptions, argv).names:
         write(name)
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(command, None))
+    sys.exit(exit_status(command, None))

@@ -22,7 +22,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
 
+from hf_blosan.cli.options import option
 from hf_blosan.data import LengthBucketBatchSampler
 
 logger = logging.getLogger(__name__)
@@ -37,35 +38,24 @@ logger = logging.getLogger(__name__)
 SHARE_WEIGHT, EVALUATION_BATCH = 10.0, 128
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Recipe:
-    """How a student is trained; what the terms are is said above.
+    """How a student is trained; what the terms are is said above. The warm-up is the first 20th of the steps."""
 
-    Attributes:
-        steps: updates.
-        batch_size, triplet_batch_size: sentences and triplets of an update.
-        learning_rate: of all parameters, after a warm-up over the first 20th of the steps and falling linearly to 0.
-        gram, triplets: weights of terms; the cosine to the first teacher has 1.
-        order_features: of b.
-        share: of b in the squared length of a vector.
-        tau: temperature.
-        margin: of the hinge.
-        dtype: of the matrix products, "bfloat16" or "float32"; the weights are float32.
-        seed: of the order of sentences and triplets.
-    """
-
-    steps: int
-    batch_size: int
-    triplet_batch_size: int
-    learning_rate: float
-    gram: float
-    triplets: float
-    order_features: int
-    share: float
-    tau: float
-    margin: float
-    dtype: str
-    seed: int
+    steps: int = option("Updates.", 2_500, group="training")
+    batch_size: int = option("Sentences of an update.", 192)
+    triplet_batch_size: int = option("Triplets of an update.", 128)
+    learning_rate: float = option("After the warm-up, falling linearly to 0.", 2e-3)
+    gram: float = option("Weight of the teachers' similarities within a batch.", 0.3)
+    triplets: float = option("Weight of the made triplets.", 0.5)
+    order_features: int = option("Features of a vector that the first teacher does not determine.", 64)
+    share: float = option("Their part of the squared length of a vector.", 0.2)
+    tau: float = option("Temperature.", 0.05)
+    margin: float = option("By which a paraphrase should be nearer than a foil.", 0.2)
+    dtype: Literal["bfloat16", "float32"] = option(
+        "Of the matrix products of training; bfloat16 is faster where the processor has it.", "bfloat16"
+    )
+    seed: int = option("Of the first weights and the order of the rows.", 42)
 
 
 class Rows:

@@ -112,16 +112,9 @@ def entailments(pairs: Iterable[Mapping[str, Any]], rng: random.Random) -> Itera
     labelled: dict[str, dict[str, list[str]]] = {}
     for row in pairs:
         labelled.setdefault(row["sentence1"], {}).setdefault(row["label"], []).append(row["sentence2"])
-    found = [
-        {"kind": "entailments", "text": text, "paraphrase": entailed, "foils": [rng.choice(by["contradiction"])]}
-        for text, by in labelled.items()
-        for entailed in by.get("entailment", [])
-        if "contradiction" in by
-    ]
-    found += [
-        {"kind": "entailments", "text": text, "paraphrase": entailed, "foils": []}
-        for text, by in labelled.items()
-        for entailed in by.get("entailment", [])
-        if "contradiction" not in by
-    ]
-    yield from found
+    for contradicted in (True, False):
+        for text, by in labelled.items():
+            if ("contradiction" in by) == contradicted:
+                for entailed in by.get("entailment", []):
+                    foils = [rng.choice(by["contradiction"])] if contradicted else []
+                    yield {"kind": "entailments", "text": text, "paraphrase": entailed, "foils": foils}

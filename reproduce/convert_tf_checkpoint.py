@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from hf_blosan import AutoModelForPairRegression
-from hf_blosan.cli.options import Parser, add_options, option, read_options
+from hf_blosan.cli.options import Parser, exit_status, option
 from hf_blosan.cli.overrides import check_field_names, parse_config_overrides
 from hf_blosan.errors import InputError, first_line
 from hf_blosan.files import check_writable
@@ -348,24 +348,20 @@ class ConversionArguments:
     config_overrides: str | None = option('Fields that the arrays do not determine: "activation=relu,block_length=4".')
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Convert a file; bad input prints one sentence to standard error and returns 2."""
+def convert(argv: list[str] | None) -> None:
+    """Convert a file."""
     description = "Convert weights of the authors' TensorFlow code."
     parser = Parser(prog="python -m reproduce.convert_tf_checkpoint", description=description)
-    add_options(parser, ConversionArguments)
-    try:
-        namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-        parser.refuse(unknown, ConversionArguments)
-        arguments = read_options(namespace, ConversionArguments)
-        overrides = parse_config_overrides(arguments.config_overrides)
-        check_writable("--output_dir", arguments.output_dir, folder=True)
-        model = convert_model(arguments.model_type, read_arrays(arguments.weights), **overrides)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    arguments = parser.read(ConversionArguments, argv)
+    overrides = parse_config_overrides(arguments.config_overrides)
+    check_writable("--output_dir", arguments.output_dir, folder=True)
+    model = convert_model(arguments.model_type, read_arrays(arguments.weights), **overrides)
     model.save_pretrained(arguments.output_dir)
     print(f"{type(model).__name__} with {model.num_parameters():,} parameters saved in {arguments.output_dir}")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return exit_status(convert, argv)
 
 
 if __name__ == "__main__":

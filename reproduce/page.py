@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 from textwrap import fill
 
-from hf_blosan.cli.options import Parser, add_options, option, read_options
+from hf_blosan.cli.options import Parser, exit_status, option
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_text
 from hf_blosan.training.reporting import read_record
@@ -97,23 +97,20 @@ def overview_lines(runs: list[Run], bold: dict[str, str]) -> list[str]:
     return aligned(columns)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Write the page; bad input prints one sentence to standard error and returns 2."""
-    parser = Parser(prog="python -m reproduce.page", description=__doc__)
-    add_options(parser, PageArguments)
-    try:
-        namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-        parser.refuse(unknown, PageArguments)
-        options = read_options(namespace, PageArguments)
-        page = Path(options.page)
-        before = page.read_text(encoding="utf-8")
-        after = update(before, Path(options.results), options.data_dir)
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+def write(argv: list[str] | None) -> None:
+    """Write the page."""
+    options = Parser(prog="python -m reproduce.page", description=__doc__).read(PageArguments, argv)
+    page = Path(options.page)
+    if not page.is_file():
+        raise InputError(f"there is no page {page}; correct --page")
+    before = page.read_text(encoding="utf-8")
+    after = update(before, Path(options.results), options.data_dir)
     write_text(page, after)
     print(f"{page}: {'no change' if after == before else 'updated'}")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    return exit_status(write, argv)
 
 
 if __name__ == "__main__":

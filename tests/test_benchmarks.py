@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from benchmarks import command, compare, crossovers, report, run
-from benchmarks.layers_report import full_table
 from benchmarks.measure import Case, Setting, clock, resident_peak
 from benchmarks.operators import OPERATORS, PASSES, Operator
 from hf_blosan import kernels
@@ -95,11 +94,11 @@ def test_the_compiled_textbook_form_is_the_textbook_form():
 def test_a_report_of_a_gpu_shows_kernels():
     figures = {"median_ms": 2.0, "lower_quartile_ms": 1.0, "upper_quartile_ms": 3.0}
     rows = [{"batch": 1, "length": 2, "pass": pass_, "operator": "multihead", **figures} for pass_ in PASSES]
-    plain = full_table(rows)
+    plain = run.full_table(rows)
     rows[0] |= {"kernels": 7, "kernels_ms": 0.36}
-    shape, _, *cells = [cell.strip() for cell in full_table(rows).splitlines()[-1].strip("|").split("|")]
+    shape, _, *cells = [cell.strip() for cell in run.full_table(rows).splitlines()[-1].strip("|").split("|")]
     assert shape == "1x2" and cells == ["2 (1 to 3)", "1.00", "", "7 in 0.36 ms", "2 (1 to 3)", "1.00", "", ""]
-    assert "kernels" not in plain and "forward+backward kernels" in full_table(rows)
+    assert "kernels" not in plain and "forward+backward kernels" in run.full_table(rows)
 
 
 def test_equal_operators_have_equal_weights_and_inputs():

@@ -120,7 +120,6 @@ def test_the_server_under_load(tmp_path, peer):
         (encode, ("--peer", "nowhere"), "there is no saved model"),
         (encode, ("--batch_size", "0"), "at least 1"),
         (encode, ("--models", "bert"), "there is no such choice"),
-        (encode, ("--forms", "int4"), "there is no such choice"),
         (train_step, ("--models", "bert"), "there is no such choice"),
         (train_step, ("--steps", "0"), "at least 1"),
         (serving, ("--clients", "8,many"), "give numbers from 1 on"),

@@ -130,7 +130,8 @@ def test_a_student_learns_what_it_is_given():
     tokenizer = build_tokenizer([text for triplet in triplets for text in triplet])
     who = [["abcdefgh".index(word) for word in text.split(" sees ")] for text in sentences]
     targets = F.normalize(F.one_hot(torch.tensor(who) + torch.tensor([0, 8]), 16).sum(1).float(), dim=-1)
-    recipe = student.Recipe(200, 28, 14, 1e-2, gram=0.3, triplets=0.5, **RECIPE)
+    sizes = {"steps": 200, "batch_size": 28, "triplet_batch_size": 14}
+    recipe = student.Recipe(**sizes, learning_rate=1e-2, **RECIPE)
 
     def learn():
         torch.manual_seed(0)

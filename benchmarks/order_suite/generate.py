@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from string import Formatter
@@ -95,6 +96,20 @@ class Template:
         swapped = values | {first: values[second], second: values[first]}
         yield "same_form", text, paraphrase, sentence(self.text, swapped)
         yield "paraphrase_form", text, paraphrase, sentence(self.paraphrase, swapped)
+
+
+def templates(text: str, swap: str = "") -> list[Template]:
+    """Templates from lines ``name [options]: text | paraphrase | foil``; a deeper line continues the one before it.
+
+    Options, separated by semicolons: "plural"; people=..., swap=...; SLOT=POOL where the pool is not the usual one.
+    """
+    found = []
+    for line in re.sub(r"\n {8,}", " ", text).strip().splitlines():
+        name, given, forms = re.fullmatch(r" *(\w+)(?: \[(.*?)\])?: (.*)", line).groups("")
+        pools = {"swap": swap} | dict(re.findall(r"(\w+)=([^;]+)", given))
+        own = {key: pools.pop(key) for key in ("swap", "people") if key in pools}
+        found.append(Template(name, *forms.split(" | "), **own, plural="plural" in given.split("; "), pools=pools))
+    return found
 
 
 HE, SHE = Phrase("he", "him", "he"), Phrase("she", "her", "she")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, field, fields
 from itertools import zip_longest
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -88,6 +89,25 @@ class Parser(argparse.ArgumentParser):
             if similar and known[similar[0]].metadata.get("positional"):
                 remedy = f"{similar[0].lstrip('-').upper()} is a positional argument, see {help_}"
             raise InputError(f"unknown {kind} {word!r}; {remedy}")
+
+    def read(self, options: type[T], argv: Sequence[str] | None = None) -> T:
+        """The options on a command line, by default that of this process."""
+        add_options(self, options)
+        namespace, unknown = self.parse_known_args(sys.argv[1:] if argv is None else argv)
+        self.refuse(unknown, options)
+        return read_options(namespace, options)
+
+
+def exit_status(run: Callable[..., int | None], *given: Any) -> int:
+    """Of a command: 0, what it returns, 2 after bad input with one sentence on standard error, 130 after Ctrl-C."""
+    try:
+        return run(*given) or 0
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
+        return 130
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

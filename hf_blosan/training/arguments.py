@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
 
-from ..cli.options import Parser, add_options, option, positional, read_options, same_as, without_none
+from ..cli.options import Parser, option, positional, same_as, without_none
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
@@ -468,7 +467,4 @@ def parse_arguments(argv: list[str] | None = None) -> RunArguments:
         InputError: an option is unknown or has a value of the wrong type or range, or two options exclude each other.
     """
     parser = Parser(prog="run_glue_style.py", description="Train a sentence encoder on a task and evaluate it.")
-    add_options(parser, RunArguments)
-    namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-    parser.refuse(unknown, RunArguments)
-    return read_options(namespace, RunArguments)
+    return parser.read(RunArguments, argv)

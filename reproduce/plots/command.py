@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import MISSING, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
-from hf_blosan.cli.options import Parser, add_options, option, positional, read_options
+from hf_blosan.cli.options import Parser, exit_status, option, positional
 from hf_blosan.errors import InputError, install
 
 ANALYSES = {
@@ -56,18 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     analyses = "\n".join(f"  {name:<12} {summary}" for name, summary in ANALYSES.items())
     description = "Compare recorded runs on a task in a plot of the papers."
     parser = Parser(prog="python -m reproduce.plots", description=description, epilog=f"analyses:\n{analyses}")
-    add_options(parser, PlotArguments)
-    try:
-        namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
-        parser.refuse(unknown, PlotArguments)
-        plot(read_options(namespace, PlotArguments))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return 130
-    return 0
+    return exit_status(lambda: plot(parser.read(PlotArguments, argv)))
 
 
 def plot(arguments: PlotArguments) -> None:
