@@ -226,6 +226,7 @@ class TestArrays:
         [
             ("disan", "Model", ["  "], "the text is empty; give some words"),
             ("disan", "Model", [7], "a text is 7; give one sentence as a string"),
+            ("disan", "Model", ["a \ud800"], "a text has an unpaired surrogate"),
             ("disan", "Model", ["a"] * 2, "the model takes one sentence, but two are given; leave out the second one"),
             ("disan", "ForPairRegression", ["a cat"], "the model compares two sentences; give the second one"),
             ("disan", "ForPairRegression", ["a cat", ""], "sentence 2 is empty; give some words"),

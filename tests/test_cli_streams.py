@@ -185,9 +185,15 @@ class TestEncode:
             assert message == f"error: writing {tmp_path}/o.parquet needs pyarrow: pip install pyarrow"
         assert not list(tmp_path.glob("*o.parquet*"))
 
+    def test_a_link_stays_one(self, classifier, questions, tmp_path):
+        (tmp_path / "link.npy").symlink_to(tmp_path / "vectors.npy")
+        assert main(["encode", classifier, str(questions), str(tmp_path / "link.npy")]) == 0
+        assert (tmp_path / "link.npy").is_symlink() and len(np.load(tmp_path / "vectors.npy")) == 50
+
     def test_both_texts(self, scorer, tmp_path, capsys):
         source = write_rows(tmp_path / "pairs.jsonl", pair_rows(20))
-        assert "the model takes one text a row" in refused(capsys, "encode", scorer, source, tmp_path / "o.npy")
+        message = refused(capsys, "encode", scorer, source, tmp_path / "o.npy")
+        assert "two columns of texts, sentence1 and sentence2; name one with --text_column_name" in message
         columns = ["--text_column_name", "sentence1", "--text_pair_column_name", "sentence2"]
         for name in ("o.npy", "o.jsonl", "o.parquet"):
             assert main(["encode", scorer, str(source), str(tmp_path / name), *columns]) == 0

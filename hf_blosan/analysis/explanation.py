@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import InputError
+from ..errors import InputError, unpaired_surrogate
 from ..files import write_bytes, write_json
 from ..registry import ENCODERS
 from ..tasks.classification import probabilities_of
 from ..tasks.kinds import kind_of
+from ..text.tokenization import check_max_length
 from .arguments import MAX_TOKENS
 from .maps import Map, read_maps, word_of
 
@@ -207,6 +208,7 @@ def explain(
                 f"the sentence {' '.join(text.split())[:30]!r}... has {len(tokens)} tokens, {max_tokens} are allowed "
                 "(max_tokens); shorten it"
             )
+    check_max_length(encoding["input_ids"].shape[1], model.config, "the number of tokens")
     was_training = model.training
     try:
         with torch.no_grad():
@@ -252,6 +254,8 @@ def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str
     for given in texts:
         if not isinstance(given, str):
             raise InputError(f"a text is {given!r}; give one sentence as a string")
+        if half := unpaired_surrogate(given):
+            raise InputError(f"a text has an unpaired surrogate, {half!r}; correct the text")
     if len(texts) != count:
         takes = "takes one sentence, but two are given; leave out" if count == 1 else "compares two sentences; give"
         raise InputError(f"the model {takes} the second one")

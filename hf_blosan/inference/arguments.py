@@ -100,6 +100,9 @@ class EncodeArguments(StreamArguments):
         "reading it), .jsonl or .parquet; - is JSON on standard output.",
         "-",
     )
+    text_pair_column_name: str | None = option(
+        "Column of a second text, which gets a vector of its own. Default: none."
+    )
     vector_dtype: VectorDtype = option(
         "Numbers of the vectors: float16 for .npy and .parquet; int8 for .parquet, with the factor of each vector in "
         "column vector_scale.",

@@ -59,7 +59,13 @@ class SentenceVectors(Classification):
 
     def choose_texts(self, head, where, names):
         trained = tuple(remembered_rows(self.config).get("text_columns", ()))
-        return choose_texts(head, where, names, trained, 2 if names.text_pair else 1)
+        columns, read = choose_texts(head, where, names, trained if len(trained) == 1 else (), None)
+        if len(columns) == 2 and not names.text_pair:
+            raise InputError(
+                f"{where} has two columns of texts, {' and '.join(columns)}; name one with --text_column_name, or the "
+                "second with --text_pair_column_name, too, which gives two vectors a row"
+            )
+        return columns, read
 
 
 def portions(items: Sequence[tuple], sizes: Iterable[int]) -> Iterator[Sequence[tuple]]:

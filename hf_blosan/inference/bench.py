@@ -40,7 +40,7 @@ def bench(arguments: BenchArguments) -> int:
             try:
                 cell = measure(model, batch_size, length, arguments.seconds)
             except RuntimeError as error:
-                if not re.search("out of memory|allocate memory|Storage size", str(error)):
+                if not re.search("out of memory|allocate memory|Storage size|empty_strided", str(error)):
                     raise
                 raise InputError(
                     f"{batch_size} rows of {length} tokens do not fit into the memory; give smaller --batch_sizes or "

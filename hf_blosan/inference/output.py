@@ -73,7 +73,8 @@ class Output:
         resume: bool = False,
         overwrite: bool = False,
     ):
-        self.path, self.rows, self.bytes = Path(path), 0, 0
+        # What a link points to is replaced, not the link.
+        self.path, self.rows, self.bytes = Path(os.path.realpath(path) if os.path.islink(path) else path), 0, 0
         self.made_from = json.loads(json.dumps(made_from))
         self.format = choose_format(path, formats)
         if path == "-":
