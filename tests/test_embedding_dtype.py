@@ -6,7 +6,8 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from hf_blosan import AutoModelForPairRegression
+import hf_blosan
+from hf_blosan import AutoModelForPairRegression, WordBagConfig
 
 VOCABULARY, FIXED = 300, 120
 IDS = torch.tensor([[2, 5, 179, 180, 299, 0], [1, 200, 3, 4, 0, 0]])
@@ -178,6 +179,19 @@ def test_new_models_and_zero_rows(tmp_path):
     assert (model.get_input_embeddings().vectors() == 0).all()
     model.load_word_vectors(torch.full((50, 300), 1e-30))
     torch.testing.assert_close(model.get_input_embeddings().vectors(), torch.full((50, 300), 1e-30), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForTokenClassification", "ForSentenceSelection"])
+def test_word_bags_without_layers_below_their_head(head, tmp_path):
+    config = WordBagConfig(vocab_size=VOCABULARY, embedding_size=8, pooling="mean")
+    model = getattr(hf_blosan, f"WordBag{head}")(config).eval()
+    model.save_pretrained(tmp_path)
+    ids = {"input_ids": IDS}
+    if head == "ForSentenceSelection":
+        ids |= {"question_input_ids": IDS[:1], "passage_lengths": torch.tensor([2])}
+    expected = model(**ids).logits
+    found = type(model).from_pretrained(tmp_path, embedding_dtype="float16")(**ids).logits
+    torch.testing.assert_close(found, expected, rtol=0.01, atol=0.01)
 
 
 def test_wrong_dtypes(tmp_path):

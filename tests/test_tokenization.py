@@ -308,3 +308,16 @@ def test_a_tokenizer_without_a_limit_gets_that_of_the_positions(config, limit):
     tokenizer.model_max_length = 8
     limit_length(tokenizer, config)
     assert tokenizer.model_max_length == 8
+
+
+def test_offsets_of_negations():
+    tokenizer = build_tokenizer(["it does n't work"])
+    found = tokenizer("It doesn't does n 't", return_offsets_mapping=True, add_special_tokens=False)
+    assert found["offset_mapping"] == [(0, 2), (3, 7), (7, 10), (11, 15), (16, 20)]
+
+
+def test_word_counts_without_a_word_of_the_vocabulary(tmp_path):
+    (tmp_path / "v.txt").write_text("a 1 2\n")
+    vectors = read_word_vectors(tmp_path / "v.txt")
+    _, report = embedding_matrix(build_tokenizer(["a b"]), vectors, counts={"zzz": 4}, seed=0)
+    assert report.token_coverage is None

@@ -233,7 +233,7 @@ def split_pairs(
     mask_2BN = torch.cat([mask_BN & (token_type_ids == sentence) for sentence in (0, 1)])
     order_2BN = real_tokens_first(mask_2BN)
     mask_2BN = mask_2BN.gather(1, order_2BN)
-    if not in_graph():
+    if not in_graph() and not mask_2BN.is_meta:
         longest = max(1, int(mask_2BN.any(0).sum()))
         order_2BN, mask_2BN = order_2BN[:, :longest], mask_2BN[:, :longest]
     rows_2B1 = torch.arange(inputs.shape[0], device=inputs.device).repeat(2)[:, None]

@@ -64,7 +64,9 @@ def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_f
     if score_function == "sigmoid":
         top_BHN1 = (top_BHN1 - math.log(0.5)).clamp(max=0.0)
     weights_BHNN = (scores_BHNN - top_BHN1).exp()
-    return torch.where(visible_BHNN, weights_BHNN, 0.0)
+    # The gradient of a weight that has underflowed may be infinite, and 0 times that is NaN.
+    counts_BHNN = visible_BHNN & ~(weights_BHNN < torch.finfo(weights_BHNN.dtype).tiny)
+    return torch.where(counts_BHNN, weights_BHNN, 0.0)
 
 
 def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:

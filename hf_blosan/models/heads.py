@@ -137,7 +137,7 @@ class SentenceHeadMixin:
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         inputs |= {"inputs_embeds": inputs_embeds, "token_mask": token_mask, "backbone_hidden_states": states}
         encoded = self.model(**inputs, pairs=pairs, **options)
-        vectors = encoded.pooler_output
+        vectors = encoded.pooler_output.to(self.dtype)  # those of a word bag have the dtype of the table
         return list(vectors.unflatten(0, (2, -1))) if pairs else [vectors], encoded
 
 

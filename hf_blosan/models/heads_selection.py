@@ -103,7 +103,7 @@ class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
         options = {name: kwargs.get(name) for name in ("output_attentions", "output_hidden_states")}
         name = "input_ids" if inputs.dim() == 2 else "inputs_embeds"
         encoded = self.model(**{name: inputs}, attention_mask=mask_SN, return_dict=True, **options)
-        size, vectors_SH = shape[0] * shape[1], encoded.pooler_output
+        size, vectors_SH = shape[0] * shape[1], encoded.pooler_output.to(self.dtype)  # as in the other heads
         grids = (x.new_zeros(size, *x.shape[1:]).index_copy(0, places, x) for x in (vectors_SH, mask_SN.any(1)))
         words_BME = embeddings.join_predicates(embeddings(words, mask_BM), None).to(vectors_SH.dtype)
         logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)

@@ -61,7 +61,8 @@ class TokenClassificationMixin(FamilyHead):
         options = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
         encoded = self.model(**sentences, **masks, **options, return_dict=True)
         given = input_ids if inputs_embeds is None else inputs_embeds
-        tokens_BNH = encoded.last_hidden_state[:, : given.shape[1]]  # empty rows have become one padded position
+        states_BNH = encoded.last_hidden_state.to(self.dtype)  # those of a word bag have the dtype of the table
+        tokens_BNH = states_BNH[:, : given.shape[1]]  # empty rows have become one padded position
         logits_BNL = self.classifier(dropout(tokens_BNH, self.config.dropout, self.training))
         loss = None
         if labels is not None:

@@ -59,7 +59,7 @@ _TOKEN = "|".join(
 _SAME_SPELLING = (
     (Regex("[‘’]"), "'"),
     (Regex("``|''|[“”]"), '"'),
-    (Regex(r"n ?'(?=[tT](?![\p{L}\p{N}]))"), "n'"),
+    (Regex(r"(?<=n) (?='[tT](?![\p{L}\p{N}]))"), ""),
 )
 _COMPOUND_SEPARATOR = "[-−—–/~\"'“’”‘°]"
 

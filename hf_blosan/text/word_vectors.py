@@ -180,8 +180,8 @@ def embedding_matrix(
     words, fixed = words[2 : training + 2], len(words) - training - 2
     missing = [word for word in words if word not in vectors.index]
     running = None
-    if counts:
-        running = 1 - sum(counts.get(word, 0) for word in missing) / sum(counts.get(word, 0) for word in words)
+    if counts and (total := sum(counts.get(word, 0) for word in words)):
+        running = 1 - sum(counts.get(word, 0) for word in missing) / total
     report = CoverageReport(
         training_words=len(words),
         with_vector=len(words) - len(missing),

@@ -145,6 +145,17 @@ def test_large_source_scores(score_function, form):
 
 
 @pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
+def test_gradients_where_a_weight_underflows(score_function, form):
+    """Token and source scores that differ by more than the range of exponents: infinity times 0 is no gradient."""
+    q, k, v, scores, _ = random_inputs(2, 2, 12, 8)
+    q, k, scores = 20 * q, 20 * k, 60 * scores.sign()
+    options = {"directions": ("full",) * 2, "windows": (None,) * 2, "score_function": score_function}
+    for attention in (F.tensorized_attention, tensorized_attention):
+        found = results(attention, torch.float32, [q, k, v, scores], **options)
+        assert all(part.isfinite().all() for part in found)
+
+
+@pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
 def test_clamped_source_scores_have_no_gradient(score_function, form):
     """Scores further below the largest than the range of exponents: weights are constants there."""
     q, k, v, scores, mask = random_inputs(3, 4, 40, 8)

@@ -122,7 +122,8 @@ def backward(
             grad_weights.mul_(weights)
             if score_function == "sigmoid":  # w' = w (1 - sigmoid) = w (1 - w e^top)
                 grad_weights.addcmul_(grad_weights * weights, tops_nQ1.exp(), value=-1)
-            _hide_(grad_weights, seen, queries, keys)  # which may hold NaN where the weight is 0
+            # NaN where the weight is 0, because the pair is hidden or the exponential has underflowed.
+            grad_weights.masked_fill_(weights < torch.finfo(weights.dtype).tiny, 0.0)
             grad_q[:, queries].baddbmm_(grad_weights, k_nND[:, keys], beta=0, alpha=scale)
             grad_k[:, keys].baddbmm_(grad_weights.transpose(1, 2), q_nND[:, queries], beta=several, alpha=scale)
         torch.mul(grad_values[..., :D], source_nND, out=grad_v)
