@@ -242,5 +242,10 @@ def command(argv: list[str] | None) -> None:
     run(Parser(prog="python -m pretraining", description=__doc__).read(Options, words), words)
 
 
+def main(argv: list[str] | None = None) -> int:
+    """The exit status: 2 after bad input."""
+    return exit_status(command, argv)
+
+
 if __name__ == "__main__":
-    sys.exit(exit_status(command, None))
+    sys.exit(main())

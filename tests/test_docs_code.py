@@ -32,7 +32,7 @@ from small_data import (
 
 import hf_blosan
 from benchmarks.peers import PeersOptions
-from benchmarks.peers_report import PeersReportOptions
+from benchmarks.report import ReportOptions
 from benchmarks.run import RunOptions
 from benchmarks.word_vectors import VectorOptions
 from hf_blosan.cli.commands import COMMANDS, main, make_parser
@@ -364,7 +364,7 @@ def test_commands_and_options_in_the_text_exist(monkeypatch):
     sources += [*(ROOT / "examples").glob("*.py"), *(ROOT / "reproduce").rglob("*.py")]
     options = {word for path in sources for word in re.findall(r'"(--[\w-]+)"', path.read_text())}
     dataclasses = [RunArguments, TableArguments, PageArguments, PlotArguments, RunOptions, VectorOptions, PeersOptions]
-    dataclasses += [PeersReportOptions, PretrainingOptions, *(command.options for command in COMMANDS.values())]
+    dataclasses += [ReportOptions, PretrainingOptions, *(command.options for command in COMMANDS.values())]
     options |= {f"--{entry.name}" for kind in dataclasses for entry in fields(kind)}
     options |= {"--help", "--hub-token", "--strict", "--no_memory", "--no_times", "--model", "--inplace", "--fix"}
     options |= {"--multi_gpu", "--num_processes", "--machine_rank"}  # of accelerate launch
