@@ -317,7 +317,7 @@ def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict
 def _classes(labels: list) -> list[str]:
     found = {str(label).strip() for label in labels}
     integers = all(map(is_integer, found))
-    # -1 is a class if it is one of two, or one of the numbers below 0.
+    # -1 marks rows without a label, unless it is one of two labels or there are lower numbers.
     if len(found) > 2 and not (integers and min(map(int, found)) < -1):
         found -= set(NO_GOLD_LABEL)
     warn_of_case(found, "labels")

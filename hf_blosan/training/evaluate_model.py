@@ -116,7 +116,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
             f"the model at {arguments.model_name_or_path!r} was trained on rows of {name} from {where}; rows held out "
             f"here, of another source, may be among its training rows; {remedy}"
         )
-    # A seed draws from all rows, so that those held out in training have other numbers.
+    # Another seed, fold or fraction holds out other rows, which the model may have been trained on.
     changed = [f"--{option}" for option in trained if option in HELD_OUT and options[option] != trained[option]]
     if holds_out and changed:
         logger.warning(

@@ -276,7 +276,7 @@ class TrainingLoop:
             raise self._diverged(f"an output is {error.value}") from error
         value, test = self.best_metric and measured[self.best_metric], measured.get(self.test_metric)
         if self.best_metric and math.isnan(value) and progress.best_metric is None:
-            logger.warning("%s is undefined, so that it selects no model; the last is kept", self.best_metric)
+            logger.warning("%s is undefined; the last model is kept until it is defined", self.best_metric)
         if test is not None and self._is_better(test, progress.best_test):
             progress.best_test = test
         better = not self.best_metric or self._is_better(value, progress.best_metric)
