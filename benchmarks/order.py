@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hf_blosan.cli.options import option
+from hf_blosan.data.columns import check_columns
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.registry import locate
@@ -149,7 +150,11 @@ def semantoneg_row(vectors: Vectors, rows: list[dict[str, Any]], seed: int) -> d
 def measure(options: OrderOptions, report: dict[str, Any]) -> None:
     """Rows for each model."""
     path = Path(options.data_dir or "", SEMANTONEG, "test.jsonl.gz")
-    negated = read_table(path).to_list() if options.data_dir else []
+    negated = []
+    if options.data_dir:
+        rows = read_table(path)
+        check_columns(("text", "choices", "label"), rows.column_names, str(path))
+        negated = rows.to_list()
     wanted = [form for item in items(options.part) for form in (item.text, item.paraphrase, item.foil)]
     wanted += [text for entry in negated for text in (entry["text"], *entry["choices"])]
     for label, name in options.named.items():

@@ -105,7 +105,10 @@ def write(argv: list[str] | None) -> None:
         report = read_report(path)
         write_markdown(path, markdown(report))
         if options.figure:
-            import_module(program_of(report)).draw(report["rows"], Path(options.figure))
+            module = import_module(program_of(report))
+            if not hasattr(module, "draw"):
+                raise InputError(f"--figure: {path} is not a report of benchmarks.peers; leave it out")
+            module.draw(report["rows"], Path(options.figure))
         print(path.with_suffix(".md"))
 
 

@@ -1,5 +1,6 @@
 """The suite of word order and negation: its items, its words, and the command that measures encoders with it."""
 
+import gzip
 import json
 import re
 import subprocess
@@ -171,7 +172,11 @@ def test_ties_count_half():
 
 def test_bad_options_get_a_sentence(tmp_path, capsys):
     output = ["--output", str(tmp_path / "order.json")]
+    (tmp_path / "others" / "semantoneg").mkdir(parents=True)
+    with gzip.open(tmp_path / "others" / "semantoneg" / "test.jsonl.gz", "wt") as file:
+        file.write('{"text": "a"}\n')
     for options, message in (
+        (["--models", "x", "--data_dir", str(tmp_path / "others")], "has no column 'choices'"),
         (["--models", str(tmp_path / "none")], "it cannot be loaded"),
         (["--models", "a/model,b/model"], "two have the same name"),
         (["--models", "x", "--part", "training"], "--part training: there is no such choice"),

@@ -214,7 +214,7 @@ class TestDivergence:
         assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "model.safetensors").values())
 
     def test_outputs_that_are_not_finite_end_the_run(self, tmp_path):
-        """The weights are finite; the scores, squared by the metrics, are not."""
+        """The weights are finite, so that only the outputs tell."""
 
         def rows(count, seed):
             return [{"text": f"a {i}", "score": i + 0.5} for i in range(count)]

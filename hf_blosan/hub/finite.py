@@ -37,7 +37,7 @@ class NotFinite(InputError):
 
 
 def refuse_not_finite(model: nn.Module) -> RemovableHandle:
-    """Make a model raise :class:`NotFinite` if its output is not finite; ``remove()`` of the result ends that."""
+    """Make a model raise :class:`NotFinite` if its output is not finite, until ``remove()`` or a ``with`` ends."""
     return model.register_forward_hook(_check)
 
 

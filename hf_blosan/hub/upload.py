@@ -31,8 +31,10 @@ CODE = tuple(path.name for path in MODELS.glob("[!_]*.py"))
 # The files that `models.heads_families` makes for heads.
 OF_HEADS = tuple(f"modeling_*_{path.stem.removeprefix('heads_')}.py" for path in MODELS.glob("heads_*.py"))
 # Files that other runs may have left in the repository; deleted unless uploaded again.
-REPLACED = (*CODE, *OF_HEADS, "model*.safetensors", "model.safetensors.index.json")
-REPLACED = (*REPLACED, "predict_results_*.txt", "all_results.json")
+REPLACED = (
+    *(*CODE, *OF_HEADS, "model*.safetensors", "model.safetensors.index.json"),
+    *("predict_results_*.txt", "all_results.json"),
+)
 ATTEMPTS, SECONDS_BETWEEN = 3, 5.0
 
 
