@@ -80,6 +80,18 @@ def _requirement(extra: str) -> str:
 
 
 @contextmanager
+def fitting(what: str, remedy: str) -> Iterator[None]:
+    """Turn running out of memory, for which torch has several messages, into InputError."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        messages = "out of memory|allocate memory|Storage size|empty_strided"
+        if not isinstance(error, MemoryError) and not re.search(messages, str(error)):
+            raise
+        raise InputError(f"{what} does not fit into the memory; {remedy}") from error
+
+
+@contextmanager
 def loading(name: str, what: str = "model") -> Iterator[None]:
     """Turn exceptions of transformers' loading of a saved model or tokenizer into InputError.
 

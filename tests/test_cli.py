@@ -22,6 +22,7 @@ from hf_blosan.cli import lists
 from hf_blosan.cli.commands import COMMANDS, main
 from hf_blosan.cli.options import Parser
 from hf_blosan.data import tables
+from hf_blosan.models.encoder import SentenceEncoderModel
 from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task
 from hf_blosan.tasks.kinds import find_kind
@@ -447,7 +448,20 @@ class TestThin:
             saved = (Path(model) / "model.safetensors").stat().st_size / 1e6
             assert content["megabytes"] == pytest.approx(saved, abs=0.01)
         huge = ["--batch_sizes", str(2**31 - 1), "--lengths", str(2**31 - 1)]
-        assert "2147483647 rows of 2147483647 tokens do not fit" in refused(capsys, "bench", classifier, *huge)
+        message = refused(capsys, "bench", classifier, *huge)
+        assert "a batch of 2147483647 rows of 2147483647 tokens does not fit" in message
+
+    @pytest.mark.parametrize("command", ["encode", "predict", "evaluate"])
+    def test_a_batch_that_does_not_fit_into_the_memory(self, command, classifier, tmp_path, monkeypatch, capsys):
+        def allocate(*args, **kwargs):
+            torch.empty(1 << 50)
+
+        monkeypatch.setattr(SentenceEncoderModel, "forward", allocate)
+        rows, output = write_rows(tmp_path / "rows.jsonl", question_rows(3)), tmp_path / "o.jsonl"
+        words = ["--test_file", rows, "--cpu"] if command == "evaluate" else [rows, output]
+        message = refused(capsys, command, classifier, *words)
+        assert re.search(r"error: a batch .*does not fit into the memory; give a smaller ", message), message
+        assert not output.exists() and not list(tmp_path.glob(".*"))
 
     def test_card(self, tmp_path, capsys):
         name = "demo_disan_with_order_masks"

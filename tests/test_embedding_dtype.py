@@ -171,6 +171,19 @@ def test_int8_is_for_inference(tmp_path):
     model(IDS).pooler_output.sum().backward()  # the layers alone
 
 
+def test_a_frozen_table_stays_frozen():
+    model = make(num_fixed=0)
+    model.get_input_embeddings().requires_grad_(False)
+    for dtype in ("float16", "int8", "float32"):
+        model.set_embedding_dtype(dtype)
+        assert not any(parameter.requires_grad for parameter in model.get_input_embeddings().parameters())
+        model.train()(IDS).pooler_output.sum().backward()  # the layers alone
+    thawed = make(num_fixed=0)
+    thawed.set_embedding_dtype("int8")
+    thawed.set_embedding_dtype("float32")
+    assert thawed.get_input_embeddings().weight.requires_grad
+
+
 def test_new_models_and_zero_rows(tmp_path):
     model = AutoModel.from_config(AutoConfig.for_model("disan", vocab_size=50, embedding_dtype="int8"))
     vectors = model.get_input_embeddings().vectors()

@@ -243,6 +243,8 @@ def test_forms_of_pairs(form):
         [True, False],
         pandas.Series(["no", "yes", "so"], dtype="category"),
         pandas.Series(["no", "yes"], dtype="string"),
+        pandas.Series([3, 1], dtype="Int64"),
+        pandas.Series([True, False], dtype="boolean"),
     ],
 )
 def test_predictions_are_of_the_labels_own_type(names):

@@ -213,6 +213,15 @@ class TestDivergence:
             train(options(tmp_path, questions, eval_every=2, ema_decay=0))
         assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "model.safetensors").values())
 
+    def test_a_batch_that_does_not_fit_into_the_memory(self, tmp_path, questions, monkeypatch):
+        def allocate(*args):
+            torch.empty(1 << 50)
+
+        monkeypatch.setattr(TrainingLoop, "_loss", allocate)
+        message = "a training batch of 8 rows does not fit into the memory; give a smaller --per_device_train_"
+        with pytest.raises(InputError, match=message):
+            train(options(tmp_path, questions, per_device_train_batch_size=8))
+
     def test_outputs_that_are_not_finite_end_the_run(self, tmp_path):
         """The weights are finite, so that only the outputs tell."""
 

@@ -115,8 +115,10 @@ def _column(y: Any, name: str, dtype: Any) -> np.ndarray:
         raise InputError(
             f"fit requires {name} to be passed, but the target {name} is None; give a target for each text"
         )
-    if hasattr(y, "isna") and (missing := int(np.sum(np.asarray(y.isna())))):  # scikit-learn cannot compare pandas' NA
-        raise InputError(f"{name} contains NaN or other missing values: {missing}; give a target for each text")
+    if hasattr(y, "isna"):  # of pandas: scikit-learn cannot compare NA, and reads nullable integers as floats
+        if missing := int(np.sum(np.asarray(y.isna()))):
+            raise InputError(f"{name} contains NaN or other missing values: {missing}; give a target for each text")
+        y = y.to_numpy()
     return column_or_1d(check_array(y, ensure_2d=False, dtype=dtype, input_name=name), warn=True)
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import characters, token_limit
-from ..errors import InputError
+from ..errors import InputError, fitting
 from ..hub.finite import NotFinite
 from ..hub.saved import is_normalized
 from ..tasks.base import TaskKind
@@ -108,6 +108,7 @@ class Batches:
         """The model's answer for each item, (...), floats as float32.
 
         Raises:
+            InputError: a batch does not fit into the memory.
             NotFinite: with the index of the item, if the model's output for it is not finite.
         """
         rows = self.tokenize(items)
@@ -116,8 +117,10 @@ class Batches:
         answers: list[Any] = [None] * len(rows)
         for start in range(0, len(order), self.size):
             part = order[start : start + self.size]
+            what = f"a batch of {len(part)} rows of up to {len(rows[part[0]]['input_ids'])} tokens"
             try:
-                found = self.forward([rows[i] for i in part])
+                with fitting(what, "give a smaller batch size or maximum length"):
+                    found = self.forward([rows[i] for i in part])
             except NotFinite as error:
                 raise NotFinite(str(error), part[error.of(len(part))], len(rows), error.value) from error
             for i, answer in zip(part, found, strict=True):

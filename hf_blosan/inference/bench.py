@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel
 
-from ..errors import InputError
+from ..errors import fitting
 from ..files import check_writable, write_json
 from ..hub.saved import load
 from ..text.tokenization import check_max_length
@@ -37,15 +36,9 @@ def bench(arguments: BenchArguments) -> int:
     report["cells"] = []
     for length in arguments.lengths:
         for batch_size in arguments.batch_sizes:
-            try:
+            what = f"a batch of {batch_size} rows of {length} tokens"
+            with fitting(what, "give smaller --batch_sizes or --lengths"):
                 cell = measure(model, batch_size, length, arguments.seconds)
-            except RuntimeError as error:
-                if not re.search("out of memory|allocate memory|Storage size|empty_strided", str(error)):
-                    raise
-                raise InputError(
-                    f"{batch_size} rows of {length} tokens do not fit into the memory; give smaller --batch_sizes or "
-                    "--lengths"
-                ) from error
             report["cells"].append(cell)
             print(
                 f"{batch_size:>6} {length:>7} {cell['sentences_per_second']:>12,.0f} {cell['milliseconds']:>11.2f} "

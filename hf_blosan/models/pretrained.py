@@ -305,6 +305,8 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         self.config.embedding_dtype = embedding_dtype
         converted = WordEmbeddings(self.config).to(table.weight.device).train(table.training)
         converted = converted.to(dtype) if embedding_dtype in ("float32", "int8") else converted
+        converted.frozen |= table.frozen if table.is_int8 else not table.weight.requires_grad
+        converted.requires_grad_(not converted.frozen)
         converted.load_vectors(table.vectors())
         self.set_input_embeddings(converted)
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
+from ..errors import fitting
 from ..hub.finite import NotFinite, refuse_not_finite
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Evaluator:
         """Predictions of the rows, (rows,) or (rows, N), in data-set order; switches the model to eval mode.
 
         Raises:
+            InputError: a batch does not fit into the memory.
             NotFinite: with the number of the row, if an output is not finite.
         """
         model.eval()
@@ -102,7 +104,8 @@ class Evaluator:
         with refuse_not_finite(model):
             for batch in batches:
                 try:
-                    answers = self.kind.infer(model, batch, quick=quick)
+                    with fitting("a batch", "give a smaller --per_device_eval_batch_size or --max_length"):
+                        answers = self.kind.infer(model, batch, quick=quick)
                     by_length.append(self._gathered(self.kind.decode(answers)))
                 except NotFinite as error:
                     size, before = len(batch.get("question_input_ids", batch["input_ids"])), sum(map(len, by_length))

@@ -19,7 +19,7 @@ from safetensors.torch import load_model as load_weights
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ..errors import InputError
+from ..errors import InputError, fitting
 from ..hub.finite import NotFinite
 from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
@@ -129,8 +129,8 @@ class TrainingLoop:
             The number of completed epochs, after each.
 
         Raises:
-            InputError: the checkpoint is missing or damaged, or its run had different settings; or the loss or a
-                weight is not finite.
+            InputError: the checkpoint is missing or damaged, or its run had different settings; the loss or a weight
+                is not finite; or a batch does not fit into the memory.
             Interrupted: Ctrl-C or SIGTERM; there is a checkpoint of the last update.
         """
         # Dropout must not depend on the random numbers drawn to build the model, and must differ between processes.
@@ -188,7 +188,9 @@ class TrainingLoop:
         if progress.batches:
             loader = self.accelerator.skip_first_batches(self.loader, progress.batches)
         for batch in loader:
-            updated = self._batch(batch)
+            what = f"a training batch of {self.arguments.per_device_train_batch_size} rows"
+            with fitting(what, "give a smaller --per_device_train_batch_size or --max_length"):
+                updated = self._batch(batch)
             if not updated:
                 continue
             bar.update()
