@@ -79,10 +79,11 @@ def load(server: Server, clients: int, seconds: float, texts: Path) -> dict[str,
     batches = {name: -server.metric(f"hf_blosan_batch_texts_{name}") for name in ("sum", "count")}
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder, "times.json")
-        environment = os.environ | {"HF_BLOSAN_TEXTS": str(texts), "HF_BLOSAN_TIMES": str(times)}
+        files = {"HF_BLOSAN_TEXTS": str(texts), "HF_BLOSAN_TIMES": str(times)}
+        environment = os.environ | files | {"HF_BLOSAN_SECONDS": str(seconds)}
         command = [sys.executable, "-m", "locust", "--headless", "--only-summary", "-f", str(LOAD)]
         command += ["--host", server.address, "--users", str(clients), "--spawn-rate", str(clients)]
-        command += ["--run-time", f"{seconds + 2:g}s", "--stop-timeout", "60", "--exit-code-on-error", "0"]
+        command += ["--stop-timeout", "60", "--exit-code-on-error", "0"]
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
         if run.returncode or not times.exists():
             raise RuntimeError(f"locust failed: {run.stderr[-2000:]}")

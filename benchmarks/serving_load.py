@@ -1,6 +1,7 @@
 """The load of `benchmarks.serving`, run by locust: every client sends one text after the other.
 
-The environment names the files: HF_BLOSAN_TEXTS, a JSON list of texts, and HF_BLOSAN_TIMES, where the times go.
+The environment names the files: HF_BLOSAN_TEXTS, a JSON list of texts, and HF_BLOSAN_TIMES, where the times go. They
+are taken for HF_BLOSAN_SECONDS.
 """
 
 import json
@@ -9,7 +10,9 @@ import random
 import time
 from pathlib import Path
 
+import gevent
 from locust import FastHttpUser, events, task
+from locust.env import Environment
 
 WARM_UP = 2.0
 """Seconds after the start of the last client that are left out."""
@@ -31,10 +34,13 @@ class Client(FastHttpUser):
         self.client.post("/", json={"inputs": self.random.choice(texts)})
 
 
-@events.spawning_complete.add_listener
-def begin(**_) -> None:
-    global began
-    began = time.time() + WARM_UP
+@events.init.add_listener
+def prepare(environment: Environment, **_) -> None:
+    @events.spawning_complete.add_listener
+    def begin(**_) -> None:
+        global began
+        began = time.time() + WARM_UP
+        gevent.spawn_later(WARM_UP + float(os.environ["HF_BLOSAN_SECONDS"]), environment.runner.quit)
 
 
 @events.request.add_listener

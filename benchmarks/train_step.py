@@ -10,7 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, Literal
 
 import torch
@@ -60,8 +60,8 @@ def make_loop(encoder: str, options: StepOptions, output_dir: str) -> TrainingLo
 
 
 def train_on(loop: TrainingLoop, batches: list[dict[str, torch.Tensor]]) -> None:
-    loop.progress.batches = 0  # the last batch of an epoch may be part of a group
     for batch in batches:
+        loop.progress.batches = 0  # the last batch of an epoch may be part of a group
         loop._batch(batch)
 
 
@@ -70,7 +70,10 @@ def measure(options: StepOptions, report: dict[str, Any]) -> None:
     models = choose("--models", options.models, FAMILIES)
     with tempfile.TemporaryDirectory() as folder:
         loops = {encoder: make_loop(encoder, options, folder) for encoder in dict.fromkeys((BASE, *models))}
-    calls = {name: partial(train_on, loop, list(islice(loop.loader, options.steps))) for name, loop in loops.items()}
+    calls = {}
+    for encoder, loop in loops.items():
+        batches = chain.from_iterable(repeat(loop.loader))  # epoch after epoch
+        calls[encoder] = partial(train_on, loop, list(islice(batches, options.steps)))
     summaries = times(calls, options.repeats, "cpu")
     for encoder, loop in loops.items():
         in_ms = {name: value for name, value in summaries[encoder].items() if name.endswith("_ms")}
