@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 import logging
 import os
 import sys
@@ -17,6 +18,16 @@ pytest.register_assert_rewrite("cli_models", "serving_models")
 # tests start.
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish():
+    """The garbage collector leaves out what the imports have made, which takes it a twentieth of the tests' time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish():
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,9 @@ def listen():
     def start(name, token=None, app=None, **limits):
         arguments = ServeArguments(name, **limits)
         app = app or make_app(*make_model(name), arguments, token=token)
-        server, listener = uvicorn.Server(configure(app, arguments)), bound_socket("127.0.0.1", 0)
+        config, listener = configure(app, arguments), bound_socket("127.0.0.1", 0)
+        config.timeout_keep_alive = 1  # of uvicorn's 5 seconds
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         running.append((server, thread))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -161,14 +161,21 @@ def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: in
         return {name: encoding[name] for name in _MODEL_INPUTS}
 
     unused = [column for column in dataset.column_names if column != "label"]
-    options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False, "desc": f"{prefix}tokens"}
-    encoded = dataset.map(encode, remove_columns=unused, **options)
+    encoded = map_in_memory(dataset, encode, desc=f"{prefix}tokens", remove_columns=unused)
     if too_long:
         logger.warning(
             "%s%d of %d rows have more than %d tokens (the longest %d) and were truncated; increase max_length",
             *(prefix, len(too_long), len(dataset), limit, max(too_long)),
         )
     return encoded.rename_column("label", "labels") if "label" in encoded.column_names else encoded
+
+
+def map_in_memory(rows: Dataset, encode: Callable[..., dict[str, list]], **options: Any) -> Dataset:
+    """``rows.map`` in batches, not cached: a hash of the tokenizer would take longer than small data sets."""
+    from datasets.fingerprint import generate_random_fingerprint
+
+    options |= {"batched": True, "keep_in_memory": True, "load_from_cache_file": False}
+    return rows.map(encode, new_fingerprint=generate_random_fingerprint(), **options)
 
 
 def sentence_lengths(encoded: Dataset) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError, DatasetsError
+from datasets.fingerprint import generate_random_fingerprint
 
 from ..errors import InputError, first_line
 from .rows import READABLE_TABLES, Rows, check_is_file, suffix_of
@@ -51,7 +52,8 @@ def read_table(path: str | Path) -> Dataset:
                 for name, cells in columns.items():
                     cells.append(row.get(name))
                 numbers.append(number)
-            table = Dataset(pa.table({name: _array(path, name, cells, numbers) for name, cells in columns.items()}))
+            arrays = {name: _array(path, name, cells, numbers) for name, cells in columns.items()}
+            table = _table(path, pa.table(arrays))
             table.row_numbers = numbers
     if not len(table):
         raise InputError(f"data file {path} has no rows; give a file with at least one")
@@ -60,7 +62,7 @@ def read_table(path: str | Path) -> Dataset:
 
 def _table(path: Path, table: pa.Table) -> Dataset:
     try:
-        return Dataset(table)
+        return Dataset(table, fingerprint=generate_random_fingerprint())  # a hash of all rows has no use
     except (ValueError, NotImplementedError) as error:  # a map, for instance
         raise InputError(f"data file {path} cannot be read ({first_line(error)}); leave that column out") from error
 

@@ -19,7 +19,7 @@ from transformers import (
 )
 from transformers.models.encoder_decoder.modeling_encoder_decoder import shift_tokens_right
 
-from ..data.batching import cut, sentence_lengths, token_limit
+from ..data.batching import cut, map_in_memory, sentence_lengths, token_limit
 from ..data.columns import as_text, check_columns, row_numbers
 from ..errors import InputError
 from ..models.configuration_base import SentenceEncoderConfig
@@ -113,13 +113,12 @@ class Translation(TaskKind):
             labels = tokenizer(text_target=rows["translation"], **(shorten if split == "train" else {}))
             return {**{name: encoded[name] for name in ("input_ids", "attention_mask")}, "labels": labels["input_ids"]}
 
-        options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False}
         splits = {}
         for split, rows in dataset.items():
             most = min(limit, decoder_positions(tokenizer)) if split == "train" else limit
             unused = [column for column in rows.column_names if split == "train" or column != "translation"]
-            told = {"remove_columns": unused, "desc": f"{split}: tokens"}
-            splits[split] = rows.map(encode, **options, **told, fn_kwargs={"split": split, "limit": most})
+            options = {"remove_columns": unused, "fn_kwargs": {"split": split, "limit": most}}
+            splits[split] = map_in_memory(rows, encode, desc=f"{split}: tokens", **options)
             encoded = splits[split].select_columns(["input_ids", "labels"])[:]
             full = sum(most in map(len, pair) for pair in zip(*encoded.values(), strict=True))
             if full:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from ..data.batching import PaddingCollator, characters, token_limit
+from ..data.batching import PaddingCollator, characters, map_in_memory, token_limit
 from ..data.columns import as_text, whole_number
 from ..errors import InputError
 
@@ -137,8 +137,7 @@ def encode_tags(
                 lost.append(missing)
         return columns
 
-    options = {"batched": True, "keep_in_memory": True, "load_from_cache_file": False, "desc": f"{where}tokens"}
-    encoded = rows.map(encode, remove_columns=rows.column_names, **options)
+    encoded = map_in_memory(rows, encode, desc=f"{where}tokens", remove_columns=rows.column_names)
     if lost:
         logger.warning(
             "%s%d words of %d rows have no token, or none within %d tokens, and get no tag in training or prediction; "

@@ -100,11 +100,14 @@ def save_pretrained(
         parts = {*code_in(output_dir), *output_dir.glob("model-*-of-*.safetensors")}
         parts |= {output_dir / name for name in OF_SOME_MODELS}
         stale = [path for path in parts - new.keys() if path.exists()]
-        if stale or not all(path.exists() and filecmp.cmp(path, file, shallow=False) for path, file in new.items()):
+        changed = {
+            path: file for path, file in new.items() if not (path.exists() and filecmp.cmp(path, file, shallow=False))
+        }
+        if stale or changed:
             (output_dir / WEIGHTS).unlink(missing_ok=True)
         for path in stale:
             path.unlink()
-        for path, file in new.items():
+        for path, file in changed.items():
             os.replace(file, path)
         os.replace(saved_weights, output_dir / WEIGHTS)
 
