@@ -24,6 +24,7 @@ def pytest_collection_finish():
     """The garbage collector leaves out what the imports have made, which takes it a twentieth of the tests' time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 def pytest_sessionfinish():

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..library import define, has_cpu_kernels
 from ..sources import MAX_SCALE
-from . import chunks, cuda
+from . import chunks
 from .chunks import DIRECTIONS, Options
 
 IMPLEMENTATIONS = ("auto", "fused", "linear")
@@ -93,7 +93,12 @@ def backward(
 
 
 def _form(values: Tensor, token_mask: Tensor | None):
-    return cuda if token_mask is None and cuda.available(values) else chunks
+    if token_mask is None and values.is_cuda:
+        from . import cuda  # late, because triton takes a tenth of a second
+
+        if cuda.available(values):
+            return cuda
+    return chunks
 
 
 def _checked(options: Options, block_length: int | None, cu_seqlens: Tensor | None) -> Options:
