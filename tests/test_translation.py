@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset, Features, Translation, Value
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file
 from small_data import prepared, read_lines, tagging_rows, write_backbone, write_rows
@@ -27,7 +28,7 @@ from transformers import (
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError, install
 from hf_blosan.registry import FAMILIES
-from hf_blosan.tasks import TASKS, load_task
+from hf_blosan.tasks import TASKS, custom_task, load_task
 from hf_blosan.tasks.base import config_class
 from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.metrics import SacreBLEU
@@ -228,7 +229,8 @@ def data_dir(tmp_path):
 
 def options(data_dir, output_dir, **changes):
     fields = ",".join(f"{name}={value}" for name, value in (STACK | {"dropout": 0.1}).items())
-    common = {"task_name": "multi30k_en_de", "encoder": "mtsa", "data_dir": str(data_dir), "config_overrides": fields}
+    common = {"task_name": "multi30k_en_de", "encoder": "mtsa", "config_overrides": fields}
+    common |= {"data_dir": data_dir and str(data_dir)}
     common |= {"num_train_epochs": 2, "cpu": True, "checkpointing_steps": "epoch", "num_warmup_steps": 0}
     return RunArguments(**(common | {"output_dir": str(output_dir), "per_device_train_batch_size": 16} | changes))
 
@@ -281,6 +283,46 @@ class TestTask:
         config = find_encoder(options(data_dir, again, **changes))[1]
         with pytest.raises(InputError, match="is of class EncoderDecoderModel, the task needs MTSAFor.*train a new"):
             check_head(options(data_dir, again, **changes), find_kind(TASKS["trec"]), config)
+
+    @pytest.mark.parametrize("parquet", [False, True])
+    @pytest.mark.parametrize(
+        ("names", "direction"),
+        [({}, ["en", "de"]), ({"text_column_name": "de"}, ["de", "en"]), ({"label_column_name": "en"}, ["de", "en"])],
+    )
+    def test_rows_of_the_hub(self, names, direction, parquet, tmp_path, capsys):
+        """A text for each language, in JSON lines or as the feature that `datasets` has for them."""
+        files = {}
+        for seed, (split, count) in enumerate({"train_file": 64, "validation_file": 12, "test_file": 12}.items()):
+            content = [{"id": str(i), "translation": row} for i, row in enumerate(rows(count, seed))]
+            files[split] = str(write_rows(tmp_path / f"{split}.jsonl", content))
+            if parquet:
+                features = Features({"id": Value("string"), "translation": Translation(languages=["en", "de"])})
+                files[split] = files[split].replace("jsonl", "parquet")
+                Dataset.from_list(content, features=features).to_parquet(files[split])
+        changes = {"task_name": None, "num_train_epochs": 1, "checkpointing_steps": None}
+        run = train(options(None, tmp_path / "run", **files, **names, **changes))
+        assert list(run["task"]["languages"]) == direction and run["config"]["decoder_layers"] == 2
+        assert main(["evaluate", str(tmp_path / "run"), "--test_file", files["test_file"], "--cpu"]) == 0
+        assert f"{run['figures']['test_bleu']:.4f}" in capsys.readouterr().out
+        columns = write_rows(tmp_path / "columns.jsonl", rows(12, 2))  # one for each language
+        found = []
+        for number, source in enumerate((files["test_file"], str(columns))):
+            output = tmp_path / f"{number}.jsonl"
+            assert main(["predict", str(tmp_path / "run"), source, str(output), "--cpu"]) == 0
+            found.append(read_lines(output))
+        assert found[0] == found[1] and len(found[0]) == 12
+
+    def test_languages_that_do_not_fit(self, tmp_path):
+        texts = [{"translation": {language: "a" for language in ("en", "de", "fr")}}]
+        path = str(write_rows(tmp_path / "rows.jsonl", texts))
+        with pytest.raises(InputError, match="has the languages en, de, fr; name two, with --text_column_name and"):
+            custom_task(path)
+        task = custom_task(path, text_column_name="fr", label_column_name="de")
+        assert task.kind == "translation" and task.languages == ("fr", "de")
+        with pytest.raises(InputError, match="column 'de' is used twice"):
+            custom_task(path, text_column_name="de", label_column_name="de")
+        write_rows(tmp_path / "names.jsonl", [{"translation": {"English": "a", "German": "b"}}])
+        assert custom_task(str(tmp_path / "names.jsonl")).languages == ()  # not as the Hub names them
 
     @pytest.mark.parametrize("overrides", [None, "embedding_dtype=float32"])
     def test_words_in_int8_are_trained_further(self, tokenizer, data_dir, tmp_path, overrides):

@@ -52,6 +52,9 @@ def custom_task(
     Rows with lists of words, in ``tokens`` or the column named, define a tagging task: their tags are in ``tags`` or
     ``ner_tags``; a column ``predicate_index`` makes it semantic role labelling.
 
+    Rows with ``translation``, an object of a text for each language, define a translation task from the first language
+    into the second, or from ``text_column_name`` into ``label_column_name``.
+
     Args:
         train_file: training rows (.jsonl, .json, .csv, .tsv, optionally .gz; or .parquet).
         validation_file, test_file: optional further splits with the same columns.
@@ -128,10 +131,10 @@ def task_of_rows(
         logger.info("%s has no gold labels and is not used", where[split])
     tables = {split: table for split, table in tables.items() if split not in without}
     defined = own.task_fields({where[split]: table for split, table in tables.items()}, columns)
+    defined = {"languages": ()} | defined  # unknown, but for translations
     return Task(
         kind=kind,
         num_sentences=len(columns["text_columns"]),
-        languages=(),  # unknown
         local=Source(location="", splits={}, **columns),
         tables=tables,
         **fields,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,8 @@ from transformers import (
 from transformers.models.encoder_decoder.modeling_encoder_decoder import shift_tokens_right
 
 from ..data.batching import cut, map_in_memory, sentence_lengths, token_limit
-from ..data.columns import as_text, check_columns, row_numbers
-from ..errors import InputError
+from ..data.columns import as_text, check_columns, check_distinct, row_numbers
+from ..errors import InputError, listed
 from ..models.configuration_base import SentenceEncoderConfig
 from ..text.tokenization import build_subword_tokenizer, check_vocabulary, decoder_positions
 from .base import TaskKind, config_class
@@ -31,9 +32,12 @@ from .table import TASKS
 from .task import Source
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
+
+MEASURED = {"metrics": ("SacreBLEU",), "best_metric": "bleu"}
 
 
 class Translation(TaskKind):
@@ -55,14 +59,45 @@ class Translation(TaskKind):
         return config.is_encoder_decoder and not super().made(config)  # BART and T5 have heads for classes as well
 
     @classmethod
+    def recognises(cls, table, where, names):
+        languages = languages_of(table)
+        return bool(languages) and {names.text, names.label} <= {None, *languages}
+
+    @classmethod
+    def choose_columns(cls, table, where, names):
+        names.refuse_pair("translation")
+        languages = languages_of(table)
+        source = names.text or next(language for language in languages if language != names.label)
+        others = [language for language in languages if language != source]
+        if len(others) != 1 and not (names.text and names.label):
+            raise InputError(
+                f"{where}: column 'translation' has the languages {listed(languages, 8)}; name two, with "
+                "--text_column_name and --label_column_name"
+            )
+        check_distinct((source, target := names.label or others[0]), where)
+        return {"text_columns": (source,), "label_column": target}
+
+    @classmethod
+    def has_gold(cls, table, columns):
+        return columns["label_column"] in languages_of(table)
+
+    @classmethod
+    def task_fields(cls, tables, columns):
+        languages = (*columns["text_columns"], columns["label_column"])
+        known = all(re.fullmatch("[a-z]{2,3}", language) for language in languages)  # as the Hub names them
+        return {**MEASURED, "recipe_family": "translation", "languages": languages if known else ()}
+
+    @classmethod
     def saved_fields(cls, config):
         """The columns are those of the task that the model was trained on."""
+        if "text_columns" in (getattr(config, "training_rows", None) or {}):
+            return dict(MEASURED)
         task = TASKS.get(getattr(config, "finetuning_task", None)) or TASKS["multi30k_en_de"]
-        return {name: getattr(task, name) for name in ("local", "languages", "metrics", "best_metric")}
+        return {"local": task.local, "languages": task.languages, **MEASURED}
 
     def for_rows(self, table, where, names):
         names.refuse_pair("translation")
-        names = self.trained(names, table)
+        names = self.trained(names, by_language(table))
         texts, label = names.texts or self.task.local.text_columns, names.label or self.task.local.label_column
         return replace(self.task, local=Source(location="", splits={}, text_columns=texts, label_column=label))
 
@@ -71,8 +106,9 @@ class Translation(TaskKind):
         from datasets import Dataset, Features, Value
 
         names = {"sentence1": source.text_columns[0], "translation": source.label_column}
+        numbers, raw = row_numbers(raw), by_language(raw)
         check_columns(names.values(), raw.column_names, where)
-        rows, numbers = {}, row_numbers(raw)
+        rows = {}
         for name, column in names.items():
             cells = zip(numbers, raw[column], strict=True)
             rows[name] = [as_text(cell, where, row, column).strip() for row, cell in cells]
@@ -168,6 +204,12 @@ class Translation(TaskKind):
         return (" ".join(text.split()) for text in texts_of(predictions, tokenizer))
 
     def choose_texts(self, head, where, names):
+        if isinstance(head[0].get("translation"), dict):
+            language = names.text or self.task.local.text_columns[0]
+            logger.info("%s: texts from %s", where, language)
+            return ("translation",), lambda row, number: (
+                as_text((row["translation"] or {}).get(language), where, number, language),
+            )
         return choose_texts(head, where, names, self.task.local.text_columns, 1)
 
     cut = Classification.cut
@@ -191,6 +233,20 @@ tokenizer.decode(found[0], skip_special_tokens=True)"""
     @classmethod
     def examples(cls, task):
         return [{"text": "Two dogs are playing in the snow."}]
+
+
+def languages_of(table: Dataset) -> tuple[str, ...]:
+    """The languages of a column ``translation``, an object of a text for each, as in data sets of the Hub."""
+    feature = table.features.get("translation")
+    return tuple(getattr(feature, "languages", feature if isinstance(feature, dict) else ()))
+
+
+def by_language(table: Dataset) -> Dataset:
+    """A table with such a column as one with a column for each language."""
+    if not (languages := languages_of(table)):
+        return table
+    flat = table.select_columns(["translation"]).flatten()
+    return flat.rename_columns({f"translation.{language}": language for language in languages})
 
 
 def texts_of(rows: Iterable[np.ndarray], tokenizer: PreTrainedTokenizerBase) -> list[str]:
