@@ -67,14 +67,14 @@ class Translation(TaskKind):
     def choose_columns(cls, table, where, names):
         names.refuse_pair("translation")
         languages = languages_of(table)
-        source = names.text or next(language for language in languages if language != names.label)
-        others = [language for language in languages if language != source]
-        if len(others) != 1 and not (names.text and names.label):
+        if len(languages) != 2 and not (names.text and names.label):
             raise InputError(
                 f"{where}: column 'translation' has the languages {listed(languages, 8)}; name two, with "
                 "--text_column_name and --label_column_name"
             )
-        check_distinct((source, target := names.label or others[0]), where)
+        source = names.text or next(language for language in languages if language != names.label)
+        target = names.label or next(language for language in languages if language != source)
+        check_distinct((source, target), where)
         return {"text_columns": (source,), "label_column": target}
 
     @classmethod
