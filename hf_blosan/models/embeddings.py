@@ -223,7 +223,7 @@ def split_pairs(
     Raises:
         ValueError: there are no token_type_ids, they mark no second sentence, or the token mask has another shape.
     """
-    remedy = "tokenize pairs as tokenizer(first, second)"
+    remedy = "tokenize pairs as tokenizer(first, second), where second has words"
     if token_type_ids is None:
         raise ValueError(f"this model compares two sentences and needs token_type_ids (0 first, 1 second); {remedy}")
     if token_type_ids.shape[1] == 0:  # a batch of pairs of empty texts
