@@ -117,9 +117,8 @@ class Batches:
         answers: list[Any] = [None] * len(rows)
         for start in range(0, len(order), self.size):
             part = order[start : start + self.size]
-            what = f"a batch of {len(part)} rows of up to {len(rows[part[0]]['input_ids'])} tokens"
             try:
-                with fitting(what, "give a smaller batch size or maximum length"):
+                with fitting(f"a batch of {len(part)} rows", "give a smaller batch size or maximum length"):
                     found = self.forward([rows[i] for i in part])
             except NotFinite as error:
                 raise NotFinite(str(error), part[error.of(len(part))], len(rows), error.value) from error
