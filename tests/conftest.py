@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_finish():
-    """The garbage collector leaves out what the imports have made, which takes it a twentieth of the tests' time."""
+    """The garbage collector leaves out what the imports have made, and runs less often: a twentieth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)

@@ -147,11 +147,13 @@ def test_killed_while_the_model_is_replaced(first, shared, second, tmp_path, mon
 
 
 def test_a_better_model_of_the_same_run_replaces_the_last_in_one_step(shared, second, tmp_path, monkeypatch):
-    seen, replace = [], os.replace
+    """Files that are equal stay."""
+    seen, replaced, replace = [], set(), os.replace
 
     def watched(source, target):
         replace(source, target)
         seen.append((shared / WEIGHTS).exists())
+        replaced.add(target)
 
     train_until_killed(monkeypatch, 8, options(shared, second, **SECOND))
     with monkeypatch.context() as patch:
@@ -159,6 +161,7 @@ def test_a_better_model_of_the_same_run_replaces_the_last_in_one_step(shared, se
         patch.setattr(TrainingLoop, "_is_better", lambda self, value, best: True)
         train(options(shared, second, **SECOND, **LATEST))
     assert len(seen) > 20 and all(seen)
+    assert shared / WEIGHTS in replaced and not {shared / "config.json", shared / "tokenizer.json"} & replaced
 
 
 def test_resumed_after_its_last_update_without_an_evaluation(shared, first, second, monkeypatch):

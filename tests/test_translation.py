@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from cli_models import refused
 from datasets import Dataset, Features, Translation, Value
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file
@@ -311,6 +312,11 @@ class TestTask:
             assert main(["predict", str(tmp_path / "run"), source, str(output), "--cpu"]) == 0
             found.append(read_lines(output))
         assert found[0] == found[1] and len(found[0]) == 12
+        source = direction[0]
+        for wrong in ({}, {"translation": None}, {"translation": "a"}, {"translation": {direction[1]: "a"}}):
+            path = write_rows(tmp_path / "wrong.jsonl", [{"translation": {"en": "a", "de": "b"}}, wrong])
+            message = refused(capsys, "predict", str(tmp_path / "run"), path, tmp_path / "o.jsonl", "--cpu")
+            assert f"wrong.jsonl, row 2: {source} is null or missing" in message
 
     def test_languages_that_do_not_fit(self, tmp_path):
         texts = [{"translation": {language: "a" for language in ("en", "de", "fr")}}]

@@ -27,6 +27,7 @@ from ..models.configuration_base import SentenceEncoderConfig
 from ..text.tokenization import build_subword_tokenizer, check_vocabulary, decoder_positions
 from .base import TaskKind, config_class
 from .classification import Classification, choose_texts
+from .kinds import remembered_rows
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .table import TASKS
 from .task import Source
@@ -90,8 +91,8 @@ class Translation(TaskKind):
     @classmethod
     def saved_fields(cls, config):
         """The columns are those of the task that the model was trained on."""
-        if "text_columns" in (getattr(config, "training_rows", None) or {}):
-            return dict(MEASURED)
+        if "text_columns" in (rows := remembered_rows(config)):
+            return cls.task_fields({}, rows)
         task = TASKS.get(getattr(config, "finetuning_task", None)) or TASKS["multi30k_en_de"]
         return {"local": task.local, "languages": task.languages, **MEASURED}
 
@@ -207,9 +208,13 @@ class Translation(TaskKind):
         if isinstance(head[0].get("translation"), dict):
             language = names.text or self.task.local.text_columns[0]
             logger.info("%s: texts from %s", where, language)
-            return ("translation",), lambda row, number: (
-                as_text((row["translation"] or {}).get(language), where, number, language),
-            )
+
+            def read(row: dict[str, Any], number: int) -> tuple[str]:
+                texts = row.get("translation")
+                text = texts.get(language) if isinstance(texts, dict) else None
+                return (as_text(text, where, number, language),)
+
+            return ("translation",), read
         return choose_texts(head, where, names, self.task.local.text_columns, 1)
 
     cut = Classification.cut
