@@ -6,16 +6,15 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..cli.options import Parser, option, positional, same_as, without_none
+from ..cli.options import Parser, option, positional, same_as
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
+from .checks import cases_of_rows, check_values, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedConfig
 
     from ..tasks.recipes import Recipe
@@ -55,15 +54,6 @@ CRITICAL_FOR_RESUMING = (
     "cache_backbone",
 )
 """Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
-
-MAY_BE_ZERO = (
-    *("early_stopping_patience", "num_warmup_steps", "embedding_warmup_steps", "fold", "num_folds", "seed"),
-    *("weight_decay", "l2", "max_grad_norm", "label_smoothing", "ema_decay"),
-)
-"""Numbers that may be 0; all others must be positive."""
-
-BELOW = {"label_smoothing": 1, "ema_decay": 1, "validation_fraction": 1, "seed": 2**32}
-"""Limits that numbers must stay below."""
 
 FROM_RECIPE = (
     *("l2", "weight_decay", "max_grad_norm", "lr_scheduler_type", "num_warmup_steps", "label_smoothing", "ema_decay"),
@@ -217,13 +207,13 @@ class RunArguments:
             from ..cli.overrides import format_config_overrides
 
             self.config_overrides = format_config_overrides(self.config_overrides)
-        _check_values(self)
+        check_values(self)
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (str(steps).isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
         self.checkpointing_steps = steps and str(steps)
         model, vectors, tokenizer = self.model_name_or_path, self.word_vectors, self.tokenizer_name
-        _refuse(
+        refuse(
             (
                 not (self.task_name or self.train_file or self.dataset_name or self.in_memory),
                 "Nothing to train on: give --task_name, --train_file or --dataset_name.",
@@ -240,7 +230,7 @@ class RunArguments:
                 self.data_dir and not self.task_name,
                 "--data_dir has the files of tasks that the package knows; give --task_name, or leave it out.",
             ),
-            *_of_rows(self),
+            *cases_of_rows(self),
             (
                 not self.encoder and not model,
                 "No model: give --model_name_or_path, for instance disan-mini-en, an English encoder that comes with "
@@ -302,7 +292,7 @@ class RunArguments:
         backbone, trainable = self.backbone or overrides.get("backbone"), overrides.get("embedding_trainable")
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
         # What the task or the recipe says may come from a saved model, or from options resolved before.
-        _refuse(
+        refuse(
             (
                 self.select_on_test and self.validation_fraction not in (None, task.validation_fraction),
                 "--select_on_test holds no validation rows out; leave out --validation_fraction.",
@@ -403,16 +393,16 @@ class EvaluateArguments:
     predictions_file: str | None = option("File for the predictions on the test rows, in run_glue's format.")
 
     def __post_init__(self) -> None:
-        _check_values(self)
+        check_values(self)
         given = [name for name in ("task_name", "test_file", "dataset_name") if getattr(self, name)]
         own = next((name for name in given if name != "task_name"), None)
-        _refuse(
+        refuse(
             (len(given) > 1, f"--{' and --'.join(given[:2])} exclude each other; leave one of them out."),
             (
                 self.split and not self.dataset_name,
                 f"--split {self.split} needs --dataset_name; give both, or leave it out.",
             ),
-            *_of_rows(self),
+            *cases_of_rows(self),
             (
                 not own and (self.text_column_name or self.label_column_name),
                 "A task knows its columns; leave out the names of columns, or give --test_file or --dataset_name.",
@@ -422,42 +412,6 @@ class EvaluateArguments:
                 for name in ("data_dir", "fold", "num_folds", "validation_fraction")
             ),
         )
-
-
-def _refuse(*cases: tuple[Any, str]) -> None:
-    """Raise the sentence of the first case that is true as an InputError."""
-    for wrong, sentence in cases:
-        if wrong:
-            raise InputError(sentence)
-
-
-def _of_rows(options: RunArguments | EvaluateArguments) -> Iterator[tuple[Any, str]]:
-    """Cases of :func:`_refuse` that both commands have."""
-    yield (
-        options.text_pair_column_name and not options.text_column_name,
-        "--text_pair_column_name needs --text_column_name, the column of the first text; give both.",
-    )
-    yield (
-        options.dataset_config_name and not options.dataset_name,
-        "--dataset_config_name needs --dataset_name; give both, or leave it out.",
-    )
-
-
-def _check_values(options: RunArguments | EvaluateArguments) -> None:
-    kinds = get_type_hints(type(options))
-    for name, value in vars(options).items():
-        choices = get_args(without_none(kinds[name]))
-        if choices and value is not None and value not in choices:
-            raise InputError(f"--{name} is {value!r}; choose from {', '.join(choices)}.")
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
-            continue
-        zero_allowed = name in MAY_BE_ZERO
-        if not (value > 0 or zero_allowed and value == 0):
-            raise InputError(f"--{name} is {value}; it must be {'0 or more' if zero_allowed else 'more than 0'}.")
-        if not math.isfinite(value):
-            raise InputError(f"--{name} is {value}; it must be finite.")
-        if name in BELOW and value >= BELOW[name]:
-            raise InputError(f"--{name} is {value}; it must be below {BELOW[name]}.")
 
 
 def parse_arguments(argv: list[str] | None = None) -> RunArguments:
