@@ -1,6 +1,7 @@
 """Sentence selection: both layouts of a batch, rows, training."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,9 +15,11 @@ from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
 from hf_blosan.export import load_exportable
 from hf_blosan.hub.saved import load
+from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS, custom_task, get_task, load_task
 from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.tasks.passages import as_passage, sentence_spans
+from hf_blosan.tasks.recipes import find_recipe
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import train
 from hf_blosan.training.arguments import EvaluateArguments
@@ -206,11 +209,19 @@ def test_labels_as_users_write_them(label):
 
 
 def test_passages_without_the_name_of_the_task(tmp_path):
-    rows = [{"question": f"Who is {n}?", "sentences": ["Ann.", "Bob."], "label": n % 2} for n in range(4)]
-    file = write_rows(tmp_path / "mine.jsonl", rows)
-    with pytest.raises(InputError, match=r"mine.jsonl has the columns of questions on passages; give --task_name"):
-        custom_task(file)
+    for form in ("squad", "listed"):
+        rows = squad_rows(40, form=form)
+        file = write_rows(tmp_path / f"{form}.jsonl", rows)
+        task = custom_task(file, file)
+        loaded = load_task(task, seed=0)["train"]
+        assert task.kind == "selection" and loaded[:] == read(rows)[:]
     assert custom_task(file, text_column_name="question", label_column_name="label").kind == "classification"
+
+
+def test_own_passages_have_the_recipe_of_squad_and_the_patience_of_own_rows():
+    for encoder in FAMILIES:
+        own, squad = (find_recipe(family, encoder) for family in ("own_passages", "squad"))
+        assert replace(own, patient_epochs=0, patient_updates=0) == squad and own.patience(10) == 10
 
 
 def test_other_bad_tables():

@@ -55,6 +55,9 @@ def custom_task(
     Rows with ``translation``, an object of a text for each language, define a translation task from the first language
     into the second, or from ``text_column_name`` into ``label_column_name``.
 
+    Rows with ``question`` and either ``sentences`` and ``label``, the index of one of them, or SQuAD's ``context`` and
+    ``answers`` define a task of sentence selection, unless columns are named.
+
     Args:
         train_file: training rows (.jsonl, .json, .csv, .tsv, optionally .gz; or .parquet).
         validation_file, test_file: optional further splits with the same columns.

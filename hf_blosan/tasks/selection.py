@@ -41,14 +41,17 @@ class Selection(TaskKind):
 
     @classmethod
     def recognises(cls, table, where, names):
-        """Nothing, for rows of passages belong to a task by name; raises InputError if they are some."""
-        given = set(table.column_names)
-        if names == ColumnNames() and (set(COLUMNS) <= given or set(SQUAD_COLUMNS) <= given):
-            raise InputError(
-                f"{where} has the columns of questions on passages; give --task_name squad_sentences to choose "
-                "sentences, or classify texts with --text_column_name and --label_column_name"
-            )
-        return False
+        """Rows with the columns of questions on passages, unless the user names others."""
+        return names == ColumnNames() and _columns_of(table) is not None
+
+    @classmethod
+    def choose_columns(cls, table, where, names):
+        *texts, label = _columns_of(table)
+        return {"text_columns": tuple(texts), "label_column": label}
+
+    @classmethod
+    def task_fields(cls, tables, columns):
+        return {"recipe_family": "own_passages"}
 
     def for_rows(self, table, where, names):
         _refuse_names(names)
@@ -70,22 +73,22 @@ class Selection(TaskKind):
         import pyarrow as pa
         from datasets import Dataset
 
-        for columns, read in ((COLUMNS, listed_rows), (SQUAD_COLUMNS, squad_rows)):
-            if set(columns) <= set(raw.column_names):
-                rows = list(read(raw.select_columns(list(columns))[:], where, row_numbers(raw)))
-                if not rows:
-                    raise InputError(f"{where} has no question with an answer in its context; give another file")
-                questions, passages, labels, in_file = zip(*rows, strict=True)
-                numbers: dict[tuple[str, ...], int] = {}
-                places = pa.array([numbers.setdefault(passage, len(numbers)) for passage in passages])
-                sentences = pa.array(list(numbers), pa.list_(pa.string())).take(places)
-                table = {"question": pa.array(questions), "sentences": sentences, "label": pa.array(labels)}
-                table |= {"row": pa.array(in_file)}
-                return Dataset(pa.table(table | {"passage": places}))
-        raise InputError(
-            f"{where} has no columns {', '.join(COLUMNS)}, nor {', '.join(SQUAD_COLUMNS)} as in SQuAD; it has "
-            f"{listed(raw.column_names)}"
-        )
+        columns = _columns_of(raw)
+        if columns is None:
+            raise InputError(
+                f"{where} has no columns {', '.join(COLUMNS)}, nor {', '.join(SQUAD_COLUMNS)} as in SQuAD; it has "
+                f"{listed(raw.column_names)}"
+            )
+        read = listed_rows if columns == COLUMNS else squad_rows
+        rows = list(read(raw.select_columns(list(columns))[:], where, row_numbers(raw)))
+        if not rows:
+            raise InputError(f"{where} has no question with an answer in its context; give another file")
+        questions, passages, labels, in_file = zip(*rows, strict=True)
+        numbers: dict[tuple[str, ...], int] = {}
+        places = pa.array([numbers.setdefault(passage, len(numbers)) for passage in passages])
+        sentences = pa.array(list(numbers), pa.list_(pa.string())).take(places)
+        table = {"question": pa.array(questions), "sentences": sentences, "label": pa.array(labels)}
+        return Dataset(pa.table(table | {"row": pa.array(in_file), "passage": places}))
 
     def row_groups(self, rows):
         return passages_of(rows), "passages"
@@ -182,6 +185,11 @@ model(**{{name: rows[name][None] for name in rows}}).logits.argmax()  # the sent
             "text": [sentences[i] for (_, sentences), i in zip(items, best, strict=True)],
             "score": [float(scores[i]) for scores, i in zip(found, best, strict=True)],
         }
+
+
+def _columns_of(rows: Dataset) -> tuple[str, ...] | None:
+    """The columns of questions on passages that the rows have, of the two forms that are read."""
+    return next((columns for columns in (COLUMNS, SQUAD_COLUMNS) if set(columns) <= set(rows.column_names)), None)
 
 
 def _refuse_names(names: ColumnNames) -> None:
