@@ -14,7 +14,7 @@ from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
 from .base import TaskKind
-from .classification import Classification, label_fields, listed_labels, shortened, warn_of_case
+from .classification import label_fields, listed_labels, shortened, warn_of_case
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tags import decode_tags, may_follow
 from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
@@ -279,7 +279,7 @@ class Tagging(TaskKind):
 
     @classmethod
     def examples(cls, task):
-        return Classification.examples(task)
+        return [{"text": "Ann flew from London to Rome in May ."}]
 
     @classmethod
     def snippet(cls, run, location, example):
