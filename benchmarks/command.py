@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import hf_blosan
-from hf_blosan.cli.options import Parser, exit_status, option
+from hf_blosan.cli.options import Parser, check_numbers, exit_status, option
 from hf_blosan.errors import InputError
 from hf_blosan.files import sha256, write_json
 from hf_blosan.kernels import instruction_set
@@ -33,7 +33,7 @@ FILES = ("word_vectors",)
 
 @dataclass(kw_only=True)
 class Options:
-    """What every benchmark can be told. A number must be 1 or more, unless its default is 0."""
+    """What every benchmark can be told. A number must be more than 0, unless its default is 0."""
 
     output: str = option("JSON file of the report; most write Markdown beside it.", MISSING)
     threads: int = option("Threads of torch.", 2)
@@ -42,7 +42,7 @@ class Options:
 
     def __post_init__(self) -> None:
         numbers = [entry.name for entry in fields(self) if type(entry.default) in (int, float) and entry.default]
-        check_positive(self, *(name for name in numbers if name != "seed"))
+        check_numbers(self, (name for name in numbers if name != "seed"))
 
 
 def command(
@@ -124,13 +124,6 @@ def parse_shapes(text: str) -> tuple[tuple[int, int], ...]:
     if not shapes or any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
         raise InputError(f"--shapes {text}: give {', '.join(SELECTIONS)} or batch x length as in 64x16,8x384")
     return shapes
-
-
-def check_positive(options: Any, *names: str) -> None:
-    """Raises InputError if one of these options is below 1."""
-    for name in names:
-        if getattr(options, name) < 1:
-            raise InputError(f"--{name} {getattr(options, name)}: give at least 1")
 
 
 def resumed(path: Path, head: dict[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:

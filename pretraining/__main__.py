@@ -80,7 +80,7 @@ class Options(Recipe):
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
-            may_be_zero = entry.name in ("seed", "data_seed", "triplets")
+            may_be_zero = entry.name in ("seed", "data_seed", "triplets", "gram")
             if type(value) in (int, float) and not (value > 0 or (may_be_zero and value == 0)):
                 raise InputError(
                     f"--{entry.name} is {value}; it must be {'at least' if may_be_zero else 'more than'} 0"

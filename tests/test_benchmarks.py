@@ -144,7 +144,7 @@ def test_resume_measures_what_is_missing(tmp_path, capsys):
         (("--operators", "disa,warp"), "--operators warp: there is no such choice; choose from disa,"),
         (("--without", "warp"), "--without warp: there is no such choice"),
         (("--passes", "backward"), "--passes backward"),
-        (("--repeats", "0"), "--repeats 0: give at least 1"),
+        (("--repeats", "0"), "--repeats is 0; it must be more than 0"),
         (("--no-times", "--no-memory"), "--no_times --no_memory: nothing is left to measure"),
     ],
 )

@@ -98,7 +98,7 @@ def test_from_command_to_report_figure_and_back(compare, monkeypatch, capsys):
         (("--systems", "fasttext"), "--systems fasttext: there is no such choice"),
         (("--tasks", "imdb"), "--tasks imdb: there is no such choice"),
         (("--systems", "ngrams", "--tasks", "sst2", "--data_dir", "nowhere"), "data directory nowhere does not exist"),
-        (("--repeats", "0"), "give at least 1"),
+        (("--repeats", "0"), "--repeats is 0; it must be more than 0"),
     ],
 )
 def test_bad_options_get_one_sentence(options, message, tmp_path, capsys):

@@ -82,7 +82,7 @@ def test_a_missing_evaluation_set_is_named(data_dir):
     ],
 )
 def test_options(name, value, message):
-    assert Options(data_dir="data", output_dir="out", triplets=0).all_sentences is False
+    assert Options(data_dir="data", output_dir="out", triplets=0, gram=0).all_sentences is False
     with pytest.raises(InputError, match=message):
         Options(data_dir="data", output_dir="out", **{name: value})
 
