@@ -67,7 +67,7 @@ def be(plural: bool, past: bool, first: bool = False) -> str:
 
 def indefinite(text: str) -> str:
     """With a or an."""
-    vowel = re.match(r"(?!uni|use|usu|eu|one\b|once\b)[aeiou]|hour|honest|heir|honou?r", text, re.IGNORECASE)
+    vowel = re.match(r"(?!uni(?![dmn])|use|usu|eu|one\b|once\b)[aeiou]|hour|honest|heir|honou?r", text, re.IGNORECASE)
     return f"{'an' if vowel else 'a'} {text}"
 
 

@@ -210,7 +210,8 @@ def train(
         teachers: of each teacher the unit vectors of the sentences; their similarities are averaged.
         triplets: text, paraphrase, foils of each.
         recipe: hyperparameters.
-        report: called ten times with the step and the mean of each term since the last call.
+        report: called ten times, or after each of fewer steps, with the step and the mean of each term since the
+            last call.
     """
     rows = encoder.rows(sentences)
     sizes = torch.tensor([len(texts) for texts in triplets], dtype=torch.long)
@@ -226,7 +227,7 @@ def train(
     )
     schedule = get_linear_schedule_with_warmup(optimizer, recipe.steps // 20, recipe.steps)
     sums: dict[str, Tensor] = {}
-    begun = time.perf_counter()
+    reported, begun = 0, time.perf_counter()
     for step in range(1, recipe.steps + 1):
         numbers = torch.as_tensor(next(numbered))
         batches = [rows.batch(numbers)]
@@ -261,9 +262,9 @@ def train(
         schedule.step()
         for name, value in terms.items():
             sums[name] = sums.get(name, 0.0) + value.detach()
-        every = max(1, recipe.steps // 10)
-        if step % every == 0:
-            means = {name: float(total) / every for name, total in sums.items()}
+        if step * 10 // recipe.steps > (step - 1) * 10 // recipe.steps:
+            means = {name: float(total) / (step - reported) for name, total in sums.items()}
+            reported = step
             report(step, means | {"minutes": (time.perf_counter() - begun) / 60})
             sums.clear()
             model.train()

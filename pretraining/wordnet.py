@@ -77,9 +77,9 @@ class WordNet:
                 return synset.kind
         return None
 
-    def frames(self, verb: str, senses: int = 3) -> frozenset[int]:
-        """The sentence frames of its first senses."""
-        offsets = self.senses["verb"].get(verb, ())[:senses]
+    def frames(self, verb: str) -> frozenset[int]:
+        """The sentence frames of its first three senses."""
+        offsets = self.senses["verb"].get(verb, ())[:3]
         return frozenset().union(*(self.synsets["verb"][offset].frames for offset in offsets))
 
     def antonyms(self, pos: str) -> dict[str, list[str]]:

@@ -220,6 +220,7 @@ class Lexicon:
             "cardinal": [word for word in self.numbers if word not in ("several", "many", "few")],
             "things": self.things,
             "persons": self.persons,
+            "animals": self.animals,
             "adjective": self.adjectives,
             "long adjective": [word for word in self.adjectives if len(word) > 7],
             "opposites": self.opposites,

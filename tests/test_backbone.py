@@ -1,6 +1,7 @@
 """Encoders on top of a pretrained transformer, here a generated one of two layers."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 
@@ -35,14 +36,17 @@ from transformers import (
 
 from hf_blosan.cli.commands import main
 from hf_blosan.errors import InputError
+from hf_blosan.hub.finite import NotFinite
 from hf_blosan.registry import FAMILIES
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training import backbone_states, parse_arguments, train
 from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
+from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.optim import build_optimizer, l2_penalty, make_scheduler, moving_average
 from hf_blosan.training.preparation import find_backbone
 from hf_blosan.training.reporting import count_parameters
+from hf_blosan.training.run import make_accelerator
 from reproduce.runner import plan
 from reproduce.tables import TABLES
 
@@ -252,6 +256,23 @@ class TestTraining:
         assert len(list(cache.iterdir())) == 2
         backbones = [backbone for backbone, *_ in calls]
         assert backbones[0] is not backbones[-1] and len(set(map(id, backbones))) == 2
+
+    def test_states_beyond_float16_are_refused(self, questions, folder, tmp_path, cache):
+        backbone = AutoModel.from_pretrained(folder)
+        backbone.encoder.layer[-1].output.LayerNorm.weight.data.fill_(1e5)
+        backbone.save_pretrained(large := shutil.copytree(folder, tmp_path / "large"))
+        with pytest.raises(
+            InputError, match=r"^--cache_backbone float16: a state .* is [1-9.]+e\+05, beyond .*float32$"
+        ):
+            prepared(self.options(tmp_path, questions, large, cache_backbone="float16"))
+        prepared(self.options(tmp_path, questions, large, cache_backbone="float32"))
+
+    def test_a_row_whose_output_is_not_finite_is_named(self, questions, folder, tmp_path, cache):
+        arguments, preparation = prepared(self.options(tmp_path, questions, folder, cache_backbone="float32"))
+        preparation.model.classifier.output.weight.data.fill_(math.nan)
+        evaluator = Evaluator(preparation, 8, make_accelerator(arguments))
+        with pytest.raises(NotFinite, match="^validation, row "):
+            evaluator.predict(preparation.model, evaluator.splits[0])
 
     def test_only_rows_of_sentences_are_cached(self, folder):
         rows = datasets.Dataset.from_dict({"input_ids": [[[2, 5, 3], [2, 6, 3]]], "labels": [1]})

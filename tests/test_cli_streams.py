@@ -16,6 +16,7 @@ from tqdm import tqdm
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     DistilBertConfig,
     DistilBertModel,
@@ -142,6 +143,28 @@ class TestPredict:
         ):
             files = [str(rows), str(tmp_path / "p.jsonl")] if command == "predict" else []
             assert problem in refused(capsys, command, folder, *files, *options, "--cpu")
+
+    def test_pairs_and_tags_of_models_from_elsewhere(self, tmp_path, capsys):
+        folder = write_backbone(tmp_path / "bert", ["a", "b"])
+        classifier = AutoModelForSequenceClassification.from_pretrained(folder)
+        classifier.save_pretrained(folder)
+        output = str(tmp_path / "o.jsonl")
+        words = ["predict", str(folder), str(write_rows(tmp_path / "p.csv", [{"one": "a a", "two": "b"}])), output]
+        assert "the model takes one text a row, but" in refused(capsys, *words, "--cpu")
+        assert main([*words, "--text_column_name", "one", "--text_pair_column_name", "two", "--cpu"]) == 0
+        classify = pipeline("text-classification", str(folder), device="cpu")
+        (expected,) = classify([{"text": "a a", "text_pair": "b"}])
+        assert read_lines(output)[0] == pytest.approx(expected, abs=1e-6)
+        labels = {"id2label": {0: "O", 1: "B-X"}, "label2id": {"O": 0, "B-X": 1}}
+        tagger = AutoModelForTokenClassification.from_pretrained(folder, **labels)
+        tagger.save_pretrained(folder)
+        words = ["predict", str(folder), str(write_rows(tmp_path / "w.jsonl", [{"tokens": ["a", "b", "c"]}])), output]
+        assert main([*words, "--overwrite", "--cpu"]) == 0
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        with torch.no_grad():
+            inputs = tokenizer(["a", "b", "c"], is_split_into_words=True, return_tensors="pt")
+            tags = tagger.eval()(**inputs).logits[0, 1:-1].argmax(1)  # B-X may follow any tag
+        assert read_lines(output) == [{"tags": [labels["id2label"][tag] for tag in tags.tolist()]}]
 
     def test_texts_longer_than_a_backbone(self, tmp_path, caplog):
         """More tokens would be refused, so the warning does not ask for them."""

@@ -138,6 +138,8 @@ def test_custom_numbers_are_names_and_not_positions(tmp_path):
     assert set(load_task(task, seed=0, validation_fraction=0.1)["train"]["label"]) == {0, 1}
     with pytest.raises(InputError, match="there are no validation rows, .* --validation_fraction 0.1"):
         load_task(task, seed=0)
+    padded = write_rows(tmp_path / "c.csv", [{"text": "a", "label": cell} for cell in ("2", "02", "10", "1", "01")])
+    assert custom_task(padded).labels == ("01", "1", "02", "2", "10")
     other = write_rows(tmp_path / "b.csv", [{"text": "a", "label": 0}])
     with pytest.raises(InputError, match="label '0' is not one of the labels"):
         load_task(task, validation_file=other, seed=0)

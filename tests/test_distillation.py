@@ -104,6 +104,13 @@ class TestRows:
         _, fewer = prepared(distilling(tmp_path, questions, bert, texts, max_eval_samples=1))
         assert fewer.taught_rows == found.taught_rows and len(fewer.data["test"]) == len(fewer.data["validation"]) == 1
 
+    def test_forms_of_unicode_are_the_same_text(self):
+        composed, decomposed = "Le caf\u00e9 est bon", "LE CAFE\u0301 est bon!"
+        held_out = {"test": datasets.Dataset.from_dict({"sentence1": [composed]})}
+        assert distillation.without_known({1: (decomposed,), 2: ("le cafe",)}, held_out, ["sentence1"]) == {
+            2: ("le cafe",)
+        }
+
     def test_the_vocabulary_has_the_words_of_both(self, tmp_path, questions, bert):
         texts = write_rows(tmp_path / "texts.csv", [{"text": "the zebra"}])
         _, found = prepared(distilling(tmp_path, questions, bert, texts))

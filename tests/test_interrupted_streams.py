@@ -27,8 +27,9 @@ from hf_blosan.data import rows as rows_of_files
 from hf_blosan.data.rows import Rows
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
+from hf_blosan.inference import output as output_module
 from hf_blosan.inference import stream
-from hf_blosan.inference.output import PREDICTIONS, Output
+from hf_blosan.inference.output import NESTED_PREDICTIONS, PREDICTIONS, Output
 
 OUTPUTS = [
     ("predict", ".jsonl"),
@@ -257,6 +258,15 @@ class TestStreaming:
             output.lock.release()
             assert main(["predict", classifier, questions, str(path), *options]) == 0
             assert len(read_lines(path)) == 50 and not list(tmp_path.glob(".*"))
+
+    def test_a_parquet_file_of_tags_some_of_which_are_missing(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(output_module, "_ROWS_AT_ONCE", 2)
+        path, rows = tmp_path / "o.parquet", [[None], [], ["B-X"], [None, "O"], [None]]
+        output = Output(str(path), NESTED_PREDICTIONS, {"input": "a"})
+        output.append({"tags": rows})
+        output.complete()
+        output.close()
+        assert pyarrow.parquet.read_table(path)["tags"].to_pylist() == rows
 
     def test_one_command_at_a_time(self, tmp_path):
         path, rows = tmp_path / "o.csv", {"score": [1.0]}

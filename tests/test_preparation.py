@@ -331,11 +331,25 @@ class TestPreparation:
         assert labels == [row["label"] for row in read_lines(questions["train_file"])]
         assert [found.task.labels[i] for i in found.data["validation"]["labels"]] == ["animal", "colour", "number"] * 2
 
-    @pytest.mark.parametrize("name", ["embedding_dtype", "layers_dtype"])
-    def test_refuses_to_train_int8(self, name, tmp_path, questions):
-        changes = {"config_overrides": f"hidden_size=8,embedding_size=6,{name}=int8"}
-        with pytest.raises(InputError, match=f"{name} is int8, .* cannot be trained"):
-            prepared(options(tmp_path, questions, **changes))
+    @pytest.mark.parametrize("field", ["embedding_dtype=int8", "embedding_dtype=bfloat16", "layers_dtype=int8"])
+    def test_refuses_to_train_in_fewer_bits(self, field, tmp_path, questions):
+        name, dtype = field.split("=")
+        with pytest.raises(InputError, match=f"{name} is {dtype}, .* cannot be trained"):
+            prepared(options(tmp_path, questions, config_overrides=f"hidden_size=8,embedding_size=6,{field}"))
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    @pytest.mark.parametrize("table_alone", [True, False])
+    def test_a_model_in_half_precision_is_trained_in_float32(self, dtype, table_alone, tmp_path, questions):
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "first")
+        if table_alone:
+            model.save_pretrained(tmp_path / "first", embedding_dtype=dtype)
+        else:
+            model.to(getattr(torch, dtype)).save_pretrained(tmp_path / "first")
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        _, preparation = prepared(options(tmp_path / "second", questions, **changes))
+        assert {parameter.dtype for parameter in preparation.model.parameters()} == {torch.float32}
+        assert preparation.model.config.embedding_dtype == "float32" and preparation.model.dtype == torch.float32
 
     def test_layers_in_int8_become_float32(self, tmp_path, questions):
         train(options(tmp_path / "first", questions, max_train_steps=1))
@@ -462,6 +476,15 @@ class TestReporting:
             "trained": inner + table - 2 * 6,
             "without_embeddings": inner,
         }
+
+    @pytest.mark.parametrize("name", ["num_warmup_steps", "embedding_warmup_steps"])
+    def test_a_constant_learning_rate_has_no_warm_up(self, name, tmp_path):
+        arguments = options(tmp_path, {"task_name": "trec", "data_dir": "data", "recipe": "paper"})
+        task = find_task(arguments)
+        with pytest.raises(InputError, match=f"--{name} has no effect on the learning-rate schedule constant"):
+            replace(arguments, **{name: 100}).resolved(task, "disan")
+        warm = replace(arguments, lr_scheduler_type="constant_with_warmup", **{name: 100}).resolved(task, "disan")
+        assert getattr(warm.resolved(task, "disan"), name) == 100
 
     def test_names_what_was_held_out(self, tmp_path):
         arguments = options(tmp_path, {"task_name": "cr", "data_dir": "data", "fold": 3})

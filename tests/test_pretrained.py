@@ -169,7 +169,9 @@ class TestNames:
         monkeypatch.setattr(registry, "PRETRAINED", tmp_path)
         touched = identity(tiny_en)
         (tmp_path / "tiny-en" / "generation_config.json").write_text("{}")
-        assert before != touched != identity(tiny_en)
+        assert before != touched != (changed := identity(tiny_en))
+        (tmp_path / "tiny-en" / "modeling_own.py").touch()
+        assert len(identity(tiny_en)) == len(changed) + 1
 
     def test_a_normalize_that_the_hub_does_not_tell(self, monkeypatch, caplog):
         monkeypatch.setattr(saved, "cached_file", lambda *given, **options: None)  # without a network

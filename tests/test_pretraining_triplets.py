@@ -103,9 +103,10 @@ def test_agreement():
 def test_inflection_follows_the_corpus():
     assert inflect("brick", "NNS", {"brick": 9, "bricks": 2}) == inflect("brick", "NNS", {"brick": 9}) == "bricks"
     assert inflect("sheep", "NNS", {"sheep": 9}) == "sheep"
-    assert [indefinite(word) for word in ("hour", "unit", "uncle", "owl")] == [
+    assert [indefinite(word) for word in ("hour", "unit", "unimportant man", "uncle", "owl")] == [
         "an hour",
         "a unit",
+        "an unimportant man",
         "an uncle",
         "an owl",
     ]

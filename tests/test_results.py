@@ -14,7 +14,7 @@ from small_data import write_trec, write_vectors
 
 from benchmarks import peers_report
 from hf_blosan.hub.model_card import make_model_card
-from hf_blosan.tasks import get_task
+from hf_blosan.tasks import custom_task, get_task
 from hf_blosan.training import RunArguments
 from hf_blosan.training.reporting import digests, processor, read_record, write_record
 from reproduce import page
@@ -281,6 +281,13 @@ def test_a_record_has_the_digest_of_every_file_that_was_read(tmp_path):
     (train,) = (folder / "trec").glob("train.*")
     files = {f"trec/{train.name}": train, "own.csv": own, "vectors.txt": vectors}
     assert found == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    files = {"train": "a/x/rows.csv", "validation": "b/x/rows.csv", "test": "c/x/rows.csv"}
+    for path in files.values():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(f"text,label\n{path},a\n{path},b\n")
+    given = {f"{split}_file": str(tmp_path / path) for split, path in files.items()}
+    arguments = RunArguments(encoder="disan", output_dir="out", **given)
+    assert sorted(digests(arguments, custom_task(**given))) == ["c/x/rows.csv", "rows.csv", "x/rows.csv"]
 
 
 def test_the_processor_has_a_name():

@@ -384,6 +384,8 @@ class TestLoop:
         seen = [entry["test_accuracy"] for entry in read_log(tmp_path / "True", "validation")]
         assert len(seen) == 2 and runs[1]["training"]["best_test"] == max(seen)
         assert "test_accuracy" not in read_log(tmp_path / "False", "validation")[0]
+        with pytest.raises(InputError, match="^--watch_test: there are no test rows; give --test_file"):
+            train(options(tmp_path, questions | {"test_file": None}, watch_test=True))
 
     def test_predictions_are_in_the_order_of_the_data(self, tmp_path, questions):
         arguments, preparation = prepared(options(tmp_path, questions))

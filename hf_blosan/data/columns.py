@@ -135,7 +135,8 @@ def positions(names: Sequence[str], known: Sequence[str]) -> list[int] | None:
 
 def normal(text: str) -> str:
     """Letters, with their marks, and digits in lower case, as texts are compared; all of a text that has none."""
-    return "".join(x for x in text.lower() if unicodedata.category(x)[0] in "LMN") or text
+    composed = unicodedata.normalize("NFC", text)
+    return "".join(x for x in composed.lower() if unicodedata.category(x)[0] in "LMN") or composed
 
 
 def is_number(value: Any) -> bool:

@@ -154,8 +154,9 @@ def contents(name: str) -> dict[str, Any]:
 
 
 def _files_read(folder: Path) -> list[Path]:
-    """The files of a saved model that decide what it computes: weights, configurations, vocabularies."""
-    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name.startswith(NAMES))
+    """The files of a saved model that decide what it computes: weights, configurations, vocabularies, its code."""
+    data = (path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name.startswith(NAMES))
+    return sorted([*data, *folder.glob("*.py")])
 
 
 def file_state(path: Path) -> tuple[int, int]:

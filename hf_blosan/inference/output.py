@@ -255,11 +255,24 @@ def _predictions_to_parquet(path: Path, rows: int) -> Path:
     import pyarrow
 
     def tables() -> Iterator[pyarrow.Table]:
+        schema = None
         with path.open(encoding="utf-8") as file:
             while lines := list(islice(file, _ROWS_AT_ONCE)):
-                yield pyarrow.Table.from_pylist(list(map(json.loads, lines)))
+                table = pyarrow.Table.from_pylist(list(map(json.loads, lines)), schema)
+                if schema is None:  # tags may be missing, for words without a token
+                    types = {field.name: _text_for_null(field.type) for field in table.schema}
+                    table = table.cast(schema := pyarrow.schema(types))
+                yield table
 
     return _write_parquet(path, tables())
+
+
+def _text_for_null(type_: Any) -> Any:
+    from pyarrow import list_, string, types
+
+    if types.is_list(type_):
+        return list_(_text_for_null(type_.value_type))
+    return string() if types.is_null(type_) else type_
 
 
 def _vectors_to_parquet(path: Path, rows: int, *, int8: bool = False) -> Path:

@@ -229,7 +229,8 @@ class Classification(TaskKind):
         return super().config_fields() | label_fields(self.task.labels)
 
     def choose_texts(self, head, where, names):
-        return choose_texts(head, where, names, self.task.local.text_columns, self.task.num_sentences)
+        taken = getattr(self.config, "num_sentences", len(names.texts) or 1)  # a transformer takes either
+        return choose_texts(head, where, names, self.task.local.text_columns, taken)
 
     def cut(self, item, limit, side):
         return tuple(cut(text, limit, side) for text in item)
@@ -321,7 +322,7 @@ def _classes(labels: list) -> list[str]:
     if len(found) > 2 and not (integers and min(map(int, found)) < -1):
         found -= set(NO_GOLD_LABEL)
     warn_of_case(found, "labels")
-    return sorted(found, key=int if integers else None)
+    return sorted(found, key=(lambda name: (int(name), name)) if integers else None)
 
 
 def warn_of_case(names: Collection[str], what: str) -> None:

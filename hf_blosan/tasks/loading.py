@@ -144,7 +144,7 @@ def _read_splits(task: Task, data_dir: str | Path | None, files: Mapping[str, st
     for split, (rows, source, where) in found.items():
         splits[split] = kind.normalise(rows if isinstance(rows, Dataset) else read_table(rows), source, where)
     if local.phrases and data_dir is not None and "train" not in files:
-        path = _find_file(Path(data_dir), task, (local.phrases,), required=True)
+        path = find_file(Path(data_dir), task, (local.phrases,), required=True)
         phrases = kind.normalise(read_table(path), local, str(path))
         splits["train"] = concatenate_datasets([splits["train"], phrases])
     return splits
@@ -159,14 +159,15 @@ def _local_paths(task: Task, data_dir: Path, skip: Mapping[str, str | Path]) -> 
     for split, stems in task.local.splits.items():
         if split in skip:
             continue
-        if path := _find_file(data_dir, task, stems, required=split == "train"):
+        if path := find_file(data_dir, task, stems, required=split == "train"):
             paths[split] = path
             if not path.name.startswith(f"{stems[0]}."):
                 logger.warning("%s: split %s was read from %s", task.name, split, path.name)
     return paths
 
 
-def _find_file(data_dir: Path, task: Task, stems: tuple[str, ...], *, required: bool) -> Path | None:
+def find_file(data_dir: Path, task: Task, stems: tuple[str, ...], *, required: bool = False) -> Path | None:
+    """The first file of a task with one of these stems; raises InputError if a required one is missing."""
     folder = data_dir / task.local.location
     candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in READABLE_TABLES)
     path = next(filter(Path.is_file, candidates), None)

@@ -101,7 +101,7 @@ class Tagging(TaskKind):
 
     @classmethod
     def saved_fields(cls, config):
-        return cls.fields_of(saved_labels(config), bool(config.predicate_size))
+        return cls.fields_of(saved_labels(config), bool(getattr(config, "predicate_size", 0)))
 
     def normalise(self, raw, source, where):
         """Rows with ``tokens``, ``tags`` (class ids) and, for semantic role labelling, ``predicate_index``.
@@ -235,7 +235,7 @@ class Tagging(TaskKind):
         names.refuse_pair("a tagger")
         trained = self.task.local.text_columns
         words = names.text or (trained[0] if trained and set(trained) <= head[0].keys() else TOKEN_COLUMN)
-        columns = (words, *([PREDICATE_COLUMN] if self.config.predicate_size else []))
+        columns = (words, *([PREDICATE_COLUMN] if getattr(self.config, "predicate_size", 0) else []))
         check_columns(columns, head[0], where)
 
         def read(row: dict[str, Any], number: int) -> tuple:

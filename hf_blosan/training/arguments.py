@@ -307,6 +307,14 @@ class RunArguments:
                 and "label_smoothing" in find_kind(task).unused_fields,
                 f"--label_smoothing has no effect on the scores of {task.title}; leave it out.",
             ),
+            *(
+                (
+                    getattr(self, name) and (self.lr_scheduler_type or recipe.lr_scheduler_type) == "constant",
+                    f"--{name} has no effect on the learning-rate schedule constant; give --lr_scheduler_type "
+                    "constant_with_warmup, or leave it out.",
+                )
+                for name in ("num_warmup_steps", "embedding_warmup_steps")
+            ),
         )
         optimizer = self.optimizer or recipe.optimizer
         learning_rate, embedding_learning_rate = self.learning_rate, self.embedding_learning_rate

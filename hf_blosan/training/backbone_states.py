@@ -127,13 +127,22 @@ def cached_states(
 def sentence_states(
     backbone: PreTrainedModel, rows: dict[str, list[bytes]], dtype: str
 ) -> dict[str, list[np.ndarray]]:
-    """The states of some sentences, one flat array of tokens * width numbers each."""
+    """The states of some sentences, one flat array of tokens * width numbers each.
+
+    Raises:
+        InputError: one is beyond the range of the dtype.
+    """
     ids = [torch.from_numpy(np.frombuffer(sentence, np.int32).astype(np.int64)) for sentence in rows["sentence"]]
     mask_BN = pad_sequence([torch.ones_like(sentence) for sentence in ids], batch_first=True).to(backbone.device)
     ids_BN = pad_sequence(ids, batch_first=True).to(backbone.device)
     states_BNE = backbone(input_ids=ids_BN, attention_mask=mask_BN).last_hidden_state
-    states_BNE = states_BNE.to("cpu", getattr(torch, dtype))
-    return {"states": [states[: len(row)].flatten().numpy() for states, row in zip(states_BNE, ids, strict=True)]}
+    kept_BNE = states_BNE.to("cpu", getattr(torch, dtype))
+    if states_BNE.isfinite().all() and not kept_BNE.isfinite().all():
+        raise InputError(
+            f"--cache_backbone {dtype}: a state of the backbone is {states_BNE.abs().max():.4g}, beyond the range of "
+            f"{dtype}; give float32"
+        )
+    return {"states": [states[: len(row)].flatten().numpy() for states, row in zip(kept_BNE, ids, strict=True)]}
 
 
 def fingerprint(backbone: PreTrainedModel, sentences: list[bytes], dtype: str) -> str:

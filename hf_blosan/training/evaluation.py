@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ..errors import fitting
+from ..errors import InputError, fitting
 from ..hub.finite import NotFinite, refuse_not_finite
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class Evaluator:
         names |= {"test": "test"} if "test" in preparation.data else {}
         self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
         self.selecting = self.splits[:1] if self.task.evaluation_splits else []
+        if watch_test and "test" not in preparation.data:
+            raise InputError("--watch_test: there are no test rows; give --test_file, or leave it out.")
         self.watched = [*self.selecting, *(split for split in self.splits if watch_test and split.name == "test")]
 
     @property
@@ -108,7 +110,8 @@ class Evaluator:
                         answers = self.kind.infer(model, batch, quick=quick)
                     by_length.append(self._gathered(self.kind.decode(answers)))
                 except NotFinite as error:
-                    size, before = len(batch.get("question_input_ids", batch["input_ids"])), sum(map(len, by_length))
+                    size = len(batch.get("question_attention_mask", batch["attention_mask"]))
+                    before = sum(map(len, by_length))
                     row = split.order[before + self.accelerator.process_index * size + error.of(size)]
                     raise error.at(f"{split.name}, row {split.numbers[row]}") from error
         width = max(part.shape[1] for part in by_length) if by_length[0].ndim == 2 else None

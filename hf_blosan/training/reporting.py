@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedConfig
 
-from ..data.rows import READABLE_TABLES
 from ..files import plain, sha256, write_json, write_text
 from ..hub.model_card import figure_table
+from ..tasks.loading import find_file
 from ..text.tokenization import is_word_level
 from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments, parse_arguments
 from .optim import word_source
@@ -206,14 +206,16 @@ def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
     others = (arguments.word_vectors, arguments.unlabeled_file)
     found: dict[str, Path] = {}
     for path in map(Path, filter(None, (*given.values(), *others))):
-        found[path.name if found.get(path.name, path) == path else f"{path.parent.name}/{path.name}"] = path
+        parts = 1
+        while found.get(name := "/".join(path.parts[-parts:]), path) != path:
+            parts += 1
+        found[name] = path
     if arguments.data_dir and not (task.files or task.generated):
         names = [stems for split, stems in task.local.splits.items() if split not in given]
         names += [(task.local.phrases,)] if task.local.phrases and "train" not in given else []
-        for stems in names:
-            candidates = (f"{task.local.location}/{stem}{suffix}" for stem in stems for suffix in READABLE_TABLES)
-            first = next((name for name in candidates if Path(arguments.data_dir, name).is_file()), None)
-            found |= {first: Path(arguments.data_dir, first)} if first else {}
+        folder = Path(arguments.data_dir)
+        paths = filter(None, (find_file(folder, task, stems) for stems in names))
+        found |= {path.relative_to(folder).as_posix(): path for path in paths}
     return {name: sha256(path) for name, path in found.items()}
 
 

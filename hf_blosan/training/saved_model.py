@@ -32,13 +32,15 @@ def encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
-    """Convert layers in int8, and an int8 word table that is to be trained, to float32.
+    """Convert layers in int8, and a word table of fewer bits that is to be trained, to float32.
+
+    Half precision rounds most updates away, and in float16 Adam's epsilon is 0.
 
     Args:
         overrides: fields of the configuration that the options name.
 
     Raises:
-        InputError: these say int8.
+        InputError: these say int8, or half precision for a word table.
     """
     config, encoder = encoder_config(model.config), encoder_of(model)
     if config.layers_dtype == "int8":
@@ -46,15 +48,17 @@ def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
             raise InputError("layers_dtype is int8, in which layers cannot be trained; leave it out")
         (model if hasattr(model, "set_layers_dtype") else encoder).set_layers_dtype("float32")
         logger.info("the int8 layers become float32, to be trained; save_pretrained can store them as int8 again")
-    if config.embedding_dtype != "int8" or config.embedding_trainable == "none":
+    dtype = config.embedding_dtype
+    if dtype == "float32" or config.embedding_trainable == "none":
         return
     if "embedding_dtype" in overrides:
         raise InputError(
-            "embedding_dtype is int8, a word table that cannot be trained; give --config_overrides "
+            f"embedding_dtype is {dtype}, a word table that cannot be trained; give --config_overrides "
             "embedding_dtype=float32, or embedding_trainable=none to train the layers alone"
         )
     encoder.set_embedding_dtype("float32")
-    logger.info("the int8 word table becomes float32, to be trained; save_pretrained can store it as int8 again")
+    again = f"to be trained; save_pretrained can store it as {dtype} again"
+    logger.info("the %s word table becomes float32, %s", dtype, again)
 
 
 def in_order_of(config: PreTrainedConfig, task: Task) -> Task:
@@ -156,6 +160,7 @@ def pretrained_model(
             # An encoder-decoder reads the word table as its configuration says, so that says how it is stored.
             wanted_dtype, encoder.embedding_dtype = encoder.embedding_dtype, stored_dtype
             options = {"config": config, "ignore_mismatched_sizes": True, "output_loading_info": True}
+            options |= {"dtype": "float32"} if to_train else {}  # by default that of the files, maybe half precision
             with quiet_transformers():
                 model, report = wanted_class.from_pretrained(locate(name), **options)
         except StrictDataclassError as error:
