@@ -22,6 +22,7 @@ from typing import Any
 from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
+from hf_blosan.training.reporting import git_commit
 
 from .command import Options, choose, command, parse_shapes
 from .measure import Setting
@@ -150,12 +151,6 @@ def markdown(report: dict[str, Any]) -> str:
     )
 
 
-def commit_of(checkout: Path) -> str | None:
-    """The commit of a checkout, with the suffix `-dirty` if tracked files differ; None outside a repository."""
-    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
-
-
 def measure(options: CompareOptions, report: dict[str, Any]) -> None:
     """Measure, and write the report after every round."""
     passes, old_checkout = choose("--passes", options.passes, PASSES), Path(options.old).resolve()
@@ -184,7 +179,7 @@ def measure(options: CompareOptions, report: dict[str, Any]) -> None:
 
 
 def header(options: CompareOptions) -> dict[str, Any]:
-    return {"old_commit": commit_of(Path(options.old))}
+    return {"old_commit": git_commit(Path(options.old, "pyproject.toml"))}
 
 
 main = command("benchmarks.compare", CompareOptions, measure, recorded=("repeats",), header=header)

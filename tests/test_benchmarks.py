@@ -218,7 +218,7 @@ def test_two_versions_take_turns(tmp_path, monkeypatch, capsys):
     (other / "hf_blosan").mkdir(parents=True)
     (other / "hf_blosan" / "__init__.py").touch()
     monkeypatch.setattr(compare, "Side", Side)
-    monkeypatch.setattr(compare, "commit_of", lambda checkout: command.surroundings()["commit"])
+    monkeypatch.setattr(compare, "git_commit", lambda file: command.surroundings()["commit"])
     check_comparison(tmp_path / "x.json", other, [(1, 3), (2, 4)], rounds=2)
     pairs = [(other, compare.NEW), (compare.NEW, other), (other, compare.NEW)]
     assert turns == [side for pair in pairs for side in pair] * len(compare.COMPARED) * 4

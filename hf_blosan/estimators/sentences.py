@@ -242,7 +242,7 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
         ``classes_`` are the names of the labels, strings, in the model's order.
         """
         found = super().from_pretrained(model, **parameters)
-        found.classes_ = np.array([name for _, name in sorted(found.model_.config.id2label.items())])
+        found.classes_ = np.array(saved_labels(found.model_.config))
         return found
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> SentenceClassifier:

@@ -10,6 +10,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
+from ..hub.configs import saved_labels
 from ..tasks.classification import probabilities_of
 
 TEXT, PAIR = "a text", '{"text": ..., "text_pair": ...}'
@@ -82,7 +83,7 @@ class Classification:
 
     def __init__(self, config: Any):
         self.config = config
-        self.labels = [config.id2label[i] for i in range(config.num_labels)]
+        self.labels = saved_labels(config)
 
     def truncates(self, body: Any) -> bool:
         return bool(body.parameters and body.parameters.truncate)

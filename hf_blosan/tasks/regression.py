@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MEASURED = {"metrics": ("Pearson", "Spearman", "MeanSquaredError"), "best_metric": "pearson"}
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
 """Of the configuration, what heads of scores alone use, and heads of classes alone."""
@@ -60,11 +61,7 @@ class Regression(Classification):
         """The range is that of the scores in all tables."""
         found = labels_of(tables, columns)
         scores = [score for where, table in tables.items() for score in cls.checked(found[where], table, where)]
-        return cls.range_of(scores, next(iter(tables))) | {
-            "metrics": ("Pearson", "Spearman", "MeanSquaredError"),
-            "best_metric": "pearson",
-            "recipe_family": "own_scores",
-        }
+        return cls.range_of(scores, next(iter(tables))) | MEASURED | {"recipe_family": "own_scores"}
 
     @staticmethod
     def checked(scores: list, table: Dataset, where: str) -> list:
@@ -105,8 +102,7 @@ class Regression(Classification):
 
     @classmethod
     def saved_fields(cls, config):
-        measured = {"metrics": ("Pearson", "Spearman", "MeanSquaredError"), "best_metric": "pearson"}
-        return {name: getattr(config, name, None) for name in SCORE_FIELDS} | measured
+        return {name: getattr(config, name, None) for name in SCORE_FIELDS} | MEASURED
 
     def for_rows(self, table, where, names):
         """The score of a pair is within the model's range; that of a single text is unbounded."""

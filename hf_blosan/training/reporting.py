@@ -128,9 +128,9 @@ def arguments_of(record: Mapping[str, Any]) -> RunArguments:
     return parse_arguments(words[next((i for i, word in enumerate(words) if word.startswith("--")), len(words)) :])
 
 
-def git_commit() -> str | None:
-    """Commit of the package's working tree, with `-dirty` if files differ; None outside a repository."""
-    here = Path(__file__).resolve()
+def git_commit(file: Path = Path(__file__)) -> str | None:
+    """Commit of the working tree with a file, with `-dirty` if tracked files differ; None outside a repository."""
+    here = file.resolve()
     git = ["git", "-C", str(here.parent)]
     options = {"check": True, "capture_output": True, "text": True}
     try:
