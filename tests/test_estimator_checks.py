@@ -8,15 +8,17 @@ from test_estimators import LEARNING
 
 from hf_blosan.estimators import SentenceClassifier, SentenceRegressor
 
+OF_COLUMNS = ("n_features_in_", "feature_names_in_")
+
 
 class OfNumbers:
     """Reads a table of numbers as texts, a word for each number, because most checks pass numbers."""
 
     def fit(self, X, y):
         texts = self._texts(X, reset=True)
-        columns = self.n_features_in_
+        columns = {name: value for name, value in vars(self).items() if name in OF_COLUMNS}
         super().fit(texts, y)
-        self.n_features_in_ = columns
+        vars(self).update(columns)
         return self
 
     def _texts(self, X, *, reset):
@@ -25,12 +27,13 @@ class OfNumbers:
 
     def _answers(self, X):
         check_is_fitted(self)
-        texts, columns = self._texts(X, reset=False), self.n_features_in_
+        texts = self._texts(X, reset=False)
+        columns = {name: vars(self).pop(name) for name in OF_COLUMNS if name in vars(self)}
         self.n_features_in_ = 1
         try:
             return super()._answers(texts)
         finally:
-            self.n_features_in_ = columns
+            vars(self).update(columns)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

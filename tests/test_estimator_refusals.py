@@ -5,9 +5,10 @@ import pandas
 import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
-from test_estimators import classifier, questions, regressor
+from test_estimators import classifier, pairs, questions, regressor
 
 from hf_blosan.errors import InputError
+from hf_blosan.estimators import SentenceClassifier
 
 
 @pytest.mark.parametrize(
@@ -106,5 +107,24 @@ def test_other_rows_than_those_of_the_fit():
         classifier().fit(X, y, y_val=y)
     with pytest.raises(NotFittedError):
         classifier().predict(X)
+    with pytest.raises(
+        InputError, match=r"an encoder without a head; SentenceClassifier\('disan-mini-en'\) trains one"
+    ):
+        SentenceClassifier.from_pretrained("disan-mini-en")
+
+
+def test_columns_of_a_table_keep_their_names_and_their_order():
+    X, y = pairs(40)
+    table = pandas.DataFrame(X, columns=["question", "answer"])
+    estimator = regressor(num_train_epochs=1.0).fit(table, y)
+    assert estimator.feature_names_in_.tolist() == ["question", "answer"]
+    swapped = table[["answer", "question"]]
+    with pytest.raises(ValueError, match="Feature names must be in the same order"):
+        estimator.predict(swapped)
+    with pytest.raises(ValueError, match="feature names should match"):
+        regressor().fit(table, y, swapped.rename(columns={"answer": "other"}), y)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        estimator.predict(X)
+    assert not hasattr(estimator.fit(X, y), "feature_names_in_")
     with pytest.raises(NotFittedError):
         classifier().save_pretrained("out")

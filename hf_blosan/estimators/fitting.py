@@ -68,6 +68,8 @@ def read_arguments(given: Mapping[str, Any], options: Mapping[str, Any], output_
     values = {**given, **options, "output_dir": output_dir}
     parser = Values(prog="hf-blosan train")
     add_options(parser, InMemoryArguments)
+    # A search over numbers gives whole ones as floats.
+    values = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in values.items()}
     words = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return read_options(parser.parse_known_args(words)[0], InMemoryArguments)
 

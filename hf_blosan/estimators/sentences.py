@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..cli.overrides import format_config_overrides
 from ..data.batching import token_limit
@@ -111,9 +111,11 @@ class SentenceEstimator(BaseEstimator):
         config = found.model_.config
         kind = kind_of(config)
         if not has_head(config) or type(kind) is not kind_class(cls.kind):
-            raise InputError(
-                f"the model at {name!r} is not of the kind {cls.kind}; give one that {cls.__name__} saved"
+            remedy = (
+                f"give one that {cls.__name__} saved" if has_head(config) else f"{cls.__name__}({name!r}) trains one"
             )
+            what = f"is not of the kind {cls.kind}" if has_head(config) else "is an encoder without a head"
+            raise InputError(f"the model at {name!r} {what}; {remedy}")
         found.n_features_in_, found.history_ = kind.task.num_sentences, []
         return found
 
@@ -130,6 +132,12 @@ class SentenceEstimator(BaseEstimator):
         check_writable("the folder", folder, folder=True)
         with quiet_transformers():
             save_pretrained(self.model_, self.tokenizer_, Path(folder))
+
+    def _check_names(self, X: Any, X_val: Any) -> None:
+        """Remember the names of a table's columns; raises ValueError if those of the validation rows are others."""
+        validate_data(self, X, skip_check_array=True)
+        if X_val is not None:
+            validate_data(self, X_val, reset=False, skip_check_array=True)
 
     def _fit(self, rows: dict[str, tuple[Any, np.ndarray]], classes: np.ndarray | None = None) -> None:
         """Train on texts and targets, by split."""
@@ -166,6 +174,8 @@ class SentenceEstimator(BaseEstimator):
         """The model's answers for texts, (rows, classes) or (rows, 1)."""
         check_is_fitted(self)
         items = read_texts(X)
+        if hasattr(self, "feature_names_in_"):
+            validate_data(self, X, reset=False, skip_check_array=True)
         if len(items[0]) != self.n_features_in_:
             what = ("single texts", "pairs of texts")
             given, wanted = what[len(items[0]) - 1], what[self.n_features_in_ - 1]
@@ -258,6 +268,7 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
             TypeError: X is no sequence.
         """
         rows = read_rows(X, y, X_val, y_val, read_labels)
+        self._check_names(X, X_val)
         classes = np.unique(rows["train"][1])
         for split, (items, labels) in rows.items():
             rows[split] = items, _positions(labels, classes)
@@ -296,7 +307,9 @@ class SentenceRegressor(RegressorMixin, SentenceEstimator):
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> SentenceRegressor:
         """Train; arguments and errors as in :meth:`SentenceClassifier.fit`, with numbers for `y`."""
-        self._fit(read_rows(X, y, X_val, y_val, read_scores))
+        rows = read_rows(X, y, X_val, y_val, read_scores)
+        self._check_names(X, X_val)
+        self._fit(rows)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
