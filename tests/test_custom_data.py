@@ -21,6 +21,7 @@ from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import custom_task, get_task, load_task
 from hf_blosan.tasks.kinds import find_kind
+from hf_blosan.training import RunArguments, parse_arguments
 
 
 @pytest.mark.parametrize(
@@ -228,6 +229,26 @@ def test_custom_regression(tmp_path, column):
     assert load_task(task, seed=0)["validation"]["label"][-1] == 7.0
 
 
+def test_scores_or_classes_as_the_user_says(tmp_path, caplog):
+    """As pandas writes whole numbers beside an empty cell, and classes in a column of another name."""
+    floats = tmp_path / "floats.csv"
+    floats.write_text("text,label\na,0.0\nb,1.0\nc,0.0\n")
+    assert custom_task(floats).kind == "regression"
+    assert "floats.csv: the labels are whole numbers with decimals, and read as scores; if they are" in caplog.text
+    task = custom_task(floats, floats, do_regression=False)
+    assert task.kind == "classification" and task.labels == ("0.0", "1.0")
+    assert load_task(task, seed=0)["train"]["label"] == [0, 1, 0]
+    named = write_rows(tmp_path / "named.csv", [{"text": "a", "score": "low"}, {"text": "b", "score": "high"}])
+    assert custom_task(named, do_regression=False).labels == ("high", "low")
+    whole = write_rows(tmp_path / "whole.csv", [{"text": "a", "label": 1}, {"text": "b", "label": 3}])
+    assert custom_task(whole).kind == "classification"
+    assert custom_task(whole, do_regression=True).score_max == 3.0
+    arguments = RunArguments(train_file="a.csv", encoder="disan", output_dir="out", do_regression=False)
+    assert parse_arguments(arguments.to_argv()) == arguments
+    with pytest.raises(InputError, match="--task_name knows whether it has scores or classes; leave out"):
+        RunArguments(task_name="trec", encoder="disan", output_dir="out", do_regression=False)
+
+
 def test_a_table_without_names_of_columns(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("Who wrote it,person\nWhere is it,place\n", encoding="utf-8")
@@ -242,7 +263,9 @@ def test_a_table_without_names_of_columns(tmp_path):
         ([{"number": 3, "label": 1}], "has no text column"),
         ([{"text": "a", "label": 1}], "every label is '1'"),
         ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], "row 2: label is empty"),
-        ([{"text": "a", "score": "high"}], "score 'high' is not a finite number"),
+        ([{"text": "a", "score": "high"}], "score has no number, for example 'high'; for classes give"),
+        ([{"text": "a", "score": "high"}, {"text": "b", "score": 2}], "row 1: score 'high' is not a finite number"),
+        ([{"words": ["a"], "label": ["b"]}], "where 'words' has words to be tagged, give --text_column_name wo"),
         ([{"text": "a", "score": 2}], "every score is 2"),
         ([{"text": ["a"], "label": 0}, {"text": ["b"], "label": 1}], "row 1: text is of type list; write it as text"),
         ([{"text": "a", "label": {"x": 0}}, {"text": "b", "label": {"x": 1}}], "row 1: label is of type dict"),

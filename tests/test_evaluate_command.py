@@ -74,6 +74,13 @@ def test_predictions_have_the_numbers_of_the_rows(classifier, tmp_path):
     assert [line[2] for line in lines[1:]] == [labels[i] for i in (0, 2, 3)]  # of the rows that are not blank
 
 
+def test_minus_one_beside_one_other_label_is_a_class_as_in_training(classifier, tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\nthe cat,1\nthe old cat,-1\nthe horse,1\n")
+    message = refused(capsys, "evaluate", classifier, "--test_file", rows, "--cpu")
+    assert "row 2: label '-1' is not one of the labels" in message
+
+
 def test_evaluate_after_selection_on_the_test_rows(tmp_path, capsys):
     rows = [{"text": f"text {i}", "label": ("negative", "positive")[i % 2]} for i in range(60)]
     write_rows(tmp_path / "cr" / "train.jsonl", rows)

@@ -14,6 +14,7 @@ from hf_blosan.tasks.metrics import (
     F1,
     METRICS,
     Accuracy,
+    MacroF1,
     MatthewsCorrelation,
     MeanSquaredError,
     Pearson,
@@ -30,6 +31,7 @@ SCORES = {"predictions": [1.0, 2.0, 4.0], "references": [1.0, 3.0, 5.0]}
     [
         (Accuracy, CLASSES, {"accuracy": 3 / 5}),
         (F1, CLASSES, {"f1": 2 / 3}),
+        (MacroF1, CLASSES, {"f1_macro": (2 / 3 + 1 / 2) / 2}),
         (MatthewsCorrelation, CLASSES, {"matthews_correlation": (2 * 1 - 1 * 1) / 6}),
         (Pearson, SCORES, {"pearson": 6 / math.sqrt(14 / 3 * 8)}),
         (Spearman, SCORES, {"spearmanr": 1.0}),

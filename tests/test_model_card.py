@@ -134,6 +134,16 @@ def test_classification_of_single_sentences():
     assert "datasets" not in ModelCard(text).data.to_dict()
 
 
+@pytest.mark.parametrize(
+    ("num_sentences", "example"),
+    [(1, 'classify("Your text")'), (2, 'classify({"text": "Your text", "text_pair": "Your other text"})')],
+)
+def test_rows_of_a_user_have_no_examples_about_something_else(num_sentences, example):
+    task = {"name": "custom", "title": "custom (mine.csv)", "problem": "classification", "labels": ["a", "b"]}
+    text = make_model_card(changed(task=RUN["task"] | task | {"num_sentences": num_sentences})).content
+    assert example in text and "widget" not in ModelCard(text).data.to_dict()
+
+
 def test_selection_on_the_test_rows_is_named():
     sentence = "the validation rows are the test rows, so that the figures are optimistic"
     assert sentence not in make_model_card(RUN).content

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from ..data.columns import (
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from .base import TaskKind
+from .table import TASKS
 from .task import Source
 
 if TYPE_CHECKING:  # `datasets` comes with training; a saved model does without
@@ -100,7 +102,7 @@ class Classification(TaskKind):
         return {
             "labels": tuple(names),
             "unlabelled": () if "-1" in names else NO_GOLD_LABEL,
-            "metrics": ("Accuracy", "F1") if len(names) == 2 else ("Accuracy",),
+            "metrics": ("Accuracy", "MacroF1"),
         }
 
     @classmethod
@@ -112,8 +114,13 @@ class Classification(TaskKind):
         return cls.fields_of(saved_labels(config))
 
     def for_rows(self, table, where, names):
+        from datasets import ClassLabel
+
         task = super().for_rows(table, where, names)
-        labels_of({where: table}, vars(task.local))
+        labels = labels_of({where: table}, vars(task.local))[where]
+        two = len({str(label).strip() for label in labels}) == 2
+        if two and not isinstance(table.features[task.local.label_column], ClassLabel):
+            return replace(task, unlabelled=())  # as in training, -1 is a class beside one other label
         return task
 
     def normalise(self, raw, source, where):
@@ -252,11 +259,15 @@ class Classification(TaskKind):
 
     @classmethod
     def examples(cls, task):
+        if task["name"] not in TASKS:
+            return None  # a user's own rows may be about anything
         return PAIR if task["num_sentences"] == 2 else SINGLE
 
     @classmethod
     def snippet(cls, run, location, example):
-        text = json.dumps(dict(example) if "text_pair" in example else example["text"], ensure_ascii=False)
+        pair = run["task"]["num_sentences"] == 2
+        example = example or {"text": "Your text"} | ({"text_pair": "Your other text"} if pair else {})
+        text = json.dumps(dict(example) if pair else example["text"], ensure_ascii=False)
         return f"""from transformers import {cls.auto_class}, AutoTokenizer, pipeline
 
 classify = pipeline("{cls.pipeline}", model="{location}", trust_remote_code=True)

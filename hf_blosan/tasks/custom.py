@@ -38,6 +38,7 @@ def custom_task(
     text_column_name: str | None = None,
     text_pair_column_name: str | None = None,
     label_column_name: str | None = None,
+    do_regression: bool | None = None,
 ) -> Task:
     """Derive a task from files, a data set on the Hub or a saved data set; :func:`load_task` loads it.
 
@@ -64,6 +65,7 @@ def custom_task(
         dataset_name, dataset_config_name: instead of ``train_file``, a data set as in ``datasets.load_dataset``, or a
             folder of ``save_to_disk``; its splits are those that the files do not replace.
         text_column_name, text_pair_column_name, label_column_name: columns to take.
+        do_regression: whether texts have scores (true) or classes (false); ``None``: as said above.
 
     Raises:
         InputError: a file or column is missing, or the labels define no task.
@@ -95,6 +97,7 @@ def custom_task(
         name=title,
         title=f"{title} ({Path(train_file).name})" if dataset_name is None else title,
         files=files,
+        kind={None: None, True: "regression", False: "classification"}[do_regression],
     )
     if dataset_name is None:
         return task

@@ -57,6 +57,13 @@ class F1(_OfflineMetric):
     score = staticmethod(partial(sklearn.metrics.f1_score, zero_division=0))
 
 
+class MacroF1(_OfflineMetric):
+    """``f1_macro``: mean over the classes that occur or are predicted of the harmonic mean of precision and recall."""
+
+    key = "f1_macro"
+    score = staticmethod(partial(sklearn.metrics.f1_score, average="macro", zero_division=0))
+
+
 class MatthewsCorrelation(_OfflineMetric):
     """``matthews_correlation``: -1 to 1; 0 for constant predictions, by the usual definition."""
 
@@ -171,7 +178,7 @@ class SacreBLEU(_OfflineMetric):
 METRICS: dict[str, type[evaluate.Metric]] = {
     metric.__name__: metric
     for metric in (
-        *(Accuracy, F1, MatthewsCorrelation, Pearson, Spearman, MeanSquaredError),
+        *(Accuracy, F1, MacroF1, MatthewsCorrelation, Pearson, Spearman, MeanSquaredError),
         *(SpanScores, ArgumentScores, TagAccuracy, SacreBLEU),
     )
 }

@@ -54,14 +54,24 @@ class Regression(Classification):
             list(map(float, labels))  # inf and nan, too, which are then refused with their rows
         except ValueError:
             return False
-        return any("." in str(label) for label in labels)
+        scores = any("." in str(label) for label in labels)
+        if scores and all(float(label).is_integer() for label in labels):
+            classes = "if they are classes, write them without decimals or give --do_regression false"
+            logger.warning("%s: the labels are whole numbers with decimals, and read as scores; %s", where, classes)
+        return scores
 
     @classmethod
     def task_fields(cls, tables, columns):
         """The range is that of the scores in all tables."""
         found = labels_of(tables, columns)
+        where = next(iter(tables))
+        if found[where] and not any(map(is_number, found[where])):
+            raise InputError(
+                f"{where}: {columns['label_column']} has no number, for example {found[where][0]!r}; for classes give "
+                "--do_regression false"
+            )
         scores = [score for where, table in tables.items() for score in cls.checked(found[where], table, where)]
-        return cls.range_of(scores, next(iter(tables))) | MEASURED | {"recipe_family": "own_scores"}
+        return cls.range_of(scores, where) | MEASURED | {"recipe_family": "own_scores"}
 
     @staticmethod
     def checked(scores: list, table: Dataset, where: str) -> list:

@@ -235,6 +235,8 @@ class Tagging(TaskKind):
         names.refuse_pair("a tagger")
         trained = self.task.local.text_columns
         words = names.text or (trained[0] if trained and set(trained) <= head[0].keys() else TOKEN_COLUMN)
+        if words not in head[0] and not names.text:
+            raise InputError(f"{where} has no column {words!r}; it has {listed(head[0])}; give --text_column_name")
         columns = (words, *([PREDICATE_COLUMN] if getattr(self.config, "predicate_size", 0) else []))
         check_columns(columns, head[0], where)
 
@@ -278,16 +280,12 @@ class Tagging(TaskKind):
         return listed_labels(run, "tags")
 
     @classmethod
-    def examples(cls, task):
-        return [{"text": "Ann flew from London to Rome in May ."}]
-
-    @classmethod
     def snippet(cls, run, location, example):
         if not run["config"].get("predicate_size"):
             return f"""from transformers import {cls.auto_class}, AutoTokenizer, pipeline
 
 tag = pipeline("{cls.pipeline}", model="{location}", aggregation_strategy="simple", trust_remote_code=True)
-tag("{example["text"]}")
+tag("Your text")
 
 {cls.loading_snippet(location)}"""
         return f"""import torch

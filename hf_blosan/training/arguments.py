@@ -83,6 +83,10 @@ class RunArguments:
     text_column_name: str | None = option("Column of the (first) text of a custom task. Default: see the log.")
     text_pair_column_name: str | None = option("Column of the second text of pairs. Default: see the log.")
     label_column_name: str | None = option("Column of the labels or scores. Default: label, labels or score.")
+    do_regression: bool | None = option(
+        "Whether the labels of your own texts are scores, or (`--do_regression false`) classes. Default: scores if "
+        "their column is `score`, or if they have decimals."
+    )
     data_dir: str | None = option("Folder with files DIR/<task>/<split>.jsonl.gz. Default: the data set on the Hub.")
     max_length: int = option("Truncate rows to this many tokens (both sentences of a pair together).", 256)
     pad_to_max_length: bool = option("Pad every batch to max_length instead of to its longest row.", False)
@@ -227,6 +231,10 @@ class RunArguments:
                 "--task_name knows its columns; leave out the names of columns, or --task_name.",
             ),
             (
+                self.task_name and self.do_regression is not None,
+                "--task_name knows whether it has scores or classes; leave out --do_regression.",
+            ),
+            (
                 self.data_dir and not self.task_name,
                 "--data_dir has the files of tasks that the package knows; give --task_name, or leave it out.",
             ),
@@ -362,7 +370,7 @@ class RunArguments:
         """The command line that `parse_arguments` turns into these options."""
         argv = []
         for name, value in self.changed().items():
-            flag = isinstance(value, bool)
+            flag = value is True or (value is False and getattr(type(self), name) is True)
             argv += [f"--{name}" if value else f"--no_{name}"] if flag else [f"--{name}", str(value)]
         return argv
 
