@@ -265,7 +265,7 @@ def test_a_table_without_names_of_columns(tmp_path):
         ([{"text": "a", "label": "x"}, {"text": "b", "label": ""}], "row 2: label is empty"),
         ([{"text": "a", "score": "high"}], "score has no number, for example 'high'; for classes give"),
         ([{"text": "a", "score": "high"}, {"text": "b", "score": 2}], "row 1: score 'high' is not a finite number"),
-        ([{"words": ["a"], "label": ["b"]}], "where 'words' has words to be tagged, give --text_column_name wo"),
+        ([{"words": ["a"], "label": ["b"]}], "name both columns, --text_column_name words and --label_column_name"),
         ([{"text": "a", "score": 2}], "every score is 2"),
         ([{"text": ["a"], "label": 0}, {"text": ["b"], "label": 1}], "row 1: text is of type list; write it as text"),
         ([{"text": "a", "label": {"x": 0}}, {"text": "b", "label": {"x": 1}}], "row 1: label is of type dict"),

@@ -5,6 +5,7 @@ import json
 import platform
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
@@ -271,7 +272,7 @@ def test_a_record_is_written_as_it_was_read(path, tmp_path):
     assert json.loads((tmp_path / "record.json").read_text()) == {"test_predictions": "3.042 1"}
 
 
-def test_a_record_has_the_digest_of_every_file_that_was_read(tmp_path):
+def test_a_record_has_the_digest_of_every_file_that_was_read(tmp_path, monkeypatch):
     folder, own = write_trec(tmp_path / "data", train=12, test=6), tmp_path / "own.csv"
     vectors = write_vectors(tmp_path / "vectors.txt", ["who"])
     own.write_text("text,label\n")
@@ -288,6 +289,8 @@ def test_a_record_has_the_digest_of_every_file_that_was_read(tmp_path):
     given = {f"{split}_file": str(tmp_path / path) for split, path in files.items()}
     arguments = RunArguments(encoder="disan", output_dir="out", **given)
     assert sorted(digests(arguments, custom_task(**given))) == ["c/x/rows.csv", "rows.csv", "x/rows.csv"]
+    monkeypatch.chdir(tmp_path / "c" / "x")
+    assert len(digests(replace(arguments, test_file="rows.csv"), custom_task(**given))) == 3
 
 
 def test_the_processor_has_a_name():

@@ -73,10 +73,7 @@ def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column:
         besides = f" besides {label_column!r}" if label_column else ""
         remedy = "name it 'text', or 'sentence1' and 'sentence2', or give --text_column_name"
         if lists := [column for column in others if any(isinstance(cell, list) for cell in head[column])]:
-            remedy = (
-                f"where {lists[0]!r} has words to be tagged, give --text_column_name {lists[0]} and the tags' column"
-            )
-            remedy += " as --label_column_name"
+            remedy = f"for words with tags name both columns, --text_column_name {lists[0]} and --label_column_name"
         raise InputError(f"{where} has no text column{besides}; {remedy}")
     return tuple(named[:1] or texts[:2])
 

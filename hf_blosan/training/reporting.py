@@ -205,7 +205,7 @@ def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
     given = dict(task.files) | {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}
     others = (arguments.word_vectors, arguments.unlabeled_file)
     found: dict[str, Path] = {}
-    for path in map(Path, filter(None, (*given.values(), *others))):
+    for path in (Path(name).absolute() for name in (*given.values(), *others) if name):
         parts = 1
         while found.get(name := "/".join(path.parts[-parts:]), path) != path:
             parts += 1
