@@ -44,7 +44,7 @@ def column_texts(data_dir: Path, name: str, split: str, columns: Iterable[str]) 
     """The texts of some columns of a table, those of lists one by one."""
     rows = read_table(data_dir / name / f"{split}.jsonl.gz")
     for column in columns:
-        for cell in rows[column]:
+        for cell in rows[column][:]:
             yield from [cell] if isinstance(cell, str) else cell
 
 
@@ -80,13 +80,13 @@ def column(*names: str, split: str = "train") -> Callable[[Path, str], Iterator[
 
 def contexts(data_dir: Path, name: str) -> Iterator[str]:
     """The sentences of distinct passages."""
-    for context in dict.fromkeys(read_table(data_dir / name / "train.jsonl.gz")["context"]):
+    for context in dict.fromkeys(read_table(data_dir / name / "train.jsonl.gz")["context"][:]):
         yield from (context[start:end] for start, end in sentence_spans(context))
 
 
 def treebank(data_dir: Path, name: str) -> Iterator[str]:
     """Distinct sentences of a treebank; a row has one of their predicates."""
-    yield from dict.fromkeys(map(detokenised, read_table(data_dir / name / "train.jsonl.gz")["tokens"]))
+    yield from dict.fromkeys(map(detokenised, read_table(data_dir / name / "train.jsonl.gz")["tokens"][:]))
 
 
 def phrases(data_dir: Path, name: str) -> Iterator[str]:
@@ -98,7 +98,7 @@ def phrases(data_dir: Path, name: str) -> Iterator[str]:
 def acceptable(data_dir: Path, name: str) -> Iterator[str]:
     """Sentences that are good English."""
     rows = read_table(data_dir / name / "train.jsonl.gz")
-    return (text for text, label in zip(rows["text"], rows["label"], strict=True) if label == 1)
+    return (text for text, label in zip(rows["text"][:], rows["label"][:], strict=True) if label == 1)
 
 
 SOURCES: list[tuple[str, Callable[[Path, str], Iterable[str]], float]] = [

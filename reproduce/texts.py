@@ -34,7 +34,7 @@ def write_texts(source: str, data_dir: str | None, path: str | Path) -> None:
         texts = read_table(Path(data_dir, "squad", "train.jsonl.gz"))["question"][:]
     else:
         rows = read_table(Path(data_dir, "text", "train.jsonl.gz"))
-        texts = [text for text, found in zip(rows["text"], rows["source"], strict=True) if found == source]
+        texts = [text for text, found in zip(rows["text"][:], rows["source"][:], strict=True) if found == source]
     if not texts:
         raise InputError(f"{data_dir} has no texts of {source}; correct --data_dir")
     order = np.random.default_rng(SEED).permutation(len(texts))[:NUMBER]

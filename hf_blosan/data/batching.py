@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MODEL_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
+_MODEL_INPUTS = {"input_ids": "int32", "token_type_ids": "int8", "attention_mask": "int8"}
 
 
 class LengthBucketBatchSampler(Sampler[list[int]]):
@@ -146,11 +146,14 @@ def cut(text: str, limit: int, side: str = "right") -> str:
 
 
 def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, prefix: str) -> Dataset:
+    import pyarrow as pa
+    from datasets import concatenate_datasets
+
     columns = [column for column in ("sentence1", "sentence2") if column in dataset.column_names]
     limit = token_limit(tokenizer, max_length, len(columns))
     too_long = []
 
-    def encode(rows: dict[str, list]) -> dict[str, list]:
+    def encode(rows: dict[str, list]) -> pa.Table:  # lists would be converted row by row
         texts = [[cut(text, limit, tokenizer.truncation_side) for text in rows[column]] for column in columns]
         options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
         encoding = tokenizer(*texts, **options)
@@ -158,19 +161,25 @@ def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: in
         if lengths:
             too_long.extend(lengths)
             encoding = tokenizer(*texts, truncation=True, max_length=limit, **options)
-        return {name: encoding[name] for name in _MODEL_INPUTS}
+        return pa.table(
+            {
+                name: pa.array(encoding[name], pa.list_(pa.type_for_alias(type_)))
+                for name, type_ in _MODEL_INPUTS.items()
+            }
+        )
 
-    unused = [column for column in dataset.column_names if column != "label"]
-    encoded = map_in_memory(dataset, encode, desc=f"{prefix}tokens", remove_columns=unused)
+    encoded = map_in_memory(dataset.select_columns(columns), encode, desc=f"{prefix}tokens")
     if too_long:
         logger.warning(
             "%s%d of %d rows have more than %d tokens (the longest %d) and were truncated; increase max_length",
             *(prefix, len(too_long), len(dataset), limit, max(too_long)),
         )
-    return encoded.rename_column("label", "labels") if "label" in encoded.column_names else encoded
+    if "label" not in dataset.column_names:
+        return encoded
+    return concatenate_datasets([dataset.select_columns("label").rename_column("label", "labels"), encoded], axis=1)
 
 
-def map_in_memory(rows: Dataset, encode: Callable[..., dict[str, list]], **options: Any) -> Dataset:
+def map_in_memory(rows: Dataset, encode: Callable[..., Any], **options: Any) -> Dataset:
     """``rows.map`` in batches, not cached: a hash of the tokenizer would take longer than small data sets."""
     from datasets.fingerprint import generate_random_fingerprint
 

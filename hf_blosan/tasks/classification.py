@@ -73,7 +73,7 @@ class Classification(TaskKind):
 
     @classmethod
     def has_gold(cls, table, columns):
-        labels = table[columns["label_column"]] if super().has_gold(table, columns) else ()
+        labels = table[columns["label_column"]][:] if super().has_gold(table, columns) else ()
         return any(label is not None and label_text(label).strip() not in NO_GOLD_LABEL for label in labels)
 
     @classmethod

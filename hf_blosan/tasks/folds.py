@@ -27,5 +27,5 @@ def stored_folds(task: str, rows: Dataset) -> np.ndarray | None:
 
 def digest(rows: Dataset) -> str:
     """Hash of texts, labels and their order."""
-    lines = (f"{text}\t{label}\n" for text, label in zip(rows["sentence1"], rows["label"], strict=True))
+    lines = (f"{text}\t{label}\n" for text, label in zip(rows["sentence1"][:], rows["label"][:], strict=True))
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]

@@ -47,12 +47,12 @@ class Regression(Classification):
         column = columns["label_column"]
         if isinstance(table.features[column], ClassLabel):
             return column == "score"
-        labels = labels_of({where: table}, columns)[where]
         if column == "score":
             return True
+        labels = table.select_columns(column)[:][column]
         try:
             list(map(float, labels))  # inf and nan, too, which are then refused with their rows
-        except ValueError:
+        except (TypeError, ValueError):
             return False
         scores = any("." in str(label) for label in labels)
         if scores and all(float(label).is_integer() for label in labels):
@@ -119,7 +119,7 @@ class Regression(Classification):
         task = super().for_rows(table, where, names)
         if task.num_sentences == 2:
             return task
-        scores = self.checked(table[task.local.label_column], table, where)
+        scores = self.checked(table[task.local.label_column][:], table, where)
         return replace(task, **self.range_of([task.score_min, task.score_max, *scores], where))
 
     def label_reader(self, raw, source):

@@ -94,8 +94,8 @@ class Selection(TaskKind):
         return passages_of(rows), "passages"
 
     def texts(self, rows):
-        yield from rows["question"]
-        for sentences in distinct_passages(rows)["sentences"]:
+        yield from rows["question"][:]
+        for sentences in distinct_passages(rows)["sentences"][:]:
             yield from sentences
 
     def encode(self, dataset, tokenizer, max_length=None):

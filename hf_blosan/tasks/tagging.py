@@ -84,7 +84,7 @@ class Tagging(TaskKind):
 
     @classmethod
     def has_gold(cls, table, columns):
-        return super().has_gold(table, columns) and not all(map(_without_gold, table[columns["label_column"]]))
+        return super().has_gold(table, columns) and not all(map(_without_gold, table[columns["label_column"]][:]))
 
     @classmethod
     def task_fields(cls, tables, columns):
@@ -118,7 +118,7 @@ class Tagging(TaskKind):
         ids = {name: i for i, name in enumerate(self.task.labels)}
         rows = {"tokens": [], "tags": [], "row": []} | ({"predicate_index": []} if source.predicate_column else {})
         changed, left_out = 0, 0
-        cells = (raw[column] for column in columns)
+        cells = (raw[column][:] for column in columns)
         for number, words, tags, *predicate in zip(row_numbers(raw), *cells, strict=True):
             row = f"{where}, row {number}"
             words = as_words(words, where, number, columns[0])
@@ -161,10 +161,10 @@ class Tagging(TaskKind):
         if PREDICATE_COLUMN not in rows.column_names:
             return None
         numbers: dict[tuple[str, ...], int] = {}
-        return [numbers.setdefault(tuple(words), len(numbers)) for words in rows["tokens"]], "sentences"
+        return [numbers.setdefault(tuple(words), len(numbers)) for words in rows["tokens"][:]], "sentences"
 
     def texts(self, rows):
-        return chain.from_iterable(rows["tokens"])
+        return chain.from_iterable(rows["tokens"][:])
 
     def prepare_tokenizer(self, tokenizer, *, for_backbone):
         return put_spaces_before_words(super().prepare_tokenizer(tokenizer, for_backbone=for_backbone))
@@ -177,7 +177,7 @@ class Tagging(TaskKind):
         return type(dataset)(splits)
 
     def lengths(self, encoded):
-        return np.array([len(ids) for ids in encoded["input_ids"]])
+        return np.array(list(map(len, encoded["input_ids"][:])))
 
     def collator(self, tokenizer, **padding):
         return TaggingCollator(tokenizer, **padding)
@@ -341,7 +341,8 @@ def _tags_in(where: str, table: Dataset, column: str) -> set[str]:
     if names := _tag_names(table, column):
         return set(names)
     found: set[str] = set()
-    for row, cell in zip(row_numbers(table), table[column] if column in table.column_names else (), strict=False):
+    cells = table[column][:] if column in table.column_names else ()
+    for row, cell in zip(row_numbers(table), cells, strict=False):
         if not isinstance(cell, list):
             raise InputError(f"{where}, row {row}: {column} is not a list; give a list of tags")
         if not _without_gold(cell):

@@ -111,7 +111,7 @@ class Translation(TaskKind):
         check_columns(names.values(), raw.column_names, where)
         rows = {}
         for name, column in names.items():
-            cells = zip(numbers, raw[column], strict=True)
+            cells = zip(numbers, raw[column][:], strict=True)
             rows[name] = [as_text(cell, where, row, column).strip() for row, cell in cells]
             if "" in rows[name]:
                 row = numbers[rows[name].index("")]
@@ -131,7 +131,7 @@ class Translation(TaskKind):
 
     def texts(self, rows):
         yield from super().texts(rows)
-        yield from rows["translation"]
+        yield from rows["translation"][:]
 
     def encode(self, dataset, tokenizer, max_length=None):
         """Splits with the columns ``input_ids``, ``attention_mask`` and ``labels``, the token ids of the translation.

@@ -63,7 +63,7 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
         )
     table, columns = read_table(where), kind.task.local.text_columns
     check_columns(columns, table.column_names, where)
-    cells = zip(*(table[column] for column in columns), strict=True)
+    cells = zip(*(table[column][:] for column in columns), strict=True)
     items = {
         number: tuple(as_text(cell, where, number, column) for cell, column in zip(row, columns, strict=True))
         for number, row in zip(row_numbers(table), cells, strict=True)
@@ -85,7 +85,9 @@ def without_known(
     """The items whose texts are those of no row of the splits, each once."""
     columns = list(columns)
     known = {
-        tuple(map(normal, row)) for rows in dataset.values() for row in zip(*(rows[c] for c in columns), strict=True)
+        tuple(map(normal, row))
+        for rows in dataset.values()
+        for row in zip(*(rows[c][:] for c in columns), strict=True)
     }
     kept = {}
     for number, item in items.items():
