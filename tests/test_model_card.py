@@ -144,6 +144,12 @@ def test_rows_of_a_user_have_no_examples_about_something_else(num_sentences, exa
     assert example in text and "widget" not in ModelCard(text).data.to_dict()
 
 
+def test_macro_f1_is_f1_on_the_hub():
+    figures = {"validation_accuracy": 0.9, "validation_f1_macro": 0.8}
+    data = ModelCard(make_model_card(changed(figures=figures)).content).data
+    assert data.metrics == ["accuracy", "f1"] and data.eval_results[1].metric_name == "validation f1_macro"
+
+
 def test_selection_on_the_test_rows_is_named():
     sentence = "the validation rows are the test rows, so that the figures are optimistic"
     assert sentence not in make_model_card(RUN).content

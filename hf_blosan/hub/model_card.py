@@ -44,7 +44,7 @@ GENERATED_EXAMPLES = [
 """Example inputs on the page and in the snippet of models of the demo corpus."""
 HUB = "Hugging Face Hub"
 SPLITS = ("validation_matched", "validation_mismatched", "validation", "test")
-HUB_METRICS = {"pearson": "pearsonr"}
+HUB_METRICS = {"pearson": "pearsonr", "f1_macro": "f1"}
 """Names of metrics on the Hub that differ from those of the figures."""
 
 
