@@ -70,6 +70,12 @@ def test_saved_and_loaded(model_type, tmp_path):
     assert_close(logits(converted), logits(model))
     converted.train()(IDS, labels=torch.tensor([0, 2])).loss.backward()
     assert all(x.grad is not None for x in converted.parameters() if x.requires_grad)
+    assert [x.requires_grad for x in converted.parameters()] == [x.requires_grad for x in model.parameters()]
+    model.model.context.requires_grad_(False)
+    frozen = {name for name, x in model.named_parameters() if not x.requires_grad}
+    model.set_layers_dtype("int8")
+    model.set_layers_dtype("float32")
+    assert {name for name, x in model.named_parameters() if not x.requires_grad} == frozen
     assert {f"{name}.weight" for name in linear_names(model)} <= {name for name, _ in converted.named_parameters()}
 
 

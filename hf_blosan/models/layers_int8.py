@@ -24,6 +24,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8))
         self.register_buffer("scale", scale.to(map_.weight.dtype))
         self.register_buffer("bias", None if map_.bias is None else map_.bias.detach().clone())
+        self.frozen = not map_.weight.requires_grad
         self.train(map_.training)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -32,12 +33,12 @@ class Int8Linear(nn.Module):
         return int8_linear(x, self.weight, self.scale, self.bias, implementation=self.implementation)
 
     def to_float(self) -> nn.Linear:
-        """The map with a weight in the dtype of the scale."""
+        """The map with a weight in the dtype of the scale, frozen if it was."""
         map_ = nn.Linear(*self.weight.shape[::-1], self.bias is not None).to(self.scale).train(self.training)
         map_.weight.data.copy_(self.weight * self.scale[:, None])
         if self.bias is not None:
             map_.bias.data.copy_(self.bias)
-        return map_
+        return map_.requires_grad_(not self.frozen)
 
 
 def convert_layers(model: nn.Module, is_int8: Callable[[str], bool]) -> None:
