@@ -118,10 +118,10 @@ def test_the_server_under_load(tmp_path, peer):
     ("command", "options", "message"),
     [
         (encode, ("--peer", "nowhere"), "there is no saved model"),
-        (encode, ("--batch_size", "0"), "at least 1"),
+        (encode, ("--batch_size", "0"), "it must be more than 0"),
         (encode, ("--models", "bert"), "there is no such choice"),
         (train_step, ("--models", "bert"), "there is no such choice"),
-        (train_step, ("--steps", "0"), "at least 1"),
+        (train_step, ("--steps", "0"), "it must be more than 0"),
         (serving, ("--clients", "8,many"), "give numbers from 1 on"),
         (serving, ("--peer", "nowhere"), "there is no saved model"),
     ],

@@ -30,7 +30,7 @@ def test_from_a_trained_model_to_figures(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(("--run", "trec=nowhere"), "there is no saved model"), (("--run", "trec=.", "--repeats", "0"), "at least 1")],
+    [(("--run", "trec=nowhere"), "there is no saved model"), (("--run", "trec=.", "--repeats", "0"), "more than 0")],
 )
 def test_bad_options_get_one_sentence(options, message, tmp_path, capsys):
     assert int8.main([*options, "--output", str(tmp_path / "x.json")]) == 2

@@ -54,7 +54,8 @@ def test_accelerate_launch(tmp_path, questions):
     done = launch("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", SCRIPT, *options)
     assert done.returncode == 0, done.stderr
     figures = json.loads((output / "all_results.json").read_text())
-    assert ["test", f"{figures['test_accuracy']:.4f}"] in [line.split() for line in done.stdout.splitlines()]
+    measured = [f"{figures[name]:.4f}" for name in ("test_accuracy", "test_f1_macro")]
+    assert ["test", *measured] in [line.split() for line in done.stdout.splitlines()]
     assert "training: 100%" in done.stderr
     run = json.loads(record.read_text())
     assert run["command"].startswith("python run_glue_style.py --train_file")

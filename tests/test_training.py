@@ -56,7 +56,8 @@ class TestRun:
         arguments = options(output, questions, num_train_epochs=12, learning_rate=0.03, results_file=str(record_file))
         run = train(arguments, command="python run_glue_style.py --task_name custom")
         figures = run["figures"]
-        assert figures.keys() == {"validation_accuracy", "test_accuracy"}
+        names = {f"{split}_{metric}" for split in ("validation", "test") for metric in ("accuracy", "f1_macro")}
+        assert figures.keys() == names
         assert figures["test_accuracy"] > 0.6  # chance is 1/3
         results = json.loads((output / "all_results.json").read_text())
         assert results["test_accuracy"] == figures["test_accuracy"]
@@ -115,12 +116,12 @@ class TestRun:
         arguments, preparation = prepared(options(tmp_path / "out", data, task_name="mnli"))
         evaluator = Evaluator(preparation, 8, run_module.make_accelerator(arguments))
         assert evaluator.best_metric == "validation_accuracy"
-        assert evaluator.measure(preparation.model)[0].keys() == {"validation_accuracy"}
+        assert evaluator.measure(preparation.model)[0].keys() == {"validation_accuracy", "validation_f1_macro"}
 
     def test_without_test_split(self, tmp_path, questions):
         data = {name: path for name, path in questions.items() if name != "test_file"}
         run = train(options(tmp_path, data, num_folds=0, max_train_steps=1))
-        assert run["figures"].keys() == {"validation_accuracy"}
+        assert run["figures"].keys() == {"validation_accuracy", "validation_f1_macro"}
         assert not list(tmp_path.glob("predict_results_*"))
 
     def test_files_may_go_while_it_trains(self, tmp_path, questions, monkeypatch):
