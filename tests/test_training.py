@@ -116,7 +116,7 @@ class TestRun:
         arguments, preparation = prepared(options(tmp_path / "out", data, task_name="mnli"))
         evaluator = Evaluator(preparation, 8, run_module.make_accelerator(arguments))
         assert evaluator.best_metric == "validation_accuracy"
-        assert evaluator.measure(preparation.model)[0].keys() == {"validation_accuracy", "validation_f1_macro"}
+        assert evaluator.measure(preparation.model)[0].keys() == {"validation_accuracy"}
 
     def test_without_test_split(self, tmp_path, questions):
         data = {name: path for name, path in questions.items() if name != "test_file"}
