@@ -147,7 +147,6 @@ def cut(text: str, limit: int, side: str = "right") -> str:
 
 def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int | None, prefix: str) -> Dataset:
     import pyarrow as pa
-    from datasets import concatenate_datasets
 
     columns = [column for column in ("sentence1", "sentence2") if column in dataset.column_names]
     limit = token_limit(tokenizer, max_length, len(columns))
@@ -176,7 +175,7 @@ def _encode(dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: in
         )
     if "label" not in dataset.column_names:
         return encoded
-    return concatenate_datasets([dataset.select_columns("label").rename_column("label", "labels"), encoded], axis=1)
+    return encoded.add_column("labels", dataset["label"][:], feature=dataset.features["label"])
 
 
 def map_in_memory(rows: Dataset, encode: Callable[..., Any], **options: Any) -> Dataset:
