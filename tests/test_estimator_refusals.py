@@ -125,6 +125,20 @@ def test_columns_of_a_table_keep_their_names_and_their_order():
         regressor().fit(table, y, swapped.rename(columns={"answer": "other"}), y)
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         estimator.predict(X)
+    with pytest.raises(InputError, match="every score is 1"):
+        estimator.fit(table.rename(columns={"answer": "other"}), [1] * len(y))
+    assert estimator.predict(table).shape == (40,)  # what was fitted before stays
     assert not hasattr(estimator.fit(X, y), "feature_names_in_")
+
+
+def test_texts_after_a_table_of_one_column():
+    X, y = questions(40)
+    table = pandas.DataFrame({"question": X})
+    estimator = classifier(num_train_epochs=1).fit(table, y, table, y)
+    for texts in (X, pandas.Series(X)):
+        with pytest.warns(UserWarning, match="X does not have valid feature names"):
+            assert len(estimator.predict(texts)) == 40
+    for _ in range(2):
+        assert len(estimator.fit(X, y, X[:4], y[:4]).predict(X)) == 40
     with pytest.raises(NotFittedError):
         classifier().save_pretrained("out")

@@ -501,6 +501,8 @@ class TestReporting:
             replace(arguments, **{name: 100}).resolved(task, "disan")
         warm = replace(arguments, lr_scheduler_type="constant_with_warmup", **{name: 100}).resolved(task, "disan")
         assert getattr(warm.resolved(task, "disan"), name) == 100
+        modern = replace(arguments, recipe="modern", lr_scheduler_type="constant").resolved(task, "disan")
+        assert modern.resolved(task, "disan").num_warmup_steps == 0  # not the recipe's
 
     def test_names_what_was_held_out(self, tmp_path):
         arguments = options(tmp_path, {"task_name": "cr", "data_dir": "data", "fold": 3})

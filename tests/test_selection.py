@@ -217,6 +217,20 @@ def test_passages_without_the_name_of_the_task(tmp_path):
         assert task.kind == "selection" and loaded[:] == read(rows)[:]
     assert custom_task(file, text_column_name="question", label_column_name="label").kind == "classification"
 
+    text = [{"question": f"Who is {n}?", "sentences": "Ann. Bob.", "label": n % 2} for n in range(4)]
+    assert custom_task(write_rows(tmp_path / "text.jsonl", text)).kind == "classification"
+
+
+@pytest.mark.parametrize("form", ["squad", "listed"])
+def test_a_split_with_hidden_answers_is_not_used(form, tmp_path, caplog):
+    caplog.set_level("INFO")
+    rows = Dataset.from_list(squad_rows(40, form=form))
+    hidden = {"answers": {"text": [], "answer_start": []}} if form == "squad" else {"label": -1}
+    splits = DatasetDict(train=rows, validation=rows, test=Dataset.from_list([row | hidden for row in rows]))
+    splits.save_to_disk(str(tmp_path / "own"))
+    assert custom_task(dataset_name=str(tmp_path / "own")).tables.keys() == {"train", "validation"}
+    assert "test has no gold labels and is not used" in caplog.text
+
 
 def test_own_passages_have_the_recipe_of_squad_and_the_patience_of_own_rows():
     for encoder in FAMILIES:

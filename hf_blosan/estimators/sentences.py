@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from ..cli.overrides import format_config_overrides
 from ..data.batching import token_limit
@@ -133,14 +133,21 @@ class SentenceEstimator(BaseEstimator):
         with quiet_transformers():
             save_pretrained(self.model_, self.tokenizer_, Path(folder))
 
-    def _check_names(self, X: Any, X_val: Any) -> None:
-        """Remember the names of a table's columns; raises ValueError if those of the validation rows are others."""
-        validate_data(self, X, skip_check_array=True)
+    def _names_of(self, X: Any, X_val: Any) -> dict[str, np.ndarray]:
+        """The names of a table's columns, as an attribute; raises ValueError if the validation rows have others."""
+        seen = clone(self)
+        _check_feature_names(seen, X, reset=True)
         if X_val is not None:
-            validate_data(self, X_val, reset=False, skip_check_array=True)
+            _check_feature_names(seen, X_val, reset=False)
+        return {name: value for name, value in vars(seen).items() if name == "feature_names_in_"}
 
-    def _fit(self, rows: dict[str, tuple[Any, np.ndarray]], classes: np.ndarray | None = None) -> None:
-        """Train on texts and targets, by split."""
+    def _fit(
+        self,
+        rows: dict[str, tuple[Any, np.ndarray]],
+        names: dict[str, np.ndarray],
+        classes: np.ndarray | None = None,
+    ) -> None:
+        """Train on texts and targets, by split; ``names`` is from :meth:`_names_of`."""
         if len(rows["train"][0]) < 2:
             raise InputError("X has 1 sample; give two texts or more")
         task = make_task(self.kind, rows, classes)
@@ -169,13 +176,15 @@ class SentenceEstimator(BaseEstimator):
         self.model_, self.tokenizer_, self.history_ = fitted
         refuse_not_finite(self.model_)
         self.n_features_in_ = task.num_sentences
+        vars(self).pop("feature_names_in_", None)
+        vars(self).update(names)
 
     def _answers(self, X: Any) -> np.ndarray:
         """The model's answers for texts, (rows, classes) or (rows, 1)."""
         check_is_fitted(self)
         items = read_texts(X)
         if hasattr(self, "feature_names_in_"):
-            validate_data(self, X, reset=False, skip_check_array=True)
+            _check_feature_names(self, X, reset=False)
         if len(items[0]) != self.n_features_in_:
             what = ("single texts", "pairs of texts")
             given, wanted = what[len(items[0]) - 1], what[self.n_features_in_ - 1]
@@ -267,12 +276,11 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
             ValueError: X or y cannot be used, a parameter is out of range, or training diverges.
             TypeError: X is no sequence.
         """
-        rows = read_rows(X, y, X_val, y_val, read_labels)
-        self._check_names(X, X_val)
+        rows, names = read_rows(X, y, X_val, y_val, read_labels), self._names_of(X, X_val)
         classes = np.unique(rows["train"][1])
         for split, (items, labels) in rows.items():
             rows[split] = items, _positions(labels, classes)
-        self._fit(rows, classes)
+        self._fit(rows, names, classes)
         self.classes_ = classes
         return self
 
@@ -307,9 +315,7 @@ class SentenceRegressor(RegressorMixin, SentenceEstimator):
 
     def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> SentenceRegressor:
         """Train; arguments and errors as in :meth:`SentenceClassifier.fit`, with numbers for `y`."""
-        rows = read_rows(X, y, X_val, y_val, read_scores)
-        self._check_names(X, X_val)
-        self._fit(rows)
+        self._fit(read_rows(X, y, X_val, y_val, read_scores), self._names_of(X, X_val))
         return self
 
     def predict(self, X: Any) -> np.ndarray:

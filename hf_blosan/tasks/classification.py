@@ -146,7 +146,10 @@ class Classification(TaskKind):
             label = labels[row]
             if isinstance(given, ClassLabel) and label in range(len(given.names)):
                 label = given.names[label]
-            raise InputError(f"{where}, row {numbers[row]}: {wrong.format(label)}; correct the row or remove it")
+            why = (
+                " (beside one other label alone, -1 is a class)" if label_text(label).strip() in NO_GOLD_LABEL else ""
+            )
+            raise InputError(f"{where}, row {numbers[row]}: {wrong.format(label)}{why}; correct the row or remove it")
         if isinstance(given, ClassLabel):
             warn_of_other_names(given.names, source, self.task.labels, where)
         elif isinstance(feature, ClassLabel):

@@ -17,6 +17,7 @@ from ..errors import InputError, listed
 from .base import TaskKind
 from .passages import COLUMNS, SQUAD_COLUMNS, as_passage, listed_rows, squad_rows, tokens_of_passages
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
+from .tagging import is_list
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -41,13 +42,20 @@ class Selection(TaskKind):
 
     @classmethod
     def recognises(cls, table, where, names):
-        """Rows with the columns of questions on passages, unless the user names others."""
-        return names == ColumnNames() and _columns_of(table) is not None
+        """Rows with the columns of questions on passages, a list of sentences among them, unless others are named."""
+        columns = _columns_of(table)
+        lists = columns == SQUAD_COLUMNS or is_list(table.features.get("sentences"))
+        return names == ColumnNames() and columns is not None and lists
 
     @classmethod
     def choose_columns(cls, table, where, names):
         *texts, label = _columns_of(table)
         return {"text_columns": tuple(texts), "label_column": label}
+
+    @classmethod
+    def has_gold(cls, table, columns):
+        labels = table[columns["label_column"]][:] if super().has_gold(table, columns) else ()
+        return any(label["text"] if isinstance(label, dict) else label not in (None, -1) for label in labels)
 
     @classmethod
     def task_fields(cls, tables, columns):

@@ -232,12 +232,12 @@ from transformers import {cls.auto_class}, AutoTokenizer
 
 model = {cls.auto_class}.from_pretrained("{location}")
 tokenizer = AutoTokenizer.from_pretrained("{location}")
-found = model.generate(**tokenizer("{example["text"]}", return_tensors="pt"))
+found = model.generate(**tokenizer("{example["text"] if example else "Your text"}", return_tensors="pt"))
 tokenizer.decode(found[0], skip_special_tokens=True)"""
 
     @classmethod
     def examples(cls, task):
-        return [{"text": "Two dogs are playing in the snow."}]
+        return [{"text": "Two dogs are playing in the snow."}] if task["name"] in TASKS else None
 
 
 def languages_of(table: Dataset) -> tuple[str, ...]:

@@ -299,6 +299,7 @@ class RunArguments:
         overrides = parse_config_overrides(self.config_overrides)
         backbone, trainable = self.backbone or overrides.get("backbone"), overrides.get("embedding_trainable")
         recipe, own_rows = task.recipe(encoder, self.recipe), bool(self.train_file)
+        constant = (self.lr_scheduler_type or recipe.lr_scheduler_type) == "constant"
         # What the task or the recipe says may come from a saved model, or from options resolved before.
         refuse(
             (
@@ -317,7 +318,7 @@ class RunArguments:
             ),
             *(
                 (
-                    getattr(self, name) and (self.lr_scheduler_type or recipe.lr_scheduler_type) == "constant",
+                    getattr(self, name) and constant,
                     f"--{name} has no effect on the learning-rate schedule constant; give --lr_scheduler_type "
                     "constant_with_warmup, or leave it out.",
                 )
@@ -336,7 +337,8 @@ class RunArguments:
         given = {name: getattr(self, name) for name in FROM_RECIPE}
         return replace(
             self,
-            **{name: getattr(recipe, name) if value is None else value for name, value in given.items()},
+            **{name: getattr(recipe, name) if value is None else value for name, value in given.items()}
+            | ({"num_warmup_steps": 0} if constant else {}),
             backbone=backbone,
             embedding_trainable=trainable or self.embedding_trainable,
             optimizer=optimizer,

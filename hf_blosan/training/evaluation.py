@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from ..errors import InputError, fitting
+from ..errors import fitting
 from ..hub.finite import NotFinite, refuse_not_finite
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ class Evaluator:
         names |= {"test": "test"} if "test" in preparation.data else {}
         self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
         self.selecting = self.splits[:1] if self.task.evaluation_splits else []
-        if watch_test and "test" not in preparation.data:
-            raise InputError("--watch_test: there are no test rows; give --test_file, or leave it out.")
         self.watched = [*self.selecting, *(split for split in self.splits if watch_test and split.name == "test")]
 
     @property

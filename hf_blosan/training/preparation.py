@@ -150,6 +150,8 @@ def prepare(
     if saved_config is not None:
         check_head(arguments, kind, saved_config)
     dataset, taught = read_rows(arguments, kind)
+    if arguments.watch_test and "test" not in dataset:
+        raise InputError("--watch_test: there are no test rows; give --test_file, or leave it out.")
     overrides = parse_config_overrides(arguments.config_overrides)
     check_overrides(overrides, encoder)
     overrides.pop("backbone", None)  # it comes from the options
