@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MODEL_INPUTS = {"input_ids": "int32", "token_type_ids": "int8", "attention_mask": "int8"}
+"""What models read -> the type that it is stored in."""
 
 
 class LengthBucketBatchSampler(Sampler[list[int]]):

@@ -16,6 +16,7 @@ from ..errors import InputError, first_line
 from ..files import check_writable, write_text
 from ..registry import encoder_name
 from ..tasks.kinds import kind_class
+from ..tasks.table import TASKS
 
 if TYPE_CHECKING:
     from ..cli.arguments import CardArguments
@@ -103,8 +104,10 @@ def over_seeds(runs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def examples(run: dict[str, Any]) -> list[dict[str, str]] | None:
-    generated = run["data"]["source"] == "generated"
-    return GENERATED_EXAMPLES if generated else kind_class(run["task"]["problem"]).examples(run["task"])
+    """Example inputs; ``None`` for a user's own rows, which may be about anything."""
+    if run["data"]["source"] == "generated":
+        return GENERATED_EXAMPLES
+    return kind_class(run["task"]["problem"]).examples(run["task"]) if run["task"]["name"] in TASKS else None
 
 
 def write_model_card(output_dir: str | Path, run: dict[str, Any], **options: Any) -> Path:

@@ -268,6 +268,7 @@ def _predictions_to_parquet(path: Path, rows: int) -> Path:
 
 
 def _text_for_null(type_: Any) -> Any:
+    """An Arrow type in which what has been null so far is text."""
     from pyarrow import list_, string, types
 
     if types.is_list(type_):

@@ -245,7 +245,7 @@ def _hold_out_fraction(rows: Dataset, task: Task, fraction: float, seed: int) ->
         if labels is None:
             train, validation = rest.train_test_split(test_size=size, seed=seed).values()
         else:
-            # As train_test_split draws, which takes 14 s to read a column of 100,000 labels, row by row.
+            # As train_test_split draws, which reads the column of labels row by row.
             strata, generator = np.array(labels)[kept], np.random.default_rng(seed)
             drawn = stratified_shuffle_split_generate_indices(strata, len(rest) - size, size, generator)
             train, validation = map(rest.select, next(drawn))

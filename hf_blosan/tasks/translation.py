@@ -237,7 +237,7 @@ tokenizer.decode(found[0], skip_special_tokens=True)"""
 
     @classmethod
     def examples(cls, task):
-        return [{"text": "Two dogs are playing in the snow."}] if task["name"] in TASKS else None
+        return [{"text": "Two dogs are playing in the snow."}]
 
 
 def languages_of(table: Dataset) -> tuple[str, ...]:
