@@ -150,10 +150,8 @@ class Regression(Classification):
                 f"{wanted}; give a model trained on these"
             )
 
-    def taught_rows(self, gold, texts, answers, teacher):
-        """A teacher's scores, within the range of the task's."""
-        from datasets import Dataset
-
+    def taught_labels(self, answers, teacher):
+        """Scores within the range of the task's."""
         low, high = self.task.score_min, self.task.score_max
         scores = answers[:, 0].clip(low, high)
         if changed := np.mean(np.abs(scores - answers[:, 0]) > MUCH_BEYOND * (high - low)):
@@ -162,7 +160,12 @@ class Regression(Classification):
                 "does it predict another range?",
                 *(100 * changed, low, high),
             )
-        return gold, Dataset.from_dict(texts | {"label": scores}, features=gold.features)
+        return scores
+
+    def taught_rows(self, gold, texts, labels):
+        from datasets import Dataset
+
+        return gold, Dataset.from_dict(texts | {"label": labels}, features=gold.features)
 
     def config_fields(self):
         scores = {name: getattr(self.task, name) for name in SCORE_FIELDS}
