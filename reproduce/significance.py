@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from hf_blosan.data.columns import positions
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import Task, load_task
 from hf_blosan.training.preparation import DATA_OPTIONS, find_task
@@ -71,10 +72,7 @@ def paired_bootstrap(
     if any(not np.array_equal(rows, same) for same in others):
         return None
     labels = rows[:, 0]
-    systems = [
-        [np.concatenate([run.record["test_predictions"] for run in runs[seed].values()]) for seed in seeds]
-        for runs in (one, other)
-    ]
+    systems = [[np.concatenate([*map(_predictions, runs[seed].values())]) for seed in seeds] for runs in (one, other)]
 
     def difference(rows: np.ndarray) -> float:
         means = (np.mean([FIGURES[figure](predictions[rows], labels[rows]) for predictions in own]) for own in systems)
@@ -113,9 +111,15 @@ def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
 
 
 def _rows(run: Run) -> np.ndarray:
-    return _load_rows(
-        run.task or find_task(run.arguments), **{name: getattr(run.arguments, name) for name in DATA_OPTIONS}
-    )
+    options = {name: getattr(run.arguments, name) for name in DATA_OPTIONS}
+    return _load_rows(run.task or find_task(run.arguments), **options)
+
+
+def _predictions(run: Run) -> np.ndarray:
+    """Predictions of the test rows, (rows,), with class ids as in the rows: a model trained further has its own."""
+    found, labels = np.array(run.record["test_predictions"]), run.record["task"]["labels"]
+    order = positions(labels, find_task(run.arguments).labels) if labels else None
+    return found if order is None else np.array(order)[found.astype(int)]
 
 
 @lru_cache

@@ -114,6 +114,13 @@ def test_scores_that_arithmetic_cannot_hold_are_refused(tmp_path):
         custom_task(tmp_path / "a.csv")
 
 
+def test_scores_too_close_to_be_learned_are_said(tmp_path, caplog):
+    for scale, said in ((0.05, False), (0.0001, True)):
+        rows = [{"text": f"text {i}", "score": scale * i / 9} for i in range(10)]
+        assert custom_task(write_rows(tmp_path / "a.csv", rows)).score_max == scale
+        assert ("the scores are within 0.0001 of each other" in caplog.text) == said
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
 def test_custom_pair_classification(tmp_path, suffix):
     rows = [{"id": 1, "first": f"a {i}", "second": "b", "label": ("yes", "no", "Maybe")[i % 3]} for i in range(30)]

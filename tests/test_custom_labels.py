@@ -81,6 +81,26 @@ def test_scores_or_classes_as_the_user_says(tmp_path, caplog):
         RunArguments(task_name="trec", encoder="disan", output_dir="out", do_regression=False)
 
 
+@pytest.mark.parametrize("ends", [("csv", "jsonl"), ("jsonl", "csv")])
+@pytest.mark.parametrize(
+    ("values", "ids"),
+    [
+        ((0.0, 0.5, 1.0), [0, 1, 2]),  # 1.0 is not the second class
+        ((1.0, 1.5, 2.0), [0, 1, 2]),
+        ((-1.0, 1.0), [0, 1]),
+        ((-1.0, 0.0, 1.0), [0, 1]),  # -1 is no label
+    ],
+)
+def test_classes_with_decimals(values, ids, ends, tmp_path):
+    """Read from CSV as text and from JSON as numbers."""
+    rows = [{"text": f"a {x}", "label": x} for x in values]
+    train, test = (write_rows(tmp_path / f"steps.{end}", rows) for end in ends)
+    task = custom_task(train, test, do_regression=False)
+    assert [float(name) for name in task.labels] == sorted(values)[-len(ids) :]
+    loaded = load_task(task, seed=0)
+    assert loaded["train"]["label"][:] == loaded["validation"]["label"][:] == ids
+
+
 def test_labels_that_differ_in_case_are_classes_and_said(tmp_path, caplog):
     rows = [{"text": f"text {i}", "label": ("Good", "bad", "good")[i % 3]} for i in range(12)]
     assert custom_task(write_rows(tmp_path / "a.jsonl", rows)).labels == ("Good", "bad", "good")

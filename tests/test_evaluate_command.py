@@ -32,6 +32,12 @@ def test_evaluate_reads_the_rows_that_training_held_out(tmp_path, capsys, monkey
     assert len(set(re.findall(r"\t(\w+)\n", expected))) == 3  # the heading, and both labels
     capsys.readouterr()
     model, predictions = str(tmp_path / "out"), tmp_path / "predictions.txt"
+    for more, said in (([], False), (["--fold", "1"], True)):
+        given = [*words, *more, "--max_train_steps", "1", "--output_dir", str(tmp_path / "further")]
+        given[given.index("--encoder") : given.index("--encoder") + 2] = ["--model_name_or_path", model]
+        assert main(["train", *given]) == 0
+        told = capsys.readouterr().err
+        assert (f"--fold differs from the training of {model}: rows held out here may be among" in told) == said
     words = ["evaluate", model, "--data_dir", str(tmp_path), "--cpu", "--predictions_file", str(predictions)]
     assert main(words) == 0
     told = capsys.readouterr()

@@ -61,7 +61,7 @@ def change(path: Path, **changes) -> None:
     """Overwrite fields of a record, such as ``training={"epochs": 0}``."""
     record = json.loads(path.read_text())
     for name, value in changes.items():
-        record[name] = record[name] | value
+        record[name] = (record[name] or {}) | value
     path.write_text(json.dumps(record))
 
 
@@ -215,6 +215,12 @@ BAD = {
         ("disan0", "disan1"),
         lambda runs: change(runs / "disan1.json", config={"dropout": 0.7}),
         "are both 'DiSAN', but dropout is 0.3 in the one and 0.7 in the other; separate the systems by --labels",
+    ),
+    "teachers": (
+        "scatter",
+        ("disan0", "disan1"),
+        lambda runs: change(runs / "disan1.json", distillation={"teacher": "t", "file": "texts.csv", "rows": 9}),
+        "are both 'DiSAN', but a teacher's texts is None in the one and 'texts.csv' in the other; separate the",
     ),
     "machines": (
         "convergence",

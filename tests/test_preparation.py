@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datasets import Column
+from datasets import Column, Dataset
 from safetensors.torch import load_file
 from small_data import (
     options,
@@ -24,12 +24,13 @@ from small_data import (
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
+from hf_blosan.data.columns import ColumnNames
 from hf_blosan.errors import InputError
 from hf_blosan.functional import optimal_block_length
 from hf_blosan.hub.configs import read_config
 from hf_blosan.hub.saved import load
 from hf_blosan.tasks import TASKS
-from hf_blosan.tasks.kinds import find_kind
+from hf_blosan.tasks.kinds import find_kind, kind_of
 from hf_blosan.tasks.recipes import find_recipe
 from hf_blosan.training import train
 from hf_blosan.training.evaluate_model import EvaluateArguments, evaluate
@@ -126,6 +127,7 @@ class TestPreparation:
         assert scheduled(640, gradient_accumulation_steps=2) == (12, 10)
         assert scheduled(3_200, eval_every=50) == (12, 6)
         assert scheduled(5_000, num_train_epochs=40, early_stopping_patience=0) == (40, 0)
+        assert scheduled(5_000, num_train_epochs=40, max_train_steps=3) == (None, 3)  # so no record says 40
 
     def test_other_optimizer_has_its_own_learning_rate(self, tmp_path, questions):
         arguments, _ = prepared(options(tmp_path, questions, optimizer="adamw", learning_rate=None))
@@ -329,7 +331,7 @@ class TestPreparation:
 
     @pytest.mark.parametrize("names", ["number animal colour", "Number Animal Colour"])
     def test_rows_of_a_user_take_the_order_of_the_models_labels(self, tmp_path, questions, names):
-        """Class ids among the validation rows keep the order that the training rows define."""
+        """Class ids among the validation rows are those of the model, as when it is evaluated."""
         train(options(tmp_path / "first", questions, max_train_steps=1))
         config = json.loads((tmp_path / "first" / "config.json").read_text())
         config |= {"id2label": dict(enumerate(names.split())), "label2id": {x: i for i, x in enumerate(names.split())}}
@@ -342,7 +344,9 @@ class TestPreparation:
         assert found.task.labels == ("number", "animal", "colour")
         labels = [found.task.labels[i] for i in found.data["train"]["labels"]]
         assert labels == [row["label"] for row in read_lines(questions["train_file"])]
-        assert [found.task.labels[i] for i in found.data["validation"]["labels"]] == ["animal", "colour", "number"] * 2
+        assert [found.task.labels[i] for i in found.data["validation"]["labels"]] == ["number", "animal", "colour"] * 2
+        task = kind_of(read_config(str(tmp_path / "first"))).for_rows(Dataset.from_list(rows), "ids", ColumnNames())
+        assert find_kind(task).normalise(Dataset.from_list(rows), task.local, "ids")["label"][:] == [0, 1, 2] * 2
 
     @pytest.mark.parametrize("field", ["embedding_dtype=int8", "embedding_dtype=bfloat16", "layers_dtype=int8"])
     def test_refuses_to_train_in_fewer_bits(self, field, tmp_path, questions):

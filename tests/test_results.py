@@ -268,8 +268,8 @@ def test_a_record_is_written_as_it_was_read(path, tmp_path):
     assert {type(number) for number in record["test_predictions"]} == {float}
     write_record(tmp_path / "record.json", record)
     assert (tmp_path / "record.json").read_bytes() == path.read_bytes()
-    write_record(tmp_path / "record.json", {"test_predictions": np.array([3.04172, 1.0])})
-    assert json.loads((tmp_path / "record.json").read_text()) == {"test_predictions": "3.042 1"}
+    write_record(tmp_path / "record.json", {"test_predictions": np.array([2003.3049, 1.0], np.float32)})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"test_predictions": "2003.305 1"}
 
 
 def test_a_record_has_the_digest_of_every_file_that_was_read(tmp_path, monkeypatch):

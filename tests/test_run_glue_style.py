@@ -211,6 +211,11 @@ class TestBadInput:
         assert "broken.txt, line 2" in fails(capsys, *options, "--word_vectors", broken)
         assert "is not a checkpoint" in fails(capsys, *options, "--resume_from_checkpoint", tmp_path)
 
+    def test_a_variable_that_accelerate_reads(self, tmp_path, questions, monkeypatch, capsys):
+        monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+        given = [*questions, *SMALL, "--output_dir", tmp_path]
+        assert "STEPS is 4, --gradient_accumulation_steps 1; unset the variable" in fails(capsys, *given)
+
     def test_wrong_type(self, capsys):
         for arguments in (["--learning_rate", "fast"], ["--lr_scheduler_type", "up"], ["--seed"]):
             assert f"error: argument {arguments[0]}" in fails(capsys, *arguments)

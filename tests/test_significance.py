@@ -1,6 +1,7 @@
 """The paired test of the difference between two systems."""
 
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ def runs(monkeypatch, wrong, seeds=(1, 2), folds=(0, 1)) -> list[Run]:
         predictions = LABELS.copy()
         predictions[::wrong] = 1 - predictions[::wrong]
         arguments = RunArguments(task_name="cr", encoder="disan", output_dir="o", seed=seed, fold=fold)
-        record = {"test_predictions": predictions[fold::2].tolist()}
+        record = {"test_predictions": predictions[fold::2].tolist(), "task": {"labels": ["negative", "positive"]}}
         found.append(Run(None, arguments, 10, record=record))
     return found
 
@@ -61,6 +62,25 @@ def test_runs_of_records(tmp_path, monkeypatch):
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(InputError, match="other.json is not the record of a run"):
         recorded_runs([tmp_path / "other.json"])
+
+
+def test_classes_are_compared_by_name(tmp_path, monkeypatch):
+    """A model that is trained further keeps the order of its labels, a new one has them sorted."""
+    data, found = write_splits(tmp_path, question_rows), []
+    turned = tmp_path / "start"
+    train(options(turned, data, max_train_steps=1))
+    config = json.loads((turned / "config.json").read_text())
+    names = [*config["id2label"].values()][::-1]
+    config |= {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+    (turned / "config.json").write_text(json.dumps(config))
+    for name, start in (("new", {}), ("continued", {"encoder": None, "model_name_or_path": str(turned)})):
+        arguments = options(tmp_path / name, data, results_file=str(tmp_path / f"{name}.json"), **start)
+        monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
+        found.append(train(arguments))
+    assert found[0]["task"]["labels"] == found[1]["task"]["labels"][::-1]
+    new, continued = (recorded_runs([tmp_path / f"{name}.json"]) for name in ("new", "continued"))
+    accuracy = [record["figures"]["test_accuracy"] for record in found]
+    assert paired_bootstrap("test_accuracy", new, continued)[0] == pytest.approx(accuracy[0] - accuracy[1])
 
 
 def test_only_runs_in_common_are_compared(monkeypatch):

@@ -23,6 +23,7 @@ from ..data.columns import (
     check_columns,
     check_distinct,
     is_integer,
+    is_number,
     label_column,
     label_text,
     positions,
@@ -100,7 +101,7 @@ class Classification(TaskKind):
         """Fields of a task with these labels."""
         return {
             "labels": tuple(names),
-            "unlabelled": () if "-1" in names else NO_GOLD_LABEL,
+            "unlabelled": NO_GOLD_LABEL if set(NO_GOLD_LABEL).isdisjoint(names) else (),
             "metrics": ("Accuracy", "MacroF1"),
         }
 
@@ -117,7 +118,7 @@ class Classification(TaskKind):
 
         task = super().for_rows(table, where, names)
         labels = labels_of({where: table}, vars(task.local))[where]
-        two = len({str(label).strip() for label in labels}) == 2
+        two = len({label_text(label).strip() for label in labels}) == 2
         if two and not isinstance(table.features[task.local.label_column], ClassLabel):
             return replace(task, unlabelled=())  # as in training, -1 is a class beside one other label
         return task
@@ -329,7 +330,7 @@ def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict
 
 
 def _classes(labels: list) -> list[str]:
-    found = {str(label).strip() for label in labels}
+    found = {label_text(label).strip() for label in labels}
     integers = all(map(is_integer, found))
     # -1 marks rows without a label, unless it is one of two labels or there are lower numbers.
     if len(found) > 2 and not (integers and min(map(int, found)) < -1):
@@ -355,8 +356,9 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     if isinstance(feature, ClassLabel):  # its cells are positions, also where the names are numbers
         found = {str(i): exact.get(name, lower.get(name.lower())) for i, name in enumerate(feature.names)}
         return {i: label for i, label in found.items() if label is not None} or by_position
-    if any(map(is_integer, labels)):
-        return exact  # the names are numbers, so a number is never a class id
+    if numbers := {float(name): i for i, name in enumerate(labels) if is_number(name)}:
+        # The names are numbers, so a number is never a class id, but files may write it as 1 or as 1.0.
+        return {form(number): i for form in (str, label_text) for number, i in numbers.items()} | exact
     return by_position | lower | exact
 
 

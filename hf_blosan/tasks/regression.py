@@ -29,6 +29,8 @@ MUCH_BEYOND = 0.05
 SAME_SCALE = 5
 """Up to which ratio of the wider of two ranges to what they share their scores are on the same scale."""
 LARGEST_SCORE = 1e15  # its square fits in float32
+NARROW = 0.01
+"""Scores of texts within less than this are not learned by the recipes, as those within 0 to 1 are."""
 
 
 class Regression(Classification):
@@ -63,15 +65,22 @@ class Regression(Classification):
     @classmethod
     def task_fields(cls, tables, columns):
         """The range is that of the scores in all tables."""
-        found = labels_of(tables, columns)
+        labels = labels_of(tables, columns)
         where = next(iter(tables))
-        if found[where] and not any(map(is_number, found[where])):
+        if labels[where] and not any(map(is_number, labels[where])):
             raise InputError(
-                f"{where}: {columns['label_column']} has no number, for example {found[where][0]!r}; for classes give "
-                "--do_regression false"
+                f"{where}: {columns['label_column']} has no number, for example {labels[where][0]!r}; for classes "
+                "give --do_regression false"
             )
-        scores = [score for where, table in tables.items() for score in cls.checked(found[where], table, where)]
-        return cls.range_of(scores, where) | MEASURED | {"recipe_family": "own_scores"}
+        scores = [score for where, table in tables.items() for score in cls.checked(labels[where], table, where)]
+        found = cls.range_of(scores, where)
+        if len(columns["text_columns"]) == 1 and (width := found["score_max"] - found["score_min"]) < NARROW:
+            logger.warning(
+                "%s: the scores are within %g of each other, where the recipes' learning rates are too high; scale "
+                "them, for instance to between 0 and 1",
+                *(where, width),
+            )
+        return found | MEASURED | {"recipe_family": "own_scores"}
 
     @staticmethod
     def checked(scores: list, table: Dataset, where: str) -> list:
@@ -229,7 +238,7 @@ class Regression(Classification):
         return answers.float()[:, 0]
 
     def lines(self, predictions, tokenizer):
-        return (f"{prediction:.4f}" for prediction in predictions)
+        return (f"{prediction:.6g}" for prediction in predictions)
 
     @classmethod
     def output_of(cls, run):

@@ -356,14 +356,16 @@ class RunArguments:
     def scheduled(self, recipe: Recipe, train_rows: int, num_processes: int = 1) -> RunArguments:
         """Fill the number of epochs and the patience, if they are None, from the recipe for that many training rows.
 
-        The other options are those that :meth:`resolved` gives.
+        `max_train_steps`, if given, replaces the number of epochs, which becomes None. The other options are those
+        that :meth:`resolved` gives.
         """
         rows_per_update = self.per_device_train_batch_size * self.gradient_accumulation_steps * num_processes
         patience = recipe.patience(math.ceil(train_rows / rows_per_update), self.eval_every)
         given = self.num_train_epochs, self.early_stopping_patience
+        epochs = None if self.max_train_steps else given[0] or recipe.for_rows(train_rows).num_train_epochs
         return replace(
             self,
-            num_train_epochs=given[0] or recipe.for_rows(train_rows).num_train_epochs,
+            num_train_epochs=epochs,
             early_stopping_patience=patience if given[1] is None else given[1],
         )
 

@@ -27,7 +27,13 @@ from .arguments import EvaluateArguments
 from .evaluation import Evaluator
 from .preparation import DATA_OPTIONS, HELD_OUT, Preparation, find_encoder, numbers_of, pretrained_tokenizer
 from .reporting import figure_lines, write_predictions
-from .saved_model import check_order_of_labels, encoder_config, pretrained_model
+from .saved_model import (
+    check_order_of_labels,
+    encoder_config,
+    holds_out,
+    pretrained_model,
+    warn_of_other_splits,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -106,9 +112,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
     options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options.get(option) is None}
-    held = ("num_folds",) if options["select_on_test"] else ("num_folds", "validation_fraction")
-    holds_out = any(options[name] or getattr(task, name) for name in held)
-    if holds_out and trained.get("from_data_dir", bool(arguments.data_dir)) != bool(arguments.data_dir):
+    if holds_out(options, task) and trained.get("from_data_dir", bool(arguments.data_dir)) != bool(arguments.data_dir):
         where, remedy = "the Hub", f"leave out --data_dir {arguments.data_dir}"
         if trained["from_data_dir"]:
             where, remedy = "files", "give the --data_dir of the training"
@@ -116,13 +120,7 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
             f"the model at {arguments.model_name_or_path!r} was trained on rows of {name} from {where}; rows held out "
             f"here, of another source, may be among its training rows; {remedy}"
         )
-    # Another seed, fold or fraction holds out other rows, which the model may have been trained on.
-    changed = [f"--{option}" for option in trained if option in HELD_OUT and options[option] != trained[option]]
-    if holds_out and changed:
-        logger.warning(
-            "%s differs from the training of %s: rows held out here may be among its training rows",
-            *(", ".join(changed), arguments.model_name_or_path),
-        )
+    warn_of_other_splits(arguments.model_name_or_path, trained, options, task)
     # If the run used the user's file for a split that the task lacks, it also trained on the rows held out here.
     trained_on = [split for split in trained.get("own_splits", ()) if split not in task.local.splits]
     if "test" in trained_on and arguments.num_folds is None:

@@ -21,7 +21,7 @@ from ..hub.configs import config_problem, read_config
 from ..registry import FAMILIES
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
-from ..tasks.kinds import find_kind
+from ..tasks.kinds import find_kind, remembered_rows
 from ..tasks.loading import sample
 from ..text.tokenization import (
     check_max_length,
@@ -35,7 +35,14 @@ from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
 from .distillation import with_taught_rows
-from .saved_model import check_head, encoder_config, in_order_of, make_trainable, pretrained_model
+from .saved_model import (
+    check_head,
+    encoder_config,
+    in_order_of,
+    make_trainable,
+    pretrained_model,
+    warn_of_other_splits,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -149,6 +156,10 @@ def prepare(
     kind, backbone = find_kind(task), find_backbone(arguments)
     if saved_config is not None:
         check_head(arguments, kind, saved_config)
+        if arguments.task_name and arguments.task_name == getattr(saved_config, "finetuning_task", None):
+            splits = {option: getattr(arguments, option) for option in HELD_OUT}
+            name, trained = str(arguments.model_name_or_path), remembered_rows(saved_config)
+            warn_of_other_splits(name, trained, splits, task)
     dataset, taught = read_rows(arguments, kind)
     if arguments.watch_test and "test" not in dataset:
         raise InputError("--watch_test: there are no test rows; give --test_file, or leave it out.")

@@ -39,7 +39,7 @@ TASK_ENTRIES = ("name", "title", "num_sentences", "languages", "labels", "best_m
 DECODER_FIELDS = ("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim")
 SETTINGS = (
     *("recipe", *CRITICAL_FOR_RESUMING, "select_on_test"),
-    *("num_train_epochs", "max_train_steps", "early_stopping_patience"),
+    *("num_train_epochs", "max_train_steps", "early_stopping_patience", "max_train_samples"),
 )
 
 
@@ -312,7 +312,7 @@ def record(
 def write_record(path: str | Path, record: dict[str, Any]) -> None:
     """Write a record as JSON. ``test_predictions``, numbers in row order, become one line of text."""
     numbers = record.get("test_predictions")
-    text = {} if numbers is None else {"test_predictions": " ".join(f"{number:.4g}" for number in numbers)}
+    text = {} if numbers is None else {"test_predictions": " ".join(f"{number:.7g}" for number in numbers)}
     write_json(path, record | text)
 
 

@@ -154,6 +154,11 @@ def make_accelerator(arguments: RunArguments) -> Accelerator:
     except ValueError as error:
         remedy = "correct --report_to or leave it out" if arguments.with_tracking else "start a new process"
         raise InputError(f"accelerate rejects these options ({error}); {remedy}") from error
+    if (batches := accelerator.gradient_accumulation_steps) != arguments.gradient_accumulation_steps:
+        raise InputError(
+            f"ACCELERATE_GRADIENT_ACCUMULATION_STEPS is {batches}, --gradient_accumulation_steps "
+            f"{arguments.gradient_accumulation_steps}; unset the variable and give the option"
+        )
     available = torch.accelerator.current_accelerator(check_available=True)
     if earlier and available and accelerator.device.type == "cpu" and not arguments.cpu:  # accelerate keeps its device
         logger.warning(
@@ -166,7 +171,11 @@ def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
     """Start the experiment trackers, if any, with the options of the run."""
     if not arguments.with_tracking:
         return
-    options = {name: value for name, value in arguments.public().items() if value is not None}
+    options = {
+        name: ", ".join(value) if isinstance(value, list) else value
+        for name, value in arguments.public().items()
+        if value is not None
+    }
     accelerator.init_trackers("hf_blosan", config=options)
     if not accelerator.trackers and accelerator.is_main_process:
         logger.warning("--with_tracking: no experiment tracker is installed, only log.jsonl is written")

@@ -17,6 +17,8 @@ from ..registry import locate
 from .optim import encoder_of, word_source
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from ..tasks import Task
@@ -66,9 +68,30 @@ def in_order_of(config: PreTrainedConfig, task: Task) -> Task:
     order = positions(saved_labels(config), task.labels)
     if order is None:
         return task
-    # Class ids in a file are positions in the order that the rows define.
-    local = replace(task.local, label_order=task.labels)
-    return replace(task, labels=tuple(task.labels[i] for i in order), local=local)
+    return replace(task, labels=tuple(task.labels[i] for i in order))
+
+
+def holds_out(options: Mapping[str, Any], task: Task) -> bool:
+    """Whether the options of `preparation.HELD_OUT` hold out rows of a task."""
+    held = ("num_folds",) if options["select_on_test"] else ("num_folds", "validation_fraction")
+    return any(options[name] or getattr(task, name) for name in held)
+
+
+def warn_of_other_splits(name: str, trained: Mapping[str, Any], options: Mapping[str, Any], task: Task) -> None:
+    """Warn if another seed, fold or fraction holds out rows that a saved model of the task may have been trained on.
+
+    Args:
+        name: of the model.
+        trained: what its configuration remembers of its rows.
+        options: of the command, among them those of `preparation.HELD_OUT`.
+        task: of the model.
+    """
+    changed = [f"--{option}" for option in options if option in trained and options[option] != trained[option]]
+    if changed and holds_out(options, task):
+        logger.warning(
+            "%s differs from the training of %s: rows held out here may be among its training rows",
+            *(", ".join(changed), name),
+        )
 
 
 def check_head(arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOLERANCE = 1e-3
-"""Relative error of a mean squared error from predictions with four decimals."""
+"""Relative error of a mean squared error from predictions with four digits, as older records have them."""
 
 Row = tuple[str, ...]
 """The sentences of a test row, and its label."""

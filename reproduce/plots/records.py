@@ -50,8 +50,12 @@ class Record:
     def system(self) -> dict[str, Any]:
         """Everything that defines a system, by name."""
         content = self.content
-        vectors = {"word vectors": (content["word_vectors"] or {}).get("file")}
-        fields = {"encoder": content["encoder"]} | vectors | content["settings"] | content["config"]
+        start = {
+            "word vectors": (content["word_vectors"] or {}).get("file"),
+            "a saved model to start from": bool(content.get("continued_from")),  # may be another for each seed
+            "a teacher's texts": (content.get("distillation") or {}).get("file"),
+        }
+        fields = {"encoder": content["encoder"]} | start | content["settings"] | content["config"]
         return {name: value for name, value in fields.items() if name not in MAY_DIFFER}
 
     @property
