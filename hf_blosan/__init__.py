@@ -6,6 +6,7 @@ imported. Model classes, such as ``hf_blosan.DiSANModel``, are imported on first
 """
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
 from . import registry
@@ -30,6 +31,8 @@ sys.modules[__name__].__class__ = Package
 def __getattr__(name: str):
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in MODULES:
+        import_module("transformers.models.auto.modeling_auto")  # after which the encoders are registered
     globals()[name] = value = load(name) if name in MODULES else pair_regression_class()
     return value
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .models import attention, attention_mtsa, attention_recurrent, equations, equations_mtsa
 from .models.configuration_biblosan import optimal_block_length
-from .models.equations import IMPLEMENTATIONS, Operator, zero_padding
+from .models.equations import IMPLEMENTATIONS, Operator, can_branch_on, zero_padding
 from .models.equations_mtsa import SCORE_FUNCTIONS
 from .models.heads_regression import spread_scores
 from .models.masks import DIRECTIONS, order_mask
@@ -77,6 +77,10 @@ def _real_tokens(
 ) -> Tensor | None:
     """(B, N), true at tokens that may be read; None if all may."""
     mask = key_mask if mask is None else mask
+    if mask is not None and mask.is_floating_point() and can_branch_on(mask) and (mask < 0).any():
+        raise ValueError(
+            "the mask has values below 0; give 1 or true for tokens that may be read, 0 or false for others"
+        )
     if mask is None or empty_rows == "zero":
         return None if mask is None else mask.bool()
     return mask.bool() | ~mask.bool().any(1, keepdim=True)  # rows of padding alone get the mean

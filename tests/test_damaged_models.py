@@ -308,6 +308,10 @@ class TestLabels:
         assert model(**inputs, labels=torch.tensor([1])).loss.isfinite()
         with pytest.raises(ValueError, match="labels hold 2; give class ids from 0 to 1"):
             model(**inputs, labels=torch.tensor([2]))
+        inputs |= {"attention_mask": torch.tensor([[[1] * 4, [0] * 4]])}
+        with pytest.raises(ValueError, match="labels hold 1 in row 0, where there is no sentence"):
+            model(**inputs, labels=torch.tensor([1]))
+        assert model(**inputs, labels=torch.tensor([0])).loss.isfinite()
 
 
 @pytest.mark.parametrize("window", [2**63, 2**70])

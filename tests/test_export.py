@@ -72,6 +72,15 @@ def test_the_graph_computes_what_the_model_computes(encoder, task, tmp_path):
     assert called <= known
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@torch.no_grad()
+def test_a_model_in_half_precision(dtype, tmp_path):
+    """Its graph computes in float32, for which onnxruntime has every operator."""
+    model = build("wordbag", "encoder").to(dtype)
+    assert export.export_onnx(model, tmp_path / "model.onnx") < 1e-5 and model.dtype == dtype
+    check(InferenceSession(tmp_path / "model.onnx"), model.float(), inputs("encoder", 3, 9))
+
+
 @pytest.mark.slow
 @torch.no_grad()
 def test_long_sentences_take_time_in_proportion(tmp_path):

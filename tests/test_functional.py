@@ -38,6 +38,14 @@ def random_inputs(B, N, D, spread=1.0, seed=0, dtype=torch.float64):
     return *(mask[..., None] * x for x in (keys * spread, queries * spread, values)), mask
 
 
+def test_additive_masks_are_refused():
+    """They would hide the tokens that they mean to show."""
+    scores, values, mask = torch.zeros(1, 3, 1), torch.randn(1, 3, 1), torch.tensor([[0.0, 0.0, -1e9]])
+    for empty_rows in ("zero", "mean"):
+        with pytest.raises(ValueError, match="the mask has values below 0; give 1 or true for tokens"):
+            F.source2token_attention(scores, values, mask=mask, empty_rows=empty_rows)
+
+
 @pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_directional_attention_is_the_equation(direction, implementation):

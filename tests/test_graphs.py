@@ -193,3 +193,4 @@ def test_traces_serve_every_shape(encoder, task, implementation):
                     traced(**batch)
             else:
                 torch.testing.assert_close(traced(**batch), model(**batch))
+    torch.jit.trace(model, example_kwarg_inputs=inputs(task, 3, 23))  # compares it with a trace without gradients

@@ -195,6 +195,19 @@ def test_shapes_on_the_meta_device(model_type):
     assert output.pooler_output.shape == (2, 12) and output.pooler_output.is_meta
 
 
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
+def test_jacobian(model_type):
+    """That of torch.func is that of torch.autograd."""
+    model = make(AutoModel, model_type)
+    embedded = torch.randn(1, 4, model.config.embedding_size)
+
+    def features(vectors):
+        return model(inputs_embeds=vectors).pooler_output
+
+    found = torch.func.jacrev(features)(embedded)
+    torch.testing.assert_close(found, torch.autograd.functional.jacobian(features, embedded))
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
 def test_vmap_and_gradients_per_sample(model_type):
@@ -206,6 +219,15 @@ def test_vmap_and_gradients_per_sample(model_type):
         return torch.func.functional_call(model, parameters, (), inputs).pooler_output.square().sum()
 
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    ids, masks = torch.randint(1, 9, (3, 2, 7)), torch.arange(7) < torch.tensor([[[7], [3]], [[1], [6]], [[5], [2]]])
+
+    def loss_of_ids(parameters, ids, mask):
+        return torch.func.functional_call(model, parameters, (ids, mask)).pooler_output.square().sum()
+
+    of_ids = torch.vmap(torch.func.grad(loss_of_ids), in_dims=(None, 0, 0))(parameters, ids, masks)
+    for i, given in enumerate(zip(ids, masks, strict=True)):
+        for name, expected in torch.func.grad(loss_of_ids)(parameters, *given).items():
+            torch.testing.assert_close(of_ids[name][i], expected)
     together = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, embedded)
     for i, vectors in enumerate(embedded):
         for name, expected in torch.func.grad(loss)(parameters, vectors).items():

@@ -28,7 +28,12 @@ def imported():
 assert not imported(), imported()
 """
 STATEMENTS = {
-    "names": "from hf_blosan import DiSANModel; assert DiSANModel.__name__ == 'DiSANModel'",
+    "names": """
+from hf_blosan import AutoModelForPairRegression, DiSANConfig
+model = AutoModelForPairRegression.from_config(DiSANConfig(num_sentences=2))
+from hf_blosan import DiSANForPairRegression
+assert type(model) is DiSANForPairRegression and DiSANForPairRegression.__name__ == "DiSANForPairRegression"
+""",
     "star": "from hf_blosan import *; DiSANModel, MTSAConfig, AutoModelForPairRegression",
     "for_model": "from transformers import AutoConfig; assert AutoConfig.for_model('mtsa').model_type == 'mtsa'",
     "transformers_first": """

@@ -68,6 +68,16 @@ def test_inside_a_transformer_encoder():
         torch.testing.assert_close(encoder.layers[0](x), expected)
 
 
+def test_graphs_with_masks():
+    """torch turns a padding mask of booleans into numbers, whose values no graph can depend on."""
+    layer = nn.TransformerEncoderLayer(16, 4, dim_feedforward=32, batch_first=True)
+    layer.self_attn = MultiheadTensorizedAttention(16, 4)
+    x, padding = torch.randn(2, 7, 16), torch.tensor([[False] * 7, [False] * 4 + [True] * 3])
+    expected = layer.eval()(x, src_key_padding_mask=padding)
+    exported = torch.export.export(layer, (x,), {"src_key_padding_mask": padding}).module()
+    torch.testing.assert_close(exported(x, src_key_padding_mask=padding), expected)
+
+
 def test_bad_input():
     module, x = make()
     with pytest.raises(ValueError, match="MTSA is self-attention; give the same tensor"):

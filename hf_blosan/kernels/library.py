@@ -227,11 +227,14 @@ def define(
 
 def by_torch(equation: Callable, options: tuple, needed: tuple[bool, ...], grad: Tensor, *tensors: Tensor | None):
     """Gradients of ``equation`` by torch's operators, which can be differentiated again and work under vmap."""
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        own = [x.view_as(x) if isinstance(x, Tensor) else x for x in tensors]  # so that gradients take only this path
-        wanted = [i for i, need in enumerate(needed) if need]
-        found = torch.autograd.grad(equation(*options, *own), [own[i] for i in wanted], grad, create_graph=again)
+    wanted = [i for i, need in enumerate(needed) if need]
+
+    def of_wanted(*given):
+        own = dict(zip(wanted, given, strict=True))
+        return equation(*options, *(own.get(i, x) for i, x in enumerate(tensors)))
+
+    _, differentiate = torch.func.vjp(of_wanted, *(tensors[i] for i in wanted))
+    found = differentiate(grad)
     gradients = dict(zip(wanted, found, strict=True))
     return tuple(gradients.get(i) for i in range(len(tensors)))
 

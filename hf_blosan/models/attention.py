@@ -183,7 +183,7 @@ def disa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor | None, a
     ``StackableLayer`` that is around them, all of it. ``None`` if steps must be taken one by one."""
     x = x if isinstance(x, Tokens) else Tokens(x)
     check_shapes(*x.shape[:2], mask)
-    if kernels is None or torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.vectors.is_cpu:
+    if kernels is None or torch.compiler.is_compiling() or not x.vectors.is_cpu:
         return None
     outer = [*layers] if around is None else [*layers, around]
     parts = [*outer, *(part for layer in layers for part in (layer.attention, layer.gate))]

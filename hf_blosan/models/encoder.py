@@ -31,9 +31,9 @@ class SentenceEncoderOutput(ModelOutput):
             the tokens after each layer.
         attentions: attention weights of each layer, level by level; shapes as documented in the layers, with the
             directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
-            included, so that gradients with respect to them exist; so it is from gates and pooler_attentions.
+            included, so that gradients with respect to them exist; so it is from gates and source2token weights.
         gates: gate values, in the same form.
-        pooler_attentions: weights of the tokens in the vector, (B, N, hidden_size); additive pooling: (B, N, 1).
+        pooler_attentions: weights of the tokens in the vector, (B, N, hidden_size); of other pooling (B, N, 1).
     """
 
     last_hidden_state: Tensor | None = None

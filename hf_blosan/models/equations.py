@@ -218,5 +218,5 @@ def in_graph() -> bool:
 
 def can_branch_on(x: Tensor) -> bool:
     """Whether Python may branch on values: free on the CPU, a synchronization elsewhere, impossible in a graph."""
-    plain = type(x) is Tensor and not torch._C._functorch.is_batchedtensor(x)
-    return plain and x.device.type == "cpu" and not in_graph()
+    plain = not in_graph() and type(x) is Tensor and x.device.type == "cpu"
+    return plain and torch._C._functorch.peek_interpreter_stack() is None  # a transform of torch.func is at work

@@ -43,6 +43,22 @@ class SentenceSelector(Layer):
         return scores_BC.masked_fill(~real_BC, torch.finfo(scores_BC.dtype).min)
 
 
+def _of_sentences(labels: Tensor, logits: Tensor) -> Tensor:
+    """The labels, (B,), if there are sentences at these places of ``logits`` (B, C); -100 is none.
+
+    Raises:
+        ValueError: one names a place without a sentence.
+    """
+    labels = class_ids(labels, logits.shape[1])
+    if can_branch_on(labels):
+        chosen = labels[:, None].clamp(min=0)
+        empty = (logits.detach().gather(1, chosen) == torch.finfo(logits.dtype).min)[:, 0] & (labels >= 0)
+        if empty.any():
+            row = int(empty.nonzero()[0])
+            raise ValueError(f"labels hold {labels[row].item()} in row {row}, where there is no sentence; correct it")
+    return labels
+
+
 class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
     """Choose the sentence of a passage that answers a question (Bi-BloSAN section 4.2, Appendix B)."""
 
@@ -107,7 +123,7 @@ class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
         grids = (x.new_zeros(size, *x.shape[1:]).index_copy(0, places, x) for x in (vectors_SH, mask_SN.any(1)))
         words_BME = embeddings.join_predicates(embeddings(words, mask_BM), None).to(vectors_SH.dtype)
         logits = self.classifier(words_BME, mask_BM, *(x.unflatten(0, shape) for x in grids), passages)
-        loss = None if labels is None else F.cross_entropy(logits.float(), class_ids(labels, logits.shape[1]))
+        loss = None if labels is None else F.cross_entropy(logits.float(), _of_sentences(labels, logits))
         return SentenceClassifierOutput(loss, logits, **states_of(encoded))
 
     def _of_pairs(self, input_ids, attention_mask, inputs_embeds, token_type_ids):

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from .attention import dropout, is_plain
 from .attention_recurrent import for_each_slice, linear_recurrence
+from .equations import in_graph
 from .layers import mix
 
 
@@ -61,7 +62,8 @@ class LSTM(nn.Module):
         opened = F.pad(bias.new_ones(self.size), (self.size, 2 * self.size))
         weights = [self.gates.from_input.weight, self.gates.from_state.weight, bias, opened]
         # cuDNN can differentiate only what was computed with train=True.
-        options = {"dropout": 0.0, "train": torch.is_grad_enabled(), "bidirectional": False, "batch_first": True}
+        train = torch.is_grad_enabled() and not in_graph()  # torch traces a second time without gradients
+        options = {"dropout": 0.0, "train": train, "bidirectional": False, "batch_first": True}
         with torch.autocast("cpu", enabled=False):  # CPU autocast to float16 has no LSTM
             return torch.lstm(tokens_BNE, [start_1BD, start_1BD], weights, has_biases=True, num_layers=1, **options)[0]
 

@@ -280,8 +280,8 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         self.own_word_table().load_vectors(matrix)
 
     def own_word_table(self) -> WordEmbeddings:
-        if self.config.backbone_config is not None:
-            raise ValueError("the model has a backbone, and no word table of its own; choose a dtype for all of it")
+        if self.config.backbone_config is not None or not isinstance(self.get_input_embeddings(), WordEmbeddings):
+            raise ValueError("the model has no word table of its own; choose a dtype for all of it")
         return self.get_input_embeddings()
 
     @property

@@ -93,7 +93,8 @@ def disa(
     Raises:
         RuntimeError: shapes or dtypes do not match, or a window is negative.
     """
-    if torch.is_grad_enabled() or activation not in ACTIVATIONS:
+    # torch.jit.trace compares the graph with one recorded without gradients.
+    if torch.is_grad_enabled() and not torch.jit.is_tracing() or activation not in ACTIVATIONS:
         return None
     maps, norms, wide = [], [], x.shape[-1]  # maps with the number of features that they are given
     if residual is not None:
