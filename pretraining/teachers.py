@@ -14,8 +14,7 @@ from sentence_transformers import SentenceTransformer
 from sklearn.decomposition import PCA
 from transformers import PreTrainedTokenizerBase
 
-from hf_blosan.files import write_bytes
-from hf_blosan.hub.saved import contents
+from hf_blosan.files import sha256, write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,8 @@ def teacher_vectors(name: str, dtype: str, sentences: list[str], folder: Path, d
         device: of the teacher.
     """
     teacher, shards = None, []
-    identity = json.dumps(contents(name), sort_keys=True) if Path(name).is_dir() else name
+    files = sorted(path for path in Path(name).rglob("*") if path.is_file())  # modules have folders of their own
+    identity = json.dumps([Path(name).name, *map(sha256, files)]) if files else name
     for start in range(0, len(sentences), SHARD):
         texts = sentences[start : start + SHARD]
         made_from = "\n".join([identity, dtype, str(LONGEST), *texts])

@@ -171,11 +171,11 @@ def test_vectors_of_teachers_are_kept(tmp_path, monkeypatch):
     teachers.teacher_vectors("a/teacher", "float32", ["x", "xx", "y"], tmp_path)
     assert calls[2:] == [["y"]] and {file.suffix for file in tmp_path.iterdir()} == {".npy"}
     folder = tmp_path / "folder"
-    folder.mkdir()
-    for weights in ("one", "one", "other"):
-        (folder / "model.safetensors").write_text(weights)
+    (folder / "2_Dense").mkdir(parents=True)
+    for file, weights in (("", "one"), ("", "one"), ("", "other"), ("2_Dense", "two")):
+        (folder / file / "model.safetensors").write_text(weights)
         teachers.teacher_vectors(str(folder), "float32", ["x"], tmp_path)
-    assert calls[3:] == [["x"], ["x"]]
+    assert calls[3:] == [["x"]] * 3
 
 
 def test_principal_directions():
