@@ -325,6 +325,8 @@ class TestCommand:
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
         folder, output = saved("disan", "ForSequenceClassification", **labels), tmp_path / "out"
         words = ["explain", folder, TEXT, "--top_tokens", "3", "--output_dir", str(output), "--cpu"]
+        output.mkdir()
+        (output / "sentence2_gate.png").write_bytes(b"of an earlier pair")
         assert main(words) == 0
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         explanation = explain(model, AutoTokenizer.from_pretrained(folder), TEXT)

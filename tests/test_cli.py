@@ -267,6 +267,8 @@ class TestThin:
         assert main(["evaluate", str(output), "--test_file", str(own), *columns, "--cpu"]) == 0
 
     def test_bench(self, classifier, scorer, tmp_path, capsys):
+        assert main(["bench", classifier, "--output_file", str(Path(classifier) / "config.json"), "--cpu"]) == 2
+        assert "config.json is read, too, and would be lost" in capsys.readouterr().err
         report = tmp_path / "bench.json"
         words = [
             "--batch_sizes",

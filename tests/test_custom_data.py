@@ -57,7 +57,11 @@ def test_scores_outside_the_range_are_named(tmp_path, score):
         ("a.jsonl.gz", b"not gzip", "cannot be read"),
         ("a.csv", b"text,label\n", "has no rows"),
         ("b.jsonl", b"", "cannot be read|has no rows"),
-        ("c.csv", b"text,label\na,0\nb,1\ntext,label\nc,0\n", "c.csv, row 3 repeats the header; remove it"),
+        (
+            "c.csv",
+            b"text,label\na,0\nb,1\ntext,label\nc,0\n",
+            "c.csv, row 3 repeats the header, text,label; remove it",
+        ),
         ("d.tsv", b"text\ttext\tlabel\na\tb\t0\n", "d.tsv has two columns 'text'; rename one of them"),
         ("f.csv", b"text;label\na, b;0\n", "f.csv has one column, 'text;label'; separate cells by commas in"),
         ("f.tsv", b"text,label\na,0\n", "f.tsv has one column, 'text,label'; .* by tabs in a .tsv file"),

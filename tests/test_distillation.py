@@ -282,6 +282,8 @@ def test_estimators(folder, bert, texts, capfd):
     alone, taught = (SentenceClassifier(**common, options=given).fit(X, y) for given in (None, options))
     assert taught.predict_proba(X).shape == (56, 3) and abs(taught.predict_proba(X) - alone.predict_proba(X)).max() > 0
     assert "answers" not in capfd.readouterr().err  # a fit is silent
+    twice = SentenceClassifier(**common, options=options | {"distill_from": [str(bert), str(bert)]}).fit(X, y)
+    np.testing.assert_array_equal(twice.predict_proba(X), taught.predict_proba(X))
 
 
 class TestBadInput:

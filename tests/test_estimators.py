@@ -244,6 +244,8 @@ def test_forms_of_pairs(form):
         pandas.Series(["no", "yes"], dtype="string"),
         pandas.Series([3, 1], dtype="Int64"),
         pandas.Series([True, False], dtype="boolean"),
+        np.array([3, 1], dtype=object),  # a column of a table of several types
+        np.array([True, False], dtype=object),
     ],
 )
 def test_predictions_are_of_the_labels_own_type(names):

@@ -42,6 +42,8 @@ def test_evaluate_reads_the_rows_that_training_held_out(tmp_path, capsys, monkey
     assert main(words) == 0
     told = capsys.readouterr()
     assert "rows: validation 12, test 30" in told.out and "differs" not in told.err
+    for option, name in (("--output_file", "config.json"), ("--predictions_file", "model.safetensors")):
+        assert "is read, too, and would be lost" in refused(capsys, *words, option, str(tmp_path / "out" / name))
     same = ["--output_file", str(tmp_path / "out" / ".." / "predictions.txt")]
     assert "give two files" in refused(capsys, *words, *same)
     assert predictions.read_text() == expected

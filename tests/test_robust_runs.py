@@ -261,6 +261,10 @@ class TestOutput:
             ({"resume_from_checkpoint": ""}, "--resume_from_checkpoint is empty; give"),
             ({"results_file": "{folder}"}, "--results_file {folder} is a folder; give a file."),
             (
+                {"test_file": "{folder}/out/log.jsonl"},
+                "--output_dir: {folder}/out/log.jsonl is read, too, and would be lost; give another path",
+            ),
+            (
                 {"results_file": "{file}/run.json"},
                 "--results_file {file}/run.json: {file} is a file; give another path.",
             ),
@@ -277,6 +281,7 @@ class TestOutput:
             (tmp_path / name).write_text("content")
         changes = {name: value.format(**places) for name, value in changes.items()}
         data = questions | {"train_file": "not read"}
+        data |= {"test_file": changes.pop("test_file", questions["test_file"])}
         with pytest.raises(InputError) as error:
             train(options(**({"output_dir": tmp_path / "out"} | {"data": data} | changes)))
         assert str(error.value).startswith(sentence.format(**places))

@@ -148,7 +148,7 @@ def test_one_row_cannot_fill_the_memory(name, head, filling, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header; remove it"),
+        ("a.csv", b"text,label\na,0\ntext,label\n", "a.csv, row 2 repeats the header, text,label; remove it"),
         ("b.csv", b"text,text\na,b\n", "b.csv has two columns 'text'"),
         ("e.csv", b"id\ttext\n1\ta\n", r"e.csv has one column, 'id\\ttext'"),
         ("b.parquet", parquet_file(["text", "text"]), "b.parquet has two columns 'text'; rename one of them"),

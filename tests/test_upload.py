@@ -75,7 +75,9 @@ def test_a_second_run_leaves_nothing_stale(hub, tmp_path, questions):
     """Another encoder and another task, in the same folder and repository; files of others stay."""
     once = {"hub_model_id": "me/twice", "num_train_epochs": 1}
     push(tmp_path / "out", questions, **once)
-    repo, stale_head = hub.repos["me/twice"], {"modeling_disan_regression.py": b"3"}
+    repo, stale_head = hub.repos["me/twice"], {"modeling_disan_regression.py": b"3", "onnx/model.onnx": b"4"}
+    (tmp_path / "out" / "onnx").mkdir()
+    (tmp_path / "out" / "onnx" / "model_quantized.onnx").write_bytes(b"4")
     repo.commits.append(("by hand", repo.files | {"photo.png": b"1", "notes.md": b"2"} | stale_head))
     scores = write_splits(tmp_path / "scores", pair_rows)
     hub.fail("POST /api/models/me/twice/commit", times=1, with_status=400)  # of the first epoch
@@ -90,7 +92,7 @@ def test_a_second_run_leaves_nothing_stale(hub, tmp_path, questions):
     code = {path.name for path in code_in(tmp_path / "out")}
     assert "layers_mtsa.py" in code and "modeling_disan.py" not in code
     stale = {"predict_results_custom.txt"}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == AT_THE_END - stale | code
+    assert {path.name for path in (tmp_path / "out").rglob("*")} - {"onnx"} == AT_THE_END - stale | code
     assert set(repo.files) == AT_THE_END - stale | code | {"photo.png", "notes.md"}
     assert "MTSA" in repo.text("README.md") and "DiSAN" not in repo.text("README.md")
 

@@ -161,6 +161,8 @@ class Explanation:
         np.savez_compressed(content, **arrays)
         files["arrays.npz"] = content.getvalue()
         try:
+            for path in Path(folder).glob(f"sentence[12]_*.{figure_format}"):  # of an earlier explanation
+                path.unlink()
             for name, content in files.items():
                 write_bytes(Path(folder) / name, content)
             write_json(Path(folder) / "explanation.json", self.to_dict())

@@ -307,7 +307,10 @@ def _checked(rows: Iterator[list[str]], lines: _Lines, columns: list[str], name:
         for number, row in enumerate(rows, 1):
             lines.length = 0
             if row == columns and len(columns) > 1:
-                raise InputError(f"{name}, row {number} repeats the header; remove it")
+                raise InputError(
+                    f"{name}, row {number} repeats the header, {','.join(columns)[:60]}; remove it, or, if that is a "
+                    "row, give the file a first line with the names of its columns"
+                )
             if row and len(row) != len(columns):
                 cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
                 raise InputError(

@@ -70,7 +70,12 @@ def read_arguments(given: Mapping[str, Any], options: Mapping[str, Any], output_
     add_options(parser, InMemoryArguments)
     # A search over numbers gives whole ones as floats.
     values = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in values.items()}
-    words = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    words = []
+    for name, value in values.items():
+        if isinstance(value, list | tuple):
+            words += [f"--{name}", *map(str, value)]
+        elif value is not None:
+            words.append(f"--{name}={value}")
     return read_options(parser.parse_known_args(words)[0], InMemoryArguments)
 
 

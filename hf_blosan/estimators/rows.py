@@ -80,6 +80,8 @@ def read_labels(y: Any, name: str = "y") -> np.ndarray:
     for label in classes.tolist():
         if half := unpaired_surrogate(str(label)):
             raise InputError(f"{name} has a label with an unpaired surrogate, {half!r}; correct it")
+    if labels.dtype == object and not isinstance(labels[0], str):  # a column of a table of several types
+        labels = np.array(labels.tolist())
     check_classification_targets(labels)
     return labels
 

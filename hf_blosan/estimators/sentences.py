@@ -162,6 +162,8 @@ class SentenceEstimator(BaseEstimator):
             raise InputError(
                 f"model={self.model!r} starts from a trained encoder, encoder={self.encoder!r} from scratch; give one"
             )
+        if not isinstance(self.options, Mapping | None):
+            raise InputError(f"options is {self.options!r}; give a dictionary of names and values")
         for name in self.options or {}:
             if name in OPTIONS:
                 raise InputError(f"options has {name!r}; give the parameter {OPTIONS[name]} in its place")
@@ -170,7 +172,9 @@ class SentenceEstimator(BaseEstimator):
         if not isinstance(seed, (int, np.integer)):
             seed = check_random_state(seed).randint(2**31)
         given = {option: getattr(self, name) for option, name in OPTIONS.items() if option not in STARTS} | start
-        given |= {"seed": seed, "config_overrides": format_config_overrides(self.config_overrides or {}) or None}
+        fields = self.config_overrides or {}
+        fields = fields if isinstance(fields, str) else format_config_overrides(fields)
+        given |= {"seed": seed, "config_overrides": fields or None}
         with fitting.named(OPTIONS):
             fitted = fitting.fit(given, self.options or {}, task, verbose=bool(self.verbose))
         self.model_, self.tokenizer_, self.history_ = fitted

@@ -142,7 +142,7 @@ def identity(name: str) -> list[Any]:
     folder = Path(locate(name))
     if not folder.is_dir():
         return [name, Path(cached_file(name, CONFIG_NAME)).parent.name]
-    return [str(folder.resolve()), *([path.name, *file_state(path)] for path in _files_read(folder))]
+    return [str(folder.resolve()), *([path.name, *file_state(path)] for path in model_files(folder))]
 
 
 def contents(name: str) -> dict[str, Any]:
@@ -150,11 +150,16 @@ def contents(name: str) -> dict[str, Any]:
     folder = Path(locate(name))
     if not folder.is_dir():
         return {"name": name, "commit": identity(name)[1]}
-    return {"name": folder.resolve().name, "sha256": {path.name: sha256(path) for path in _files_read(folder)}}
+    return {"name": folder.resolve().name, "sha256": {path.name: sha256(path) for path in model_files(folder)}}
 
 
-def _files_read(folder: Path) -> list[Path]:
-    """The files of a saved model that decide what it computes: weights, configurations, vocabularies, its code."""
+def model_files(folder: Path) -> list[Path]:
+    """The files of a saved model that decide what it computes: weights, configurations, vocabularies, its code.
+
+    None, if there is no such folder.
+    """
+    if not folder.is_dir():
+        return []
     data = (path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name.startswith(NAMES))
     return sorted([*data, *folder.glob("*.py")])
 

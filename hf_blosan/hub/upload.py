@@ -33,7 +33,7 @@ OF_HEADS = tuple(f"modeling_*_{path.stem.removeprefix('heads_')}.py" for path in
 # Files that other runs may have left in the repository; deleted unless uploaded again.
 REPLACED = (
     *(*CODE, *OF_HEADS, "model*.safetensors", "model.safetensors.index.json"),
-    *("predict_results_*.txt", "all_results.json"),
+    *("predict_results_*.txt", "all_results.json", "onnx/model*.onnx*"),
 )
 ATTEMPTS, SECONDS_BETWEEN = 3, 5.0
 

@@ -11,8 +11,9 @@ from torch.utils.benchmark import Timer
 from transformers import PreTrainedModel
 
 from ..errors import fitting
-from ..files import check_writable, write_json
-from ..hub.saved import load
+from ..files import check_not_read, check_writable, write_json
+from ..hub.saved import load, model_files
+from ..registry import locate
 from ..text.tokenization import check_max_length
 from .arguments import BenchArguments
 
@@ -25,6 +26,7 @@ def bench(arguments: BenchArguments) -> int:
     """
     if arguments.output_file:
         check_writable("--output_file", arguments.output_file, folder=False)
+        check_not_read("--output_file", arguments.output_file, model_files(Path(locate(arguments.model))))
     model, _ = load(arguments.model, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
     check_max_length(max(arguments.lengths), model.config, "--lengths")
     report = describe(model, arguments.model)

@@ -113,11 +113,12 @@ def save_pretrained(
 
 
 def _outputs(output_dir: Path) -> Iterator[Path]:
-    """Card, figures and predictions of an earlier run, which describe its final model."""
+    """Card, figures, predictions and exported graphs of an earlier run, which describe its final model."""
     if is_card(card := output_dir / "README.md"):
         yield card
     yield output_dir / "all_results.json"
     yield from output_dir.glob("predict_results_*.txt")
+    yield from output_dir.glob("onnx/model*.onnx*")
 
 
 def is_card(path: Path) -> bool:

@@ -18,6 +18,8 @@ from ..errors import InputError, listed
 from ..files import check_not_read, check_writable, write_json
 from ..hub.configs import saved_labels
 from ..hub.model_card import figure_table
+from ..hub.saved import model_files
+from ..registry import locate
 from ..tasks import TASKS, Task, get_task, load_task
 from ..tasks.base import TaskKind
 from ..tasks.kinds import find_kind, kind_of, remembered_rows
@@ -53,7 +55,8 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     for name in ("output_file", "predictions_file"):
         if path := getattr(arguments, name):
             check_writable(f"--{name}", path, folder=False)
-            check_not_read(f"--{name}", path, [arguments.test_file])
+            read = [arguments.test_file, *model_files(Path(locate(arguments.model_name_or_path)))]
+            check_not_read(f"--{name}", path, read)
     outputs = [path for path in (arguments.output_file, arguments.predictions_file) if path]
     if len({*map(os.path.realpath, outputs)}) < len(outputs):
         raise InputError(f"--output_file and --predictions_file are both {outputs[0]}; give two files")

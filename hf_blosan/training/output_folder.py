@@ -49,6 +49,8 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
     written = {"output_dir": folder}
     check_writable("--output_dir", folder, folder=True)
     check_replaceable(folder)
+    for name in ("log.jsonl", "all_results.json"):
+        check_not_read("--output_dir:", folder / name, files_read(arguments))
     if arguments.results_file:
         check_writable("--results_file", arguments.results_file, folder=False)
         check_not_read("--results_file", arguments.results_file, files_read(arguments))
