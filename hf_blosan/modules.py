@@ -86,13 +86,15 @@ class MultiheadTensorizedAttention(TensorizedSelfAttention):
             is_causal: only describes ``attn_mask``, as for ``nn.MultiheadAttention``.
 
         Raises:
-            ValueError: key or value is another tensor, a mask has numbers other than 0 and -inf or another shape, or
-                ``is_causal`` is set without a mask.
+            ValueError: key or value is another tensor, query has no three dimensions, a mask has numbers other than 0
+                and -inf or another shape, or ``is_causal`` is set without a mask.
         """
         if is_causal and attn_mask is None:
             raise ValueError("is_causal only describes attn_mask; give the mask, or directions=('forward',)")
         if any(other is not None and other is not query for other in (key, value)):
             raise ValueError("MTSA is self-attention; give the same tensor as query, key and value")
+        if query.dim() != 3:
+            raise ValueError(f"query has shape {tuple(query.shape)}; give tokens of shape (B, N, embed_dim)")
         visible_BN = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
         if key_padding_mask is not None:
             visible_BN = _visible(key_padding_mask, "key_padding_mask", tuple(query.shape[:2]))

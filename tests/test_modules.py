@@ -82,6 +82,8 @@ def test_bad_input():
     module, x = make()
     with pytest.raises(ValueError, match="MTSA is self-attention; give the same tensor"):
         module(x, x.clone(), x)
+    with pytest.raises(ValueError, match=r"query has shape \(7, 16\); give tokens of shape \(B, N, embed_dim\)"):
+        module(x[0])
     with pytest.raises(ValueError, match=r"key_padding_mask has shape \(2, 6\); give one of shape \(2, 7\)"):
         module(x, key_padding_mask=torch.zeros(2, 6, dtype=torch.bool))
     with pytest.raises(ValueError, match="attn_mask has numbers other than 0 and -inf"):
