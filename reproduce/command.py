@@ -127,7 +127,7 @@ def with_teachers(rows: tuple[Row, ...], chosen: tuple[Row, ...]) -> tuple[Row, 
 def forget_teachers(runs: Iterable[Run]) -> None:
     """Forget the record of a teacher without a model if a run that needs it is left: it is trained again."""
     runs = list(runs)
-    wanted = {run.teacher for run in runs if not run.record}
+    wanted = {run.arguments.distill_from for run in runs if not run.record}
     for run in runs:
         if run.arguments.output_dir in wanted and not Path(run.arguments.output_dir, "all_results.json").exists():
             run.record = None

@@ -55,11 +55,6 @@ class Run:
         return self.arguments.task_name
 
     @property
-    def teacher(self) -> str | None:
-        """The folder of the model that teaches this one."""
-        return self.arguments.distill_from[0] if self.arguments.distill_from else None
-
-    @property
     def record_file(self) -> Path:
         return Path(self.arguments.results_file)
 
@@ -69,8 +64,7 @@ class Run:
         settings = {"data": "local files" if self.arguments.data_dir else "Hugging Face Hub"}
         for name, value in self.arguments.changed().items():
             if name not in IGNORED:
-                paths = value if isinstance(value, list) else [value]
-                settings[name] = ", ".join(Path(path).name for path in paths) if name in PATHS else value
+                settings[name] = Path(value).name if name in PATHS else value
         return settings
 
     def load_record(self) -> None:
@@ -119,9 +113,9 @@ def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, wo
             for fold in range(min(folds or available, available) or 1):
                 part = f"_{task.name}_seed{seed}" + (f"_fold{fold}" if available else "")
                 path = output_dir / f"{slug(row.name)}{part}"
-                files: dict[str, Any] = {"output_dir": str(path), "results_file": f"{path}.json"}
+                files = {"output_dir": str(path), "results_file": f"{path}.json"}
                 if row.teacher:
-                    files["distill_from"] = [str(output_dir / f"{slug(row.teacher)}{part}")]
+                    files["distill_from"] = str(output_dir / f"{slug(row.teacher)}{part}")
                     files["unlabeled_file"] = str(output_dir / f"texts_{task.name}.jsonl")
                 runs.append(Run(row, replace(arguments, seed=seed, fold=fold, **files), available))
     return runs
@@ -164,10 +158,10 @@ def train_all(runs: Iterable[Run], table: str, *, jobs: int = 1, keep_models: bo
     """
     processes: list[subprocess.Popen] = []
     pool, runs, futures = ThreadPoolExecutor(jobs), list(runs), {}
-    teachers = {run.teacher for run in runs}
+    teachers = {run.arguments.distill_from for run in runs}
     try:
         for run in sorted(runs, key=lambda run: run.row.teacher is not None):
-            place, teacher = run.arguments.output_dir, futures.get(run.teacher)
+            place, teacher = run.arguments.output_dir, futures.get(run.arguments.distill_from)
             keep = keep_models or place in teachers
             futures[place] = pool.submit(_train, run, table, keep, processes, after=teacher)
         yield from (future.result() for future in as_completed(futures.values()))

@@ -29,7 +29,6 @@ from hf_blosan.tasks import TASKS
 from hf_blosan.tasks.classification import Classification
 from hf_blosan.tasks.kinds import find_kind
 from hf_blosan.training import distillation, train
-from hf_blosan.training.arguments import parse_arguments
 from hf_blosan.training.preparation import find_task
 from hf_blosan.training.reporting import digests
 
@@ -104,29 +103,6 @@ class TestRows:
         # Texts of held-out rows are left out also if these are not evaluated.
         _, fewer = prepared(distilling(tmp_path, questions, bert, texts, max_eval_samples=1))
         assert fewer.taught_rows == found.taught_rows and len(fewer.data["test"]) == len(fewer.data["validation"]) == 1
-
-    def test_several_teachers(self, tmp_path, questions, texts, bert, cache):
-        """The mean of their probabilities, whatever the order of each one's labels."""
-        other = str(tmp_path / "other")
-        model = BertForSequenceClassification.from_pretrained(bert)
-        torch.nn.init.normal_(model.classifier.weight, std=0.7)
-        names = ["colour", "number", "animal"]
-        model.config.id2label, model.config.label2id = dict(enumerate(names)), {n: i for i, n in enumerate(names)}
-        model.save_pretrained(other)
-        AutoTokenizer.from_pretrained(bert).save_pretrained(other)
-        arguments = distilling(tmp_path / "student", questions, bert, texts)
-        labels = [
-            np.array(prepared(replace(arguments, distill_from=teachers))[1].data["train"]["labels"][56:])
-            for teachers in ([bert], [other], [bert, other])
-        ]
-        assert abs(labels[0] - labels[1]).max() > 0.1
-        np.testing.assert_allclose(labels[2], (labels[0] + labels[1]) / 2, atol=1e-6)
-        assert len(list(cache.iterdir())) == 2  # each one's answers, once
-        both = replace(arguments, distill_from=[bert, other])
-        assert parse_arguments(both.to_argv()) == both
-        assert train(both)["distillation"]["teacher"] == "bert, other"
-        with pytest.raises(InputError, match="no saved model at .*nowhere"):
-            prepared(replace(arguments, distill_from=[bert, str(tmp_path / "nowhere")]))
 
     def test_forms_of_unicode_are_the_same_text(self):
         composed, decomposed = "Le caf\u00e9 est bon", "LE CAFE\u0301 est bon!"
@@ -282,8 +258,6 @@ def test_estimators(folder, bert, texts, capfd):
     alone, taught = (SentenceClassifier(**common, options=given).fit(X, y) for given in (None, options))
     assert taught.predict_proba(X).shape == (56, 3) and abs(taught.predict_proba(X) - alone.predict_proba(X)).max() > 0
     assert "answers" not in capfd.readouterr().err  # a fit is silent
-    twice = SentenceClassifier(**common, options=options | {"distill_from": [str(bert), str(bert)]}).fit(X, y)
-    np.testing.assert_array_equal(twice.predict_proba(X), taught.predict_proba(X))
 
 
 class TestBadInput:

@@ -264,9 +264,9 @@ class TestCommand:
         teachers, students = ([a for a in trained if bool(a.distill_from) == taught] for taught in (False, True))
         assert {a.backbone for a in teachers} == {"sentence-transformers/all-MiniLM-L6-v2"} and len(students) == 2
         order = [a.output_dir for a in trained]
-        assert all(order.index(a.distill_from[0]) < order.index(a.output_dir) for a in students)
+        assert all(order.index(a.distill_from) < order.index(a.output_dir) for a in students)
         kept = {str(tmp_path / "out" / f"all_minilm_l6_v2_trec_seed{seed}") for seed in (1, 2)}
-        assert {a.distill_from[0] for a in students} == {a.output_dir for a in teachers} == kept
+        assert {a.distill_from for a in students} == {a.output_dir for a in teachers} == kept
         texts = tmp_path / "out" / "texts_trec.jsonl"
         assert {a.unlabeled_file for a in students} == {str(texts)}
         found = [row["text"] for row in read_lines(texts)]

@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from hf_blosan.errors import InputError
 from hf_blosan.files import plain, write_json
 from hf_blosan.training.preparation import find_task
 from hf_blosan.training.reporting import command_line, count_parameters, held_out
-from hf_blosan.training.run import start_trackers
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +43,6 @@ class TestReporting:
         argv = ["/somewhere/else/run_glue_style.py", "--hub_token", "abc", "--hub_token=def", "--a", "b c"]
         assert command_line(argv) == "python run_glue_style.py --hub_token '***' '--hub_token=***' --a 'b c'"
         assert command_line(["/x/hf_blosan/training/__main__.py", "--cpu"]) == "python -m hf_blosan.training --cpu"
-
-    def test_trackers_get_numbers_and_texts(self, tmp_path, questions):
-        """TensorBoard takes no lists."""
-        several = {"distill_from": ["a", "b"], "unlabeled_file": "texts.csv", "with_tracking": True}
-        accelerator = Mock(trackers=["one"])
-        start_trackers(options(tmp_path, questions, **several), accelerator)
-        config = accelerator.init_trackers.call_args.kwargs["config"]
-        assert config["distill_from"] == "a, b" and {type(x) for x in config.values()} <= {str, int, float, bool}
 
     def test_counts_parameters(self, tmp_path, questions):
         path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "unheard"])

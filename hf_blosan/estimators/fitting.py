@@ -70,12 +70,7 @@ def read_arguments(given: Mapping[str, Any], options: Mapping[str, Any], output_
     add_options(parser, InMemoryArguments)
     # A search over numbers gives whole ones as floats.
     values = {name: int(x) if isinstance(x, float) and x.is_integer() else x for name, x in values.items()}
-    words = []
-    for name, value in values.items():
-        if isinstance(value, list | tuple):
-            words += [f"--{name}", *map(str, value)]
-        elif value is not None:
-            words.append(f"--{name}={value}")
+    words = [f"--{name}={value}" for name, value in values.items() if value is not None]
     return read_options(parser.parse_known_args(words)[0], InMemoryArguments)
 
 

@@ -150,24 +150,16 @@ class TaskKind(ABC):
             "kind; leave it and --unlabeled_file out"
         )
 
-    def taught_labels(self, answers: np.ndarray, teacher: TaskKind) -> np.ndarray:
-        """What a student learns of a teacher's answers: probabilities, (texts, labels), or scores, (texts,).
-
-        Args:
-            answers: the teacher's logits, (texts, labels).
-            teacher: one that :meth:`check_teacher` accepts.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must implement taught_labels if check_teacher accepts any")
-
     def taught_rows(
-        self, gold: Dataset, texts: Mapping[str, Sequence[Any]], labels: np.ndarray
+        self, gold: Dataset, texts: Mapping[str, Sequence[Any]], answers: np.ndarray, teacher: TaskKind
     ) -> tuple[Dataset, Dataset]:
-        """The training rows, and texts with what :meth:`taught_labels` returned as labels, with the same columns.
+        """The training rows, and texts with a teacher's answers as labels, with the same columns.
 
         Args:
             gold: loaded training rows.
             texts: the columns of the texts, and `row`.
-            labels: of the texts.
+            answers: the teacher's logits for them, (texts, labels).
+            teacher: one that :meth:`check_teacher` accepts.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement taught_rows if check_teacher accepts any")
 

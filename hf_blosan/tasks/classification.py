@@ -212,17 +212,15 @@ class Classification(TaskKind):
         unnamed = [label.lower() for label in theirs] == [f"label_{i}" for i in range(len(ours))]
         return positions(ours, theirs) or (list(range(len(ours))) if unnamed else None)
 
-    def taught_labels(self, answers, teacher):
-        return probabilities_of(teacher.config, answers, "softmax")[:, self.teachers_order(teacher)]
-
-    def taught_rows(self, gold, texts, labels):
+    def taught_rows(self, gold, texts, answers, teacher):
         """Labels become probabilities, (labels,): 1 for a gold label."""
         from datasets import Dataset, Features, List, Value
 
         self.soft_labels = True
+        soft = probabilities_of(teacher.config, answers, "softmax")[:, self.teachers_order(teacher)]
         exact = np.eye(len(self.task.labels), dtype=np.float32)[gold["label"][:]]
         features = Features(gold.features | {"label": List(Value("float32"))})
-        rows = (gold.to_dict() | {"label": exact}, texts | {"label": labels})
+        rows = (gold.to_dict() | {"label": exact}, texts | {"label": soft})
         return tuple(Dataset.from_dict(columns, features=features) for columns in rows)
 
     def outputs(self, model, batch):

@@ -159,8 +159,10 @@ class Regression(Classification):
                 f"{wanted}; give a model trained on these"
             )
 
-    def taught_labels(self, answers, teacher):
-        """Scores within the range of the task's."""
+    def taught_rows(self, gold, texts, answers, teacher):
+        """A teacher's scores, within the range of the task's."""
+        from datasets import Dataset
+
         low, high = self.task.score_min, self.task.score_max
         scores = answers[:, 0].clip(low, high)
         if changed := np.mean(np.abs(scores - answers[:, 0]) > MUCH_BEYOND * (high - low)):
@@ -169,12 +171,7 @@ class Regression(Classification):
                 "does it predict another range?",
                 *(100 * changed, low, high),
             )
-        return scores
-
-    def taught_rows(self, gold, texts, labels):
-        from datasets import Dataset
-
-        return gold, Dataset.from_dict(texts | {"label": labels}, features=gold.features)
+        return gold, Dataset.from_dict(texts | {"label": scores}, features=gold.features)
 
     def config_fields(self):
         scores = {name: getattr(self.task, name) for name in SCORE_FIELDS}

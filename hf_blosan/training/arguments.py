@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..cli.options import Parser, option, positional, same_as
@@ -132,9 +131,9 @@ class RunArguments:
         "outside the training data keep their vectors); all with --tokenizer_name; none with --backbone (all "
         "fine-tunes the backbone), and for squad_sentences with --word_vectors; as saved with --model_name_or_path."
     )
-    distill_from: list[str] | None = option(
+    distill_from: str | None = option(
         "Fine-tuned model of the same labels, for instance a transformer, that labels --unlabeled_file; its "
-        "probabilities, of several models their mean, are learned beside the labels of the training rows."
+        "probabilities are learned beside the labels of the training rows."
     )
     unlabeled_file: str | None = option(
         "Texts for --distill_from (csv, tsv, json, jsonl or parquet), in the text columns of the training rows."
@@ -212,8 +211,6 @@ class RunArguments:
             from ..cli.overrides import format_config_overrides
 
             self.config_overrides = format_config_overrides(self.config_overrides)
-        if teachers := self.distill_from:
-            self.distill_from = [str(name) for name in ([teachers] if isinstance(teachers, str | Path) else teachers)]
         check_values(self)
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (str(steps).isdecimal() and int(steps) > 0):
@@ -378,8 +375,7 @@ class RunArguments:
         argv = []
         for name, value in self.changed().items():
             flag = value is True or (value is False and getattr(type(self), name) is True)
-            values = value if isinstance(value, list) else [value]
-            argv += [f"--{name}" if value else f"--no_{name}"] if flag else [f"--{name}", *map(str, values)]
+            argv += [f"--{name}" if value else f"--no_{name}"] if flag else [f"--{name}", str(value)]
         return argv
 
     def public(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ..cli.options import without_none
 from ..errors import InputError
@@ -46,8 +46,7 @@ def check_values(options: RunArguments | EvaluateArguments) -> None:
     """Raise InputError for a value that is none of the option's choices, or out of its range."""
     kinds = get_type_hints(type(options))
     for name, value in vars(options).items():
-        kind = without_none(kinds[name])
-        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        choices = get_args(without_none(kinds[name]))
         if choices and value is not None and value not in choices:
             raise InputError(f"--{name} is {value!r}; choose from {', '.join(choices)}.")
         if not isinstance(value, (int, float)) or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Distillation of a task: larger models label texts, and the student learns their probabilities."""
+"""Distillation of a task: a larger model labels texts, and the student learns its probabilities."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROWS_AT_ONCE = 64 * BATCH_SIZE
 
 
 def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDict) -> Dataset:
-    """The training rows and, after them, those of `--unlabeled_file`, with the teachers' mean answers as labels.
+    """The training rows and, after them, those of `--unlabeled_file` with the teacher's answers as labels.
 
     Rows with the texts of a row of the task, whatever their case and punctuation, are left out: they would teach
     held-out rows, or give a training row a second label. So are repetitions.
@@ -50,10 +50,17 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
         dataset: the loaded splits.
 
     Raises:
-        InputError: a teacher, the file or the task cannot be used.
+        InputError: the teacher, the file or the task cannot be used.
     """
-    names, where = arguments.distill_from, str(arguments.unlabeled_file)
-    teachers = {name: checked_teacher(name, kind, arguments) for name in names}
+    name, where = arguments.distill_from, str(arguments.unlabeled_file)
+    teacher = kind_of(read_config(name, trust_remote_code=arguments.trust_remote_code))
+    kind.check_teacher(teacher, name)
+    taken = getattr(teacher.config, "num_sentences", kind.task.num_sentences)  # a transformer takes one text or two
+    if taken != kind.task.num_sentences:
+        raise InputError(
+            f"--distill_from: the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
+            f"{TEXTS_A_ROW[kind.task.num_sentences]}; give another model"
+        )
     table, columns = read_table(where), kind.task.local.text_columns
     check_columns(columns, table.column_names, where)
     cells = zip(*(table[column][:] for column in columns), strict=True)
@@ -64,32 +71,12 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
     new = without_known(items, dataset, kind.task.text_columns)
     if not new:
         raise InputError(f"every text of {where} is one of the task; give texts that are not")
-    labels = [
-        kind.taught_labels(answers_of(name, teacher, list(new.values()), arguments), teacher)
-        for name, teacher in teachers.items()
-    ]
+    answers = answers_of(name, teacher, list(new.values()), arguments)
     texts = dict(zip(kind.task.text_columns, zip(*new.values(), strict=True), strict=True))
-    rows = kind.taught_rows(dataset["train"], texts | {"row": list(new)}, np.mean(labels, axis=0))
-    counts = (len(new), ", ".join(names), len(items) - len(new))
-    logger.info("%s: %d texts labelled by %s; %d known or repeated ones left out", where, *counts)
+    rows = kind.taught_rows(dataset["train"], texts | {"row": list(new)}, answers, teacher)
+    left_out = len(items) - len(new)
+    logger.info("%s: %d texts labelled by %s; %d known or repeated ones left out", where, len(new), name, left_out)
     return concatenate_datasets(rows)
-
-
-def checked_teacher(name: str, kind: TaskKind, arguments: RunArguments) -> TaskKind:
-    """The kind of task of a saved model.
-
-    Raises:
-        InputError: it cannot be read, or it cannot teach a task of the student's kind.
-    """
-    teacher = kind_of(read_config(name, trust_remote_code=arguments.trust_remote_code))
-    kind.check_teacher(teacher, name)
-    taken = getattr(teacher.config, "num_sentences", kind.task.num_sentences)  # a transformer takes one text or two
-    if taken != kind.task.num_sentences:
-        raise InputError(
-            f"--distill_from: the model at {name!r} takes {TEXTS_A_ROW[taken]} a row, the task has "
-            f"{TEXTS_A_ROW[kind.task.num_sentences]}; give another model"
-        )
-    return teacher
 
 
 def without_known(

@@ -290,7 +290,7 @@ def record(
             "continued_from": saved_name(arguments.model_name_or_path),
             "distillation": arguments.distill_from
             and {
-                "teacher": ", ".join(str(saved_name(name)) for name in arguments.distill_from),
+                "teacher": saved_name(arguments.distill_from),
                 "file": Path(arguments.unlabeled_file).name,
                 "rows": preparation.taught_rows,
             },

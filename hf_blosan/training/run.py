@@ -171,11 +171,7 @@ def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
     """Start the experiment trackers, if any, with the options of the run."""
     if not arguments.with_tracking:
         return
-    options = {
-        name: ", ".join(value) if isinstance(value, list) else value
-        for name, value in arguments.public().items()
-        if value is not None
-    }
+    options = {name: value for name, value in arguments.public().items() if value is not None}
     accelerator.init_trackers("hf_blosan", config=options)
     if not accelerator.trackers and accelerator.is_main_process:
         logger.warning("--with_tracking: no experiment tracker is installed, only log.jsonl is written")
