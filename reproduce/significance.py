@@ -117,7 +117,7 @@ def _rows(run: Run) -> np.ndarray:
 
 def _predictions(run: Run) -> np.ndarray:
     """Predictions of the test rows, (rows,), with class ids as in the rows: a model trained further has its own."""
-    found, labels = np.array(run.record["test_predictions"]), run.record["task"]["labels"]
+    found, labels = np.array(run.record["test_predictions"]), run.record["task"].get("labels")
     order = positions(labels, find_task(run.arguments).labels) if labels else None
     return found if order is None else np.array(order)[found.astype(int)]
 
