@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .kernels.library import is_batched
 from .models.configuration_mtsa import FORMULATIONS
-from .models.equations import can_branch_on
+from .models.equations import in_graph
 from .models.equations_mtsa import divided
 from .models.layers_mtsa import TensorizedSelfAttention
 
@@ -113,7 +114,7 @@ def _visible(mask: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
         raise ValueError(f"{name} has shape {tuple(mask.shape)}; give one of shape {shape}")
     if mask.dtype == torch.bool:
         return ~mask
-    if can_branch_on(mask) and not ((mask == 0) | (mask == -torch.inf)).all():
+    if not in_graph() and not is_batched(mask) and not ((mask == 0) | (mask == -torch.inf)).all():
         raise ValueError(
             f"{name} has numbers other than 0 and -inf; MTSA has no additive scores, so hide or show a key"
         )

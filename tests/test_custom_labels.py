@@ -89,6 +89,8 @@ def test_scores_or_classes_as_the_user_says(tmp_path, caplog):
         ((1.0, 1.5, 2.0), [0, 1, 2]),
         ((-1.0, 1.0), [0, 1]),
         ((-1.0, 0.0, 1.0), [0, 1]),  # -1 is no label
+        ((-2.0, -1.0, 0.0), [0, 1, 2]),  # but for lower ones
+        ((2.0, 10.0, 11.5), [0, 1, 2]),
     ],
 )
 def test_classes_with_decimals(values, ids, ends, tmp_path):
@@ -99,6 +101,15 @@ def test_classes_with_decimals(values, ids, ends, tmp_path):
     assert [float(name) for name in task.labels] == sorted(values)[-len(ids) :]
     loaded = load_task(task, seed=0)
     assert loaded["train"]["label"][:] == loaded["validation"]["label"][:] == ids
+
+
+@pytest.mark.parametrize("given, other", [(("3.10", "3.9", "x"), "3.1"), (("007", "008", "x"), "7")])
+def test_numbers_that_are_not_written_as_such_are_names(given, other, tmp_path):
+    train = write_rows(tmp_path / "a.csv", [{"text": f"a {x}", "label": x} for x in given])
+    wrong = write_rows(tmp_path / "b.csv", [{"text": "a", "label": other}])
+    task = custom_task(train, wrong, do_regression=False)
+    with pytest.raises(InputError, match=f"label '{other}' is not one of the labels"):
+        load_task(task, seed=0)
 
 
 def test_labels_that_differ_in_case_are_classes_and_said(tmp_path, caplog):

@@ -312,6 +312,8 @@ class TestLabels:
         with pytest.raises(ValueError, match="labels hold 1 in row 0, where there is no sentence"):
             model(**inputs, labels=torch.tensor([1]))
         assert model(**inputs, labels=torch.tensor([0])).loss.isfinite()
+        for labels in (torch.tensor([0], dtype=torch.uint8), torch.tensor([[1.0, 0.0]])):  # bytes, probabilities
+            assert model(**inputs, labels=labels).loss.isfinite()
 
 
 @pytest.mark.parametrize("window", [2**63, 2**70])

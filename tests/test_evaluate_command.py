@@ -38,6 +38,11 @@ def test_evaluate_reads_the_rows_that_training_held_out(tmp_path, capsys, monkey
         assert main(["train", *given]) == 0
         told = capsys.readouterr().err
         assert (f"--fold differs from the training of {model}: rows held out here may be among" in told) == said
+    # Nothing is held out of the training rows if others are given.
+    files = [f"--{split}_file={tmp_path / 'cr' / 'train.jsonl'}" for split in ("train", "validation", "test")]
+    given = ["train", "--task_name", "cr", "--model_name_or_path", model, *files, "--max_train_steps", "1", "--cpu"]
+    assert main([*given, "--output_dir", str(tmp_path / "others")]) == 0
+    assert "differs from the training" not in capsys.readouterr().err
     words = ["evaluate", model, "--data_dir", str(tmp_path), "--cpu", "--predictions_file", str(predictions)]
     assert main(words) == 0
     told = capsys.readouterr()

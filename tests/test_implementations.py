@@ -6,6 +6,7 @@ import pytest
 import torch
 from test_models import MODEL_TYPES, make, sentences
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
@@ -193,6 +194,21 @@ def test_shapes_on_the_meta_device(model_type):
     model = make(AutoModel, model_type).to("meta")
     output = model(**{name: x.to("meta") for name, x in sentences(9, 4).items()})
     assert output.pooler_output.shape == (2, 12) and output.pooler_output.is_meta
+
+
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
+def test_a_gradient_penalty_is_checkpointed(model_type):
+    """Second derivatives under hooks of saved tensors."""
+    model = make(AutoModel, model_type)
+    embedded = torch.randn(1, 4, model.config.embedding_size, requires_grad=True)
+
+    def penalty(vectors):
+        output = model(inputs_embeds=vectors).pooler_output.square().sum()
+        return torch.autograd.grad(output, vectors, create_graph=True)[0].square().sum()
+
+    (expected,) = torch.autograd.grad(penalty(embedded), embedded)
+    (found,) = torch.autograd.grad(checkpoint(penalty, embedded, use_reentrant=False), embedded)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])

@@ -227,14 +227,19 @@ def define(
 
 def by_torch(equation: Callable, options: tuple, needed: tuple[bool, ...], grad: Tensor, *tensors: Tensor | None):
     """Gradients of ``equation`` by torch's operators, which can be differentiated again and work under vmap."""
-    wanted = [i for i, need in enumerate(needed) if need]
+    again, wanted = torch.is_grad_enabled(), [i for i, need in enumerate(needed) if need]
+    if torch._C._functorch.peek_interpreter_stack() is None:
+        with torch.enable_grad():
+            # Views, so that gradients take only this path.
+            own = [x.view_as(x) if isinstance(x, Tensor) else x for x in tensors]
+            found = torch.autograd.grad(equation(*options, *own), [own[i] for i in wanted], grad, create_graph=again)
+    else:  # within a transform of torch.func, of which autograd knows nothing; vjp does not know hooks of autograd
 
-    def of_wanted(*given):
-        own = dict(zip(wanted, given, strict=True))
-        return equation(*options, *(own.get(i, x) for i, x in enumerate(tensors)))
+        def of_wanted(*given):
+            chosen = dict(zip(wanted, given, strict=True))
+            return equation(*options, *(chosen.get(i, x) for i, x in enumerate(tensors)))
 
-    _, differentiate = torch.func.vjp(of_wanted, *(tensors[i] for i in wanted))
-    found = differentiate(grad)
+        found = torch.func.vjp(of_wanted, *(tensors[i] for i in wanted))[1](grad)
     gradients = dict(zip(wanted, found, strict=True))
     return tuple(gradients.get(i) for i in range(len(tensors)))
 

@@ -50,8 +50,8 @@ def _of_sentences(labels: Tensor, logits: Tensor) -> Tensor:
         ValueError: one names a place without a sentence.
     """
     labels = class_ids(labels, logits.shape[1])
-    if can_branch_on(labels):
-        chosen = labels[:, None].clamp(min=0)
+    if can_branch_on(labels) and labels.shape == logits.shape[:1] and not labels.is_floating_point():
+        chosen = labels[:, None].long().clamp(min=0)
         empty = (logits.detach().gather(1, chosen) == torch.finfo(logits.dtype).min)[:, 0] & (labels >= 0)
         if empty.any():
             row = int(empty.nonzero()[0])

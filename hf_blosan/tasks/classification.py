@@ -329,12 +329,12 @@ def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict
 
 def _classes(labels: list) -> list[str]:
     found = {label_text(label).strip() for label in labels}
-    integers = all(map(is_integer, found))
+    numbers = all(map(is_number, found))
     # -1 marks rows without a label, unless it is one of two labels or there are lower numbers.
-    if len(found) > 2 and not (integers and min(map(int, found)) < -1):
+    if len(found) > 2 and not (numbers and min(map(float, found)) < -1):
         found -= set(NO_GOLD_LABEL)
     warn_of_case(found, "labels")
-    return sorted(found, key=(lambda name: (int(name), name)) if integers else None)
+    return sorted(found, key=(lambda name: (float(name), name)) if numbers else None)
 
 
 def warn_of_case(names: Collection[str], what: str) -> None:
@@ -354,9 +354,10 @@ def _label_lookup(feature: Any, source: Source, labels: tuple[str, ...]) -> dict
     if isinstance(feature, ClassLabel):  # its cells are positions, also where the names are numbers
         found = {str(i): exact.get(name, lower.get(name.lower())) for i, name in enumerate(feature.names)}
         return {i: label for i, label in found.items() if label is not None} or by_position
-    if numbers := {float(name): i for i, name in enumerate(labels) if is_number(name)}:
-        # The names are numbers, so a number is never a class id, but files may write it as 1 or as 1.0.
-        return {form(number): i for form in (str, label_text) for number, i in numbers.items()} | exact
+    if numbers := {name: float(name) for name in labels if is_number(name)}:
+        # A number is a name, never a class id, and files may write it as 1 or as 1.0. One like 007 is text.
+        forms = {name: {str(number), label_text(number)} for name, number in numbers.items()}
+        return {form: exact[name] for name in forms if name in forms[name] for form in forms[name]} | lower | exact
     return by_position | lower | exact
 
 

@@ -30,7 +30,7 @@ SAME_SCALE = 5
 """Up to which ratio of the wider of two ranges to what they share their scores are on the same scale."""
 LARGEST_SCORE = 1e15  # its square fits in float32
 NARROW = 0.01
-"""Scores of texts within less than this are not learned by the recipes, as those within 0 to 1 are."""
+"""The recipes do not learn scores of texts that lie within less than this, unlike scores from 0 to 1."""
 
 
 class Regression(Classification):
@@ -235,7 +235,7 @@ class Regression(Classification):
         return answers.float()[:, 0]
 
     def lines(self, predictions, tokenizer):
-        return (f"{prediction:.6g}" for prediction in predictions)
+        return (f"{prediction:.7g}" for prediction in predictions)
 
     @classmethod
     def output_of(cls, run):

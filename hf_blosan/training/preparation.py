@@ -35,6 +35,7 @@ from ..text.word_vectors import WordVectors, embedding_matrix, read_word_vectors
 from .arguments import RunArguments
 from .backbone_states import cached_states
 from .distillation import with_taught_rows
+from .reporting import held_out
 from .saved_model import (
     check_head,
     encoder_config,
@@ -116,10 +117,10 @@ def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
         if arguments.train_file:
             return {}
         own = [split for split in ("validation", "test") if getattr(arguments, f"{split}_file")]
-        held_out = {name: getattr(arguments, name) for name in HELD_OUT}
+        splits = {name: getattr(arguments, name) for name in HELD_OUT}
         if arguments.select_on_test and arguments.test_file:  # both splits are the user's rows
-            held_out["select_on_test"], own = False, ["validation", "test"]
-        return held_out | {"from_data_dir": bool(arguments.data_dir)} | ({"own_splits": own} if own else {})
+            splits["select_on_test"], own = False, ["validation", "test"]
+        return splits | {"from_data_dir": bool(arguments.data_dir)} | ({"own_splits": own} if own else {})
     return {"text_columns": list(task.local.text_columns), "label_column": task.local.label_column}
 
 
@@ -156,7 +157,8 @@ def prepare(
     kind, backbone = find_kind(task), find_backbone(arguments)
     if saved_config is not None:
         check_head(arguments, kind, saved_config)
-        if arguments.task_name and arguments.task_name == getattr(saved_config, "finetuning_task", None):
+        again = arguments.task_name and arguments.task_name == getattr(saved_config, "finetuning_task", None)
+        if again and not arguments.train_file and held_out(arguments, task):
             splits = {option: getattr(arguments, option) for option in HELD_OUT}
             name, trained = str(arguments.model_name_or_path), remembered_rows(saved_config)
             warn_of_other_splits(name, trained, splits, task)

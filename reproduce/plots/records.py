@@ -52,7 +52,7 @@ class Record:
         content = self.content
         start = {
             "word vectors": (content["word_vectors"] or {}).get("file"),
-            "a saved model to start from": bool(content.get("continued_from")),  # may be another for each seed
+            "a start from a saved model": bool(content.get("continued_from")),  # may be another for each seed
             "a teacher's texts": (content.get("distillation") or {}).get("file"),
         }
         fields = {"encoder": content["encoder"]} | start | content["settings"] | content["config"]
