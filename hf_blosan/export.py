@@ -152,7 +152,7 @@ def export_onnx(
 
     path = Path(path)
     model = copy.deepcopy(model).eval().cpu()
-    if model.dtype != torch.float32:  # onnxruntime has few operators on the CPU for less
+    if model.dtype != torch.float32:  # onnxruntime lacks many operators for fewer bits
         model.float()
     if getattr(model.config, "layers_dtype", "float32") != "float32":  # onnxruntime has its own form of int8
         model.set_layers_dtype("float32")

@@ -161,11 +161,12 @@ class Explanation:
         np.savez_compressed(content, **arrays)
         files["arrays.npz"] = content.getvalue()
         try:
-            for path in Path(folder).glob(f"sentence[12]_*.{figure_format}"):  # of an earlier explanation
-                path.unlink()
             for name, content in files.items():
                 write_bytes(Path(folder) / name, content)
             write_json(Path(folder) / "explanation.json", self.to_dict())
+            for path in Path(folder).glob(f"sentence[12]_*.{figure_format}"):
+                if path.name not in files:  # of an earlier explanation
+                    path.unlink()
         except OSError as error:
             raise InputError(f"{folder} cannot be written ({error.strerror}); give another folder") from error
         return [Path(folder) / name for name in (*files, "explanation.json")]
