@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 
 from hf_blosan.cli.options import option
+from hf_blosan.estimators.fitting import InMemoryArguments
 from hf_blosan.registry import FAMILIES
-from hf_blosan.training import RunArguments
 from hf_blosan.training.loop import TrainingLoop
 from hf_blosan.training.run import make_accelerator, prepare_run
 
@@ -43,7 +43,7 @@ class StepOptions(Options):
 
 def make_loop(encoder: str, options: StepOptions, output_dir: str) -> TrainingLoop:
     """The training loop of a run from scratch."""
-    arguments = RunArguments(
+    arguments = InMemoryArguments(
         task_name=options.task,
         data_dir=options.data_dir,
         encoder=encoder,
@@ -55,8 +55,8 @@ def make_loop(encoder: str, options: StepOptions, output_dir: str) -> TrainingLo
         cpu=True,
     )
     accelerator = make_accelerator(arguments)
-    arguments, preparation, evaluator = prepare_run(arguments, accelerator, bars=False)
-    return TrainingLoop(arguments, preparation, accelerator, evaluator, log=lambda *_, **__: None, bars=False)
+    arguments, preparation, evaluator = prepare_run(arguments, accelerator)
+    return TrainingLoop(arguments, preparation, accelerator, evaluator, log=lambda *_, **__: None)
 
 
 def train_on(loop: TrainingLoop, batches: list[dict[str, torch.Tensor]]) -> None:

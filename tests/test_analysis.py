@@ -302,7 +302,7 @@ class TestFigures:
 
     def test_matplotlib_is_an_extra(self, make, tokenizer, monkeypatch):
         explanation = explain(make("wordbag"), tokenizer, TEXT)
-        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
         with pytest.raises(InputError, match=re.escape(f"figures need matplotlib; {install('analysis')}")):
             draw_attention(list(explanation.sentences[0].maps.values()))
 

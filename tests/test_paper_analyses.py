@@ -322,7 +322,7 @@ def test_a_figure_that_cannot_be_written(records, tmp_path, capsys):
 
 
 def test_matplotlib_is_an_extra(records, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     words = ["scatter", str(records[0]), "--output", str(tmp_path / "a.png")]
     check_refused(words, re.escape(f"figures need matplotlib; {install('analysis')}"), capsys)
 

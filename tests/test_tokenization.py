@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -264,14 +265,14 @@ def test_embedding_matrix_and_coverage(tmp_path):
     other, _ = embedding_matrix(tokenizer, vectors, seed=4)
     np.testing.assert_array_equal(matrix, again)
     assert (matrix != other).any()
-    assert report.as_dict() == {
+    assert asdict(report) == {
         "training_words": 4,
         "with_vector": 2,
         "without_vector": 2,
         "type_coverage": 0.5,
         "token_coverage": pytest.approx(4 / 6),
         "fixed_words": 1,
-        "examples": ["a", "dog"],
+        "examples": ("a", "dog"),
     }
     assert str(report) == (
         "2 of 4 training words have a vector (50.00%, 66.67% of the running words); 2 start at random: a dog; "

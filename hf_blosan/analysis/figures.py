@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InputError, install
+from ..errors import InputError, require
 from .maps import Map
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ def new_figure(width: float, height: float) -> Figure:
     Raises:
         InputError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(f"figures need matplotlib; {install('analysis')}") from error
+    require("figures need", "analysis", "matplotlib")
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from ..errors import InputError, first_line
+from hf_blosan.errors import InputError, first_line
 
 if TYPE_CHECKING:
     import pyarrow
@@ -277,15 +277,12 @@ def csv_layout(suffix: str) -> dict[str, Any]:
     return {"delimiter": ","} if suffix.startswith(".csv") else {}
 
 
-def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterator[list[str]]]:
-    """The column names, unnamed ones as in pandas, and the rows after the header.
-
-    A blank line is an empty list.
+def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
+    """The rows after the header; unnamed columns are named as in pandas.
 
     Raises:
-        InputError: two columns have the same name, or the only column's has semicolons or tabs, or commas in TSV; or,
-            while reading, a row repeats the header (as in files that were joined), has another number of cells, or is
-            quoted wrongly.
+        InputError: two columns have the same name, or the only column's has semicolons or tabs, or commas in TSV; or a
+            row repeats the header (as in files that were joined), has another number of cells, or is quoted wrongly.
     """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is too small for texts
     lines = _Lines(file)
@@ -298,10 +295,6 @@ def csv_rows(file: TextIO, name: str, **layout: Any) -> tuple[list[str], Iterato
             f"{name} has one column, {columns[0]!r}; separate cells by commas in a .csv file, by tabs in a .tsv file"
         )
     _check_names(columns, name)
-    return columns, _checked(rows, lines, columns, name)
-
-
-def _checked(rows: Iterator[list[str]], lines: _Lines, columns: list[str], name: str) -> Iterator[list[str]]:
     number = lines.length = 0
     try:
         for number, row in enumerate(rows, 1):
@@ -317,18 +310,12 @@ def _checked(rows: Iterator[list[str]], lines: _Lines, columns: list[str], name:
                     f"{name}, row {number} has {cells}, the header has {len(columns)}; correct the row (in CSV a text "
                     "with a comma needs quotes)"
                 )
-            yield row
+            yield dict(zip(columns, row, strict=True)) if row else BLANK
     except csv.Error as error:
         raise InputError(
             f"{name}, row {number + 1} is not CSV ({first_line(error)}); close every quotation mark, and double those "
             "within a quoted cell"
         ) from error
-
-
-def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
-    columns, rows = csv_rows(file, name, **layout)
-    for row in rows:
-        yield dict(zip(columns, row, strict=True)) if row else BLANK
 
 
 def _json(file: TextIO, head: Iterable[str] = ()) -> Iterator[Any]:
@@ -362,13 +349,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _texts(lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    for line in lines:
+def _text(file: TextIO, head: Iterable[str] = ()) -> Iterator[dict[str, str]]:
+    for line in chain(head, lines_of(file)):
         yield {"text": line.rstrip("\r\n")}
-
-
-def _text(file: TextIO) -> Iterator[dict[str, str]]:
-    return _texts(lines_of(file))
 
 
 def _lines_or_json(file: TextIO) -> Iterator[Any]:
@@ -378,8 +361,7 @@ def _lines_or_json(file: TextIO) -> Iterator[Any]:
         head.append(line)
         if line.strip():
             break
-    is_json = bool(head) and _is_json(head[-1])
-    yield from _json(file, head) if is_json else _texts(chain(head, lines_of(file)))
+    yield from (_json if head and _is_json(head[-1]) else _text)(file, head)
 
 
 def _is_json(line: str) -> bool:

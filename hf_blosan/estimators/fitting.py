@@ -108,8 +108,8 @@ def fit(
             accelerator = make_accelerator(arguments)
             if accelerator.num_processes > 1:
                 raise InputError("fit runs in one process; train in several with `accelerate launch`")
-            arguments, preparation, evaluator = prepare_run(arguments, accelerator, task, bars=False)
-            loop = TrainingLoop(arguments, preparation, accelerator, evaluator, log=log, bars=False)
+            arguments, preparation, evaluator = prepare_run(arguments, accelerator, task)
+            loop = TrainingLoop(arguments, preparation, accelerator, evaluator, log=log)
             for _ in loop.run():
                 pass
             model = accelerator.unwrap_model(loop.best_model(), keep_fp32_wrapper=False)

@@ -91,6 +91,16 @@ _SUBJ_HUB = _hub("SetFit/subj", splits=_TRAIN_TEST, label_order=("objective", "s
 _MR_HUB = _hub("cornell-movie-review-data/rotten_tomatoes", label_order=_POLARITY)
 _STSB = Source(location="stsb", text_columns=_PAIR, label_column="score", splits=_ALL_SPLITS)
 
+_SQUAD = Source(
+    location="squad",
+    text_columns=("question", "context"),
+    label_column="answers",
+    splits={"train": ("train",), "test": ("validation",)},
+)
+_MULTI30K = Source(location="multi30k", text_columns=("en",), label_column="de", splits=_ALL_SPLITS)
+_DEMO = Source(location="demo", text_columns=_PAIR, splits=_ALL_SPLITS)
+_GENERATED = {"recipe_family": "demo", "generated": True}
+
 _SENTIMENTS = ("very negative", "negative", "neutral", "positive", "very positive")
 _SST2 = Source(location="sst2", text_columns=("text",), splits=_ALL_SPLITS, phrases="train_phrases")
 _SST5 = replace(_SST2, location="sst5")
@@ -104,7 +114,7 @@ _ROLES = (
     "R-ARGM-CAU R-ARGM-COM R-ARGM-DIR R-ARGM-GOL R-ARGM-LOC R-ARGM-MNR R-ARGM-TMP"
 ).split()
 
-_PAPERS = (
+_TASKS = (
     _single(
         "trec",
         "TREC question type",
@@ -178,28 +188,6 @@ _PAPERS = (
         **_BOTH,
         **_NLI_OPTIONS,
     ),
-)
-_SQUAD = Source(
-    location="squad",
-    text_columns=("question", "context"),
-    label_column="answers",
-    splits={"train": ("train",), "test": ("validation",)},
-)
-_PASSAGES = (
-    # The published figures are those on SQuAD's development set; its test set is not public.
-    Task(
-        name="squad_sentences",
-        title="SQuAD, the sentence with the answer",
-        kind="selection",
-        num_sentences=2,
-        validation_fraction=0.05,
-        recipe_family="squad",
-        local=_SQUAD,
-        hub=replace(_SQUAD, location="rajpurkar/squad"),
-        **_COMPOUNDS,
-    ),
-)
-_TAGGING = (
     Task(
         name="propbank_srl",
         title="semantic roles of PropBank in the English Web Treebank",
@@ -216,8 +204,30 @@ _TAGGING = (
             splits=_ALL_SPLITS,
         ),
     ),
-)
-_GLUE = (
+    # The published figures are those on SQuAD's development set; its test set is not public.
+    Task(
+        name="squad_sentences",
+        title="SQuAD, the sentence with the answer",
+        kind="selection",
+        num_sentences=2,
+        validation_fraction=0.05,
+        recipe_family="squad",
+        local=_SQUAD,
+        hub=replace(_SQUAD, location="rajpurkar/squad"),
+        **_COMPOUNDS,
+    ),
+    Task(
+        name="multi30k_en_de",
+        title="Multi30k image descriptions, English to German",
+        kind="translation",
+        languages=("en", "de"),
+        metrics=("SacreBLEU",),
+        best_metric="bleu",
+        recipe_family="translation",
+        local=_MULTI30K,
+        hub=replace(_MULTI30K, location="bentrevett/multi30k"),
+    ),
+    # Of GLUE.
     _single(
         "cola",
         "linguistic acceptability (GLUE)",
@@ -257,24 +267,7 @@ _GLUE = (
         **_regression(0.0, 5.0, "Pearson", "Spearman"),
     ),
     _pair("wnli", "pronoun resolution (GLUE)", _ENTAILMENT[::-1], _glue("wnli", *_PAIR)),
-)
-_MULTI30K = Source(location="multi30k", text_columns=("en",), label_column="de", splits=_ALL_SPLITS)
-_TRANSLATIONS = (
-    Task(
-        name="multi30k_en_de",
-        title="Multi30k image descriptions, English to German",
-        kind="translation",
-        languages=("en", "de"),
-        metrics=("SacreBLEU",),
-        best_metric="bleu",
-        recipe_family="translation",
-        local=_MULTI30K,
-        hub=replace(_MULTI30K, location="bentrevett/multi30k"),
-    ),
-)
-_DEMO = Source(location="demo", text_columns=_PAIR, splits=_ALL_SPLITS)
-_GENERATED = {"recipe_family": "demo", "generated": True}
-_DEMOS = (
+    # Generated; see hf_blosan/data/demo_corpus.py.
     _pair("demo", "word-order entailment (generated)", _NLI, None, local=_DEMO, **_GENERATED),
     _pair(
         "demo_relatedness",
@@ -286,8 +279,5 @@ _DEMOS = (
         **_GENERATED,
     ),
 )
-
-TASKS: dict[str, Task] = {
-    task.name: task for task in (*_PAPERS, *_TAGGING, *_PASSAGES, *_TRANSLATIONS, *_GLUE, *_DEMOS)
-}
+TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 """Every task by name. GLUE's SST-2 is ``glue_sst2``: its size and splits differ from the papers' ``sst2``."""

@@ -8,7 +8,7 @@ import logging
 import re
 import zlib
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -46,9 +46,6 @@ class WordVectors:
         """Word -> row of the matrix."""
         return {word: row for row, word in enumerate(self.words)}
 
-    def __len__(self) -> int:
-        return len(self.words)
-
 
 @dataclass(frozen=True)
 class CoverageReport:
@@ -70,10 +67,6 @@ class CoverageReport:
     token_coverage: float | None
     fixed_words: int
     examples: tuple[str, ...]
-
-    def as_dict(self) -> dict:
-        """The fields, for JSON."""
-        return asdict(self) | {"examples": list(self.examples)}
 
     def __str__(self) -> str:
         share = f"{self.type_coverage:.2%}"

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,32 +26,27 @@ INPUTS = ["input_ids", "token_type_ids"]
 ROWS_AT_ONCE = 64
 
 
-@dataclass(frozen=True)
-class StatesCollator:
-    """A collator whose batches have ``backbone_hidden_states`` (B, N, width) in place of ``input_ids``.
+def with_states(
+    rows: list[dict], *, collate: Callable[[list[dict]], Any], states: Dataset, places: dict[bytes, int], width: int
+) -> Any:
+    """A batch with ``backbone_hidden_states`` (B, N, width) in place of ``input_ids``.
 
-    Attributes:
+    Args:
+        rows: encoded rows.
         collate: pads a list of encoded rows into a batch.
         states: one memory-mapped row per sentence: the states of its tokens, concatenated.
         places: row of each sentence in ``states``; keys as from :func:`sentences_of`.
         width: features of a state.
     """
-
-    collate: Callable[[list[dict]], Any]
-    states: Dataset
-    places: dict[bytes, int]
-    width: int
-
-    def __call__(self, rows: list[dict]) -> Any:
-        batch = self.collate(rows)
-        is_token_BN = batch["attention_mask"].bool()
-        sentences = [self.places[found] for row in rows for found in sentences_of(*(row[name] for name in INPUTS))]
-        found = self.states[sentences]["states"] if sentences else []
-        tokens = torch.from_numpy(np.concatenate([*found, np.zeros(0, np.float16)])).view(-1, self.width)
-        batch["backbone_hidden_states"] = tokens.new_zeros(*is_token_BN.shape, self.width)
-        batch["backbone_hidden_states"][is_token_BN] = tokens
-        del batch["input_ids"]
-        return batch
+    batch = collate(rows)
+    is_token_BN = batch["attention_mask"].bool()
+    sentences = [places[found] for row in rows for found in sentences_of(*(row[name] for name in INPUTS))]
+    found = states[sentences]["states"] if sentences else []
+    tokens = torch.from_numpy(np.concatenate([*found, np.zeros(0, np.float16)])).view(-1, width)
+    batch["backbone_hidden_states"] = tokens.new_zeros(*is_token_BN.shape, width)
+    batch["backbone_hidden_states"][is_token_BN] = tokens
+    del batch["input_ids"]
+    return batch
 
 
 def sentences_of(input_ids: Iterable[int], token_type_ids: Iterable[int]) -> Iterator[bytes]:
@@ -64,7 +59,7 @@ def sentences_of(input_ids: Iterable[int], token_type_ids: Iterable[int]) -> Ite
 
 def cached_states(
     model: PreTrainedModel, data: dict[str, Dataset], collate: Callable[[list[dict]], Any], dtype: str
-) -> StatesCollator:
+) -> Callable[[list[dict]], Any]:
     """A collator with the states of all splits; computes those that are not yet on disk.
 
     The file is below the cache folder of ``datasets`` (``HF_DATASETS_CACHE``). Its name is a hash of the backbone and
@@ -118,9 +113,8 @@ def cached_states(
         ) from error
     model.to("cpu")
     places = {sentence: row for row, sentence in enumerate(sentences)}
-    return StatesCollator(
-        collate, states.with_format("numpy", dtype=getattr(np, dtype)), places, config.embedding_size
-    )
+    states = states.with_format("numpy", dtype=getattr(np, dtype))
+    return partial(with_states, collate=collate, states=states, places=places, width=config.embedding_size)
 
 
 @torch.no_grad()

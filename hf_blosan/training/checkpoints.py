@@ -24,7 +24,7 @@ from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 
 from ..errors import InputError, first_line
-from ..files import plain, write_json
+from ..files import plain, sha256, write_json
 from ..models.pretrained import SENTENCE_TRANSFORMER, code_in
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def load_checkpoint(
     settings: dict[str, Any],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    average: PreTrainedModel | None = None,
+    average: PreTrainedModel | None,
 ) -> Progress:
     """Restore a checkpoint, and into `output_dir` the best model at the time it was written, if there was one.
 
@@ -270,8 +270,7 @@ def _digest(description: dict[str, Any]) -> str:
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
-    content = path.read_bytes()
-    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return {"size": path.stat().st_size, "sha256": sha256(path)}
 
 
 def _check_settings(checkpoint: Path, description: dict[str, Any], settings: dict[str, Any]) -> None:

@@ -24,10 +24,10 @@ from ..tasks import TASKS, Task, get_task, load_task
 from ..tasks.base import TaskKind
 from ..tasks.kinds import find_kind, kind_of, remembered_rows
 from ..tasks.loading import sample
-from ..text.tokenization import check_max_length
+from ..text.tokenization import check_max_length, load_tokenizer
 from .arguments import EvaluateArguments
 from .evaluation import Evaluator
-from .preparation import DATA_OPTIONS, HELD_OUT, Preparation, find_encoder, numbers_of, pretrained_tokenizer
+from .preparation import DATA_OPTIONS, HELD_OUT, Preparation, find_encoder, numbers_of
 from .reporting import figure_lines, write_predictions
 from .saved_model import (
     check_order_of_labels,
@@ -72,16 +72,14 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if arguments.predictions_file and "test" not in data:
             raise InputError(f"--predictions_file: {task.title} has no test rows; give --test_file, or leave it out")
         kind = find_kind(task)
-        tokenizer = pretrained_tokenizer(
-            arguments.model_name_or_path, kind, config, trust_remote_code=arguments.trust_remote_code
-        )
+        name, trust = arguments.model_name_or_path, arguments.trust_remote_code
+        tokenizer = kind.prepare_tokenizer(load_tokenizer(name, config, trust_remote_code=trust), for_backbone=False)
         check_max_length(arguments.max_length, config)
         encoded = kind.encode(data, tokenizer, arguments.max_length)
     model = pretrained_model(arguments, kind, config, {})
     kind.check_config(model.config)
-    preparation = Preparation(
-        *(kind, encoder, tokenizer, model, encoded, kind.collator(tokenizer)), row_numbers=numbers_of(data)
-    )
+    collate, numbers = kind.collator(tokenizer), numbers_of(data)
+    preparation = Preparation(kind, encoder, tokenizer, model, encoded, collate, numbers)
     evaluator = Evaluator(preparation, arguments.per_device_eval_batch_size, accelerator)
     figures, predictions = evaluator.measure(accelerator.prepare_model(model, evaluation_mode=True))
     if accelerator.is_main_process:
@@ -91,8 +89,7 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
         if arguments.output_file:
             write_json(arguments.output_file, figures)
         if arguments.predictions_file:
-            lines = zip(preparation.row_numbers["test"], kind.lines(predictions, tokenizer), strict=True)
-            write_predictions(arguments.predictions_file, lines)
+            write_predictions(arguments.predictions_file, preparation, predictions)
     return figures
 
 

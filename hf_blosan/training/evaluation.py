@@ -62,9 +62,11 @@ class Evaluator:
         self.accelerator = accelerator
         self.bars = bars and accelerator.is_local_main_process
         self.kind, self.task, self.tokenizer = preparation.kind, preparation.task, preparation.tokenizer
-        names = figure_names([split for split in self.task.evaluation_splits if split in preparation.data])
-        names |= {"test": "test"} if "test" in preparation.data else {}
-        self.splits = [self._split(preparation, split, name, batch_size) for split, name in names.items()]
+        splits = dict.fromkeys((*self.task.evaluation_splits, "test"))
+        splits = [split for split in splits if split in preparation.data]
+        # Of two validation splits (MNLI) the first is the matched one.
+        matched = {"validation": "validation_matched"} if "validation_mismatched" in splits else {}
+        self.splits = [self._split(preparation, split, matched.get(split, split), batch_size) for split in splits]
         self.selecting = self.splits[:1] if self.task.evaluation_splits else []
         self.watched = [*self.selecting, *(split for split in self.splits if watch_test and split.name == "test")]
 
@@ -141,11 +143,5 @@ class Evaluator:
             rows, batch_size=batch_size, collate_fn=preparation.collate, generator=torch.Generator().manual_seed(0)
         )
         references = encoded[self.kind.reference][:]
-        numbers = preparation.row_numbers.get(split) or range(1, len(encoded) + 1)
+        numbers = preparation.row_numbers[split]
         return EvaluationSplit(name, self.accelerator.prepare_data_loader(loader), order, references, numbers)
-
-
-def figure_names(splits: Sequence[str]) -> dict[str, str]:
-    """Split -> prefix of its figures; with two validation splits (MNLI) the first is the matched one."""
-    names = {split: split for split in splits}
-    return names if len(splits) < 2 else names | {"validation": "validation_matched"}

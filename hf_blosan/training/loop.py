@@ -51,7 +51,6 @@ class TrainingLoop:
         evaluator: gives the figures on the validation data, one of which selects the best model; without validation
             data the last model is kept.
         log: called with the entries of each event.
-        bars: whether to show a progress bar.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class TrainingLoop:
         evaluator: Evaluator,
         *,
         log: Callable[..., None],
-        bars: bool = True,
     ) -> None:
         self.arguments = arguments
         self.accelerator = accelerator
@@ -73,12 +71,14 @@ class TrainingLoop:
         self.test_metric = f"test_{preparation.task.best_metric}"
         self.greater_is_better = preparation.task.greater_is_better
         self.log = log
-        self.bars = bars and accelerator.is_local_main_process
         self.progress = Progress()
 
         train_used_words(word_source(preparation.model), preparation.data["train"], self.tokenizer.pad_token_id)
         self.sampler = preparation.batch_sampler(arguments)
-        loader = training_loader(preparation.data["train"], self.sampler, preparation.collate)
+        # Its own generator: creating an iterator would otherwise draw from the global one, and a resumed run, which
+        # creates one more iterator, would continue with different dropout.
+        options = {"collate_fn": preparation.collate, "generator": torch.Generator()}
+        loader = DataLoader(preparation.data["train"], batch_sampler=self.sampler, **options)
         optimizer = build_optimizer(
             preparation.model,
             arguments.optimizer,
@@ -149,7 +149,7 @@ class TrainingLoop:
             total=self.total_steps,
             initial=self.progress.step,
             desc="training",
-            disable=not self.bars,
+            disable=self.arguments.in_memory or not self.accelerator.is_local_main_process,
         )
         with bar, deferred_signals(self.accelerator) as signals:
             while not self.finished:
@@ -219,7 +219,8 @@ class TrainingLoop:
         self.model.train()
         group = self.arguments.gradient_accumulation_steps
         with self.accelerator.accumulate(self.model):
-            loss = self._loss(batch)
+            outputs = self.kind.outputs(self.model, batch)
+            loss = self.kind.loss(outputs, batch["labels"], self.arguments.label_smoothing)
             if self.arguments.l2:
                 model, factor = self.unwrapped_model, self.arguments.l2
                 loss = loss + self.kind.l2_penalty(l2_penalty(model, factor), model, factor)
@@ -243,9 +244,6 @@ class TrainingLoop:
             if self.average:
                 self.average.update_parameters(self.unwrapped_model)
         return self.accelerator.sync_gradients
-
-    def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.kind.loss(self.kind.outputs(self.model, batch), batch["labels"], self.arguments.label_smoothing)
 
     def _after_update(self, bar: tqdm) -> None:
         """Log and evaluate if due."""
@@ -309,15 +307,6 @@ class TrainingLoop:
     def epochs(self) -> float:
         """Epochs trained, including the fraction of the current one."""
         return round(self.progress.epoch + self.progress.batches / len(self.loader), 4)
-
-
-def training_loader(rows: Dataset, batch_sampler: Any, collate: Callable[[list[dict]], Any]) -> DataLoader:
-    """Batches of the training data.
-
-    The loader has its own generator: creating an iterator would otherwise draw from the global one, and a resumed
-    run, which creates one more iterator, would continue with different dropout.
-    """
-    return DataLoader(rows, batch_sampler=batch_sampler, collate_fn=collate, generator=torch.Generator())
 
 
 def fingerprint(rows: Dataset) -> str:

@@ -106,33 +106,26 @@ def make_scheduler(
     return LambdaLR(optimizer, [factors[group["of_embeddings"]] for group in optimizer.param_groups])
 
 
-def matrix_layers(model: nn.Module, num_sentences: int = 1) -> list[tuple[nn.Module, int]]:
-    """Dense layers and convolutions above the embeddings, each with the number of times the released L2 term counts
-    its weight."""
-    counts = {}
-    for module in model.modules():
-        if isinstance(module, FeatureAttention) and not module.joint:
-            counts |= {module.key_map: 0, module.query_map: 0}
-        elif isinstance(module, AdditivePooling):
-            counts[module.scores] = 0
-        elif isinstance(module, MTSALayer):
-            counts |= dict.fromkeys(module.modules(), num_sentences)
-        elif isinstance(module, MultiHeadLayer) and module.variant == "relu":
-            counts |= dict.fromkeys(module.modules(), 0)
-    below = set(word_source(model).modules())
-    dense = [module for module in model.modules() if isinstance(module, MATRICES) and module not in below]
-    return [(module, counts.get(module, 1)) for module in dense]
-
-
 def l2_penalty(model: nn.Module, factor: float) -> Tensor:
     """``factor * sum(w^2) / 2`` over the matrices that the authors regularise (scalar).
 
     Excluded are word vectors, biases, the two alignment matrices of DiSA, the scoring vector of additive attention and
     multi-head attention of the variant ``"relu"``. The matrices of MTSA's layers count once per sentence of a pair.
     """
+    counts = {}  # how often the weight of a layer counts, where that is not once
+    for module in model.modules():
+        if isinstance(module, FeatureAttention) and not module.joint:
+            counts |= {module.key_map: 0, module.query_map: 0}
+        elif isinstance(module, AdditivePooling):
+            counts[module.scores] = 0
+        elif isinstance(module, MTSALayer):
+            counts |= dict.fromkeys(module.modules(), getattr(model.config, "num_sentences", 1))
+        elif isinstance(module, MultiHeadLayer) and module.variant == "relu":
+            counts |= dict.fromkeys(module.modules(), 0)
+    counts |= dict.fromkeys(word_source(model).modules(), 0)
     total = torch.zeros((), device=next(model.parameters()).device)
-    for module, count in matrix_layers(model, getattr(model.config, "num_sentences", 1)):
-        if count:
+    for module in model.modules():
+        if isinstance(module, MATRICES) and (count := counts.get(module, 1)):
             total = total + count * module.weight.float().square().sum()
     return factor / 2 * total
 

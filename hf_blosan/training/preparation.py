@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +69,8 @@ class Preparation:
         model: the model with its head, on the CPU.
         data: encoded splits (for sentences the columns input_ids, token_type_ids, attention_mask, labels).
         collate: pads a list of rows into a batch.
+        row_numbers: evaluation split -> the number of each of its rows in the file, from 1.
         word_vectors: file name, width and coverage of the word vectors, if any.
-        row_numbers: split -> the number of each of its rows in the file, from 1.
         taught_rows: number of training rows that a teacher labelled, the last ones.
     """
 
@@ -80,8 +80,8 @@ class Preparation:
     model: PreTrainedModel
     data: DatasetDict
     collate: Callable[[list[dict]], Any]
+    row_numbers: dict[str, list[int]]
     word_vectors: dict[str, Any] | None = None
-    row_numbers: dict[str, list[int]] = field(default_factory=dict)
     taught_rows: int = 0
 
     @property
@@ -194,7 +194,7 @@ def prepare(
     collate = kind.collator(tokenizer, **padding)
     if arguments.cache_backbone:
         collate = cached_states(model, data, collate, arguments.cache_backbone)
-    return Preparation(kind, encoder, tokenizer, model, data, collate, report, numbers_of(dataset), taught)
+    return Preparation(kind, encoder, tokenizer, model, data, collate, numbers_of(dataset), report, taught)
 
 
 def read_rows(arguments: RunArguments, kind: TaskKind) -> tuple[DatasetDict, int]:
@@ -226,8 +226,8 @@ def make_tokenizer(
     pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
     if not pretrained:
         return make_vocabulary(arguments, kind, train, overrides.get("embedding_size"))
-    options = {"trust_remote_code": arguments.trust_remote_code, "for_backbone": bool(arguments.backbone)}
-    tokenizer = pretrained_tokenizer(pretrained, kind, config, **options)
+    tokenizer = load_tokenizer(pretrained, config, trust_remote_code=arguments.trust_remote_code)
+    tokenizer = kind.prepare_tokenizer(tokenizer, for_backbone=bool(arguments.backbone))
     check_max_length(arguments.max_length, config)
     # Later commands read as many tokens as training; on a backbone, all that its tokenizer allows.
     on_backbone = getattr(config, "backbone_config", arguments.backbone) is not None
@@ -250,7 +250,7 @@ def start_words(
     matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
     logger.info("%s: %s", arguments.word_vectors, coverage)
     model.load_word_vectors(matrix)
-    return {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": coverage.as_dict()}
+    return {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": asdict(coverage)}
 
 
 def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:
@@ -298,30 +298,13 @@ def make_vocabulary(
     return kind.build_tokenizer(train, extra_words=vectors.words, **options), vectors
 
 
-def pretrained_tokenizer(
-    name: str,
-    kind: TaskKind,
-    config: PreTrainedConfig | None = None,
-    *,
-    trust_remote_code: bool = False,
-    for_backbone: bool = False,
-) -> PreTrainedTokenizerBase:
-    """A pretrained tokenizer, for a saved model or a new one; for sentences it marks pairs by type ids.
-
-    Raises:
-        InputError: it does not exist, cannot mark pairs, or has more tokens than the saved model.
-    """
-    tokenizer = load_tokenizer(name, config, trust_remote_code=trust_remote_code)
-    return kind.prepare_tokenizer(tokenizer, for_backbone=for_backbone)
-
-
 def propose_config(
     arguments: RunArguments,
     kind: TaskKind,
     encoder: str,
     tokenizer: PreTrainedTokenizerBase,
     train: Dataset,
-    formulation: str = "released",
+    formulation: str,
 ) -> dict[str, Any]:
     """Configuration fields of a new model, from the recipe, the task, the vocabulary and the data."""
     task, known = kind.task, {entry.name for entry in fields(config_class(encoder))}

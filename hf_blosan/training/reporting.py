@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,7 @@ from .arguments import CRITICAL_FOR_RESUMING, SECRETS, RunArguments, parse_argum
 from .optim import word_source
 
 if TYPE_CHECKING:
+    import numpy as np
     from accelerate import Accelerator
     from transformers import PreTrainedModel
 
@@ -70,15 +71,14 @@ class RunLog:
         self.accelerator.log(numbers, step=step)
 
 
-def write_predictions(path: str | Path, predictions: Iterable[tuple[int, str]]) -> None:
-    """Write predictions in run_glue's format: a header, then index and label or score.
+def write_predictions(path: str | Path, preparation: Preparation, predictions: np.ndarray) -> None:
+    """Write the predictions on the test rows in run_glue's format: a header, then index and label or score.
 
-    Args:
-        path: the file.
-        predictions: pairs of a row's number in its file, from 1, and its prediction, written on one line; the written
-            index starts at 0.
+    A prediction is written on one line; the index is that of the row in its file, from 0.
     """
-    rows = (f"{number - 1}\t{' '.join(text.splitlines())}\n" for number, text in predictions)
+    lines = preparation.kind.lines(predictions, preparation.tokenizer)
+    numbered = zip(preparation.row_numbers["test"], lines, strict=True)
+    rows = (f"{number - 1}\t{' '.join(text.splitlines())}\n" for number, text in numbered)
     write_text(path, "".join(["index\tprediction\n", *rows]))
 
 
@@ -189,20 +189,19 @@ def data_source(arguments: RunArguments, task: Task) -> str:
 
 
 def own_files(arguments: RunArguments) -> dict[str, str]:
-    """Splits read from files named in the options -> the file names."""
-    files = {split: getattr(arguments, f"{split}_file") for split in SPLITS}
-    return {split: Path(file).name for split, file in files.items() if file}
+    """Splits read from files named in the options -> the files."""
+    return {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}
 
 
 def files_read(arguments: RunArguments) -> list[str]:
     """The files of rows and word vectors that the options name."""
-    own = [getattr(arguments, f"{split}_file") for split in SPLITS]
-    return [file for file in (*own, arguments.word_vectors, arguments.unlabeled_file) if file]
+    files = (*own_files(arguments).values(), arguments.word_vectors, arguments.unlabeled_file)
+    return [file for file in files if file]
 
 
 def digests(arguments: RunArguments, task: Task) -> dict[str, str]:
     """The files of rows and word vectors -> their SHA-256."""
-    given = dict(task.files) | {split: file for split in SPLITS if (file := getattr(arguments, f"{split}_file"))}
+    given = dict(task.files) | own_files(arguments)
     others = (arguments.word_vectors, arguments.unlabeled_file)
     found: dict[str, Path] = {}
     for path in (Path(name).absolute() for name in (*given.values(), *others) if name):

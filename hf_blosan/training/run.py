@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from accelerate.state import AcceleratorState, is_initialized
 from accelerate.utils import DistributedDataParallelKwargs, set_seed
 from transformers.utils.logging import disable_progress_bar
 
+from ..cli.options import exit_status
 from ..errors import InputError
 from ..files import write_json
 from ..hub import Uploads, write_model_card
@@ -31,6 +31,8 @@ from .preparation import Preparation, find_encoder, find_task, prepare
 from .reporting import RunLog, command_line, digests, record, summary, write_predictions, write_record
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..tasks import Task
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,11 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     begin = time.monotonic()
     arguments, preparation, evaluator = prepare_run(arguments, accelerator)
     files = digests(arguments, preparation.task)
-    uploads = make_uploads(arguments, accelerator)
+    uploads = None
+    if arguments.push_to_hub and accelerator.is_main_process:
+        private = arguments.hub_private_repo
+        uploads = Uploads(arguments.output_dir, arguments.hub_model_id, arguments.hub_token, private=private)
+        uploads.exclude_checkpoints()
     start_trackers(arguments, accelerator)
     log = RunLog(Path(arguments.output_dir) / "log.jsonl", accelerator, append=bool(arguments.resume_from_checkpoint))
     loop = TrainingLoop(arguments, preparation, accelerator, evaluator, log=log)
@@ -90,15 +96,11 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
     figures, predictions = evaluator.measure(model)
     log("end", step=progress.step, best_step=progress.best_step, **figures)
     run = record_of(figures)
-    lines = None
-    if predictions is not None:
-        lines = preparation.kind.lines(predictions, preparation.tokenizer)
-        lines = zip(preparation.row_numbers["test"], lines, strict=True)
     if predictions is not None and predictions.ndim == 1:
         run["test_predictions"] = predictions.tolist()
     if accelerator.is_main_process:
         save_pretrained(model, preparation.tokenizer, arguments.output_dir)
-        write_outputs(arguments, run, lines, location=uploads and uploads.repo_id)
+        write_outputs(arguments, run, preparation, predictions, location=uploads and uploads.repo_id)
         print(summary(run, arguments.output_dir))
     for tracker in accelerator.trackers:
         tracker.finish()
@@ -109,7 +111,7 @@ def _train(arguments: RunArguments, accelerator: Accelerator, command: str | Non
 
 
 def prepare_run(
-    arguments: RunArguments, accelerator: Accelerator, task: Task | None = None, *, bars: bool = True
+    arguments: RunArguments, accelerator: Accelerator, task: Task | None = None
 ) -> tuple[RunArguments, Preparation, Evaluator]:
     """What a run starts from: all of its options, the data with the model, and the evaluation.
 
@@ -117,7 +119,6 @@ def prepare_run(
         arguments: options of the run.
         accelerator: from :func:`make_accelerator`.
         task: of rows in memory; ``None``: the task that the options name.
-        bars: whether evaluation shows progress bars.
 
     Raises:
         InputError: an option or a file cannot be used.
@@ -130,8 +131,9 @@ def prepare_run(
         preparation = prepare(arguments, task, encoder, saved_config)
     recipe, rows = task.recipe(encoder, arguments.recipe), len(preparation.data["train"])
     arguments = arguments.scheduled(recipe, rows, accelerator.num_processes)
-    size, watch_test = arguments.per_device_eval_batch_size, arguments.watch_test
-    return arguments, preparation, Evaluator(preparation, size, accelerator, watch_test=watch_test, bars=bars)
+    size, options = arguments.per_device_eval_batch_size, {"watch_test": arguments.watch_test}
+    evaluator = Evaluator(preparation, size, accelerator, bars=not arguments.in_memory, **options)
+    return arguments, preparation, evaluator
 
 
 def make_accelerator(arguments: RunArguments) -> Accelerator:
@@ -177,20 +179,11 @@ def start_trackers(arguments: RunArguments, accelerator: Accelerator) -> None:
         logger.warning("--with_tracking: no experiment tracker is installed, only log.jsonl is written")
 
 
-def make_uploads(arguments: RunArguments, accelerator: Accelerator) -> Uploads | None:
-    """The uploads of the main process with `--push_to_hub`."""
-    if arguments.push_to_hub and accelerator.is_main_process:
-        private = arguments.hub_private_repo
-        uploads = Uploads(arguments.output_dir, arguments.hub_model_id, arguments.hub_token, private=private)
-        uploads.exclude_checkpoints()
-        return uploads
-    return None
-
-
 def write_outputs(
     arguments: RunArguments,
     run: dict[str, Any],
-    predictions: Iterable[tuple[int, str]] | None,
+    preparation: Preparation,
+    predictions: np.ndarray | None,
     *,
     location: str | None,
 ) -> None:
@@ -200,7 +193,7 @@ def write_outputs(
     entries = {name: training[name] for name in ("epochs", "steps", "best_step", "seconds")}
     write_json(output_dir / "all_results.json", run["figures"] | entries)
     if predictions is not None:
-        write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", predictions)
+        write_predictions(output_dir / f"predict_results_{run['task']['name']}.txt", preparation, predictions)
     write_model_card(output_dir, run, location=location)
     if arguments.results_file:
         write_record(arguments.results_file, run)
@@ -208,11 +201,7 @@ def write_outputs(
 
 def main(argv: list[str] | None = None) -> int:
     """The command `run_glue_style.py`; bad input prints one sentence to standard error and returns 2."""
-    try:
-        return run_command(parse_arguments(argv))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(lambda: run_command(parse_arguments(argv)))
 
 
 def run_command(arguments: RunArguments) -> int:
