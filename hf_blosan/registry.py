@@ -159,27 +159,19 @@ def register_models() -> None:
 
     Configs, which are the keys of the mappings, are imported; models are not.
     """
-    from transformers import (
-        AutoModel,
-        AutoModelForMultipleChoice,
-        AutoModelForSequenceClassification,
-        AutoModelForTextEncoding,
-        AutoModelForTokenClassification,
-    )
+    import transformers
+
+    from .models.configuration_base import AUTO_CLASSES
 
     register_configs()
-    for stem in FAMILIES.values():
-        # Among several classes for a config, the Auto class picks the one in config.architectures, so pipelines and
-        # AutoModelForSequenceClassification also load a saved pair regression.
-        for auto_class, *suffixes in (
-            (AutoModel, "Model"),
-            (AutoModelForTextEncoding, "Model"),
-            (AutoModelForSequenceClassification, "ForSequenceClassification", "ForPairRegression"),
-            (pair_regression_class(), "ForPairRegression"),
-            (AutoModelForTokenClassification, "ForTokenClassification"),
-            (AutoModelForMultipleChoice, "ForSentenceSelection"),
-        ):
-            classes = LazyClasses(stem + suffix for suffix in suffixes)
+    # Among several classes for a config, the Auto class picks the one in config.architectures, so pipelines and
+    # AutoModelForSequenceClassification also load a saved pair regression.
+    also = {"AutoModelForSequenceClassification": ["ForPairRegression"]}
+    own = {"AutoModelForPairRegression": pair_regression_class()}
+    for name, suffix in AUTO_CLASSES.items():
+        auto_class = own.get(name) or getattr(transformers, name)
+        for stem in FAMILIES.values():
+            classes = LazyClasses(stem + suffix for suffix in (suffix, *also.get(name, ())))
             auto_class.register(load(f"{stem}Config"), classes, exist_ok=True)
 
 

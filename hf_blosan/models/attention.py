@@ -159,7 +159,7 @@ def dense(
     return ACTIVATIONS[activation](y)
 
 
-def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: Tensor | None) -> Tensor | None:
+def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: Tensor | None = None) -> Tensor | None:
     """The sum of a ``FusionGate``, 0 where the mask is false; ``None`` if it must be computed by its equation."""
     x, b, (one, other) = in_rows(first), layer.bias, (layer.first, layer.second)
     mask, fits = None if mask is None else mask.bool(), partial(can_use_kernel, layer.implementation, x, second, b)
@@ -263,16 +263,15 @@ def directional_attention(
         operator = partial(directional_attention, implementation=implementation, **options)
         rows = on_sentences(operator, cu_seqlens, (keys, queries, values), key_mask)
         return selected(rows, rows_of_sentences(cu_seqlens))
-    if implementation == "eager":
-        masks = {"key_mask": key_mask, "token_mask": token_mask, "block_length": block_length}
-        return directional_equation(keys, queries, values, **masks, **options)
     dtype = torch.promote_types(values.dtype, torch.float32)
     tensors = [x.to(dtype) for x in (keys, queries, values)]
     options["bias"] = None if bias is None else bias.to(dtype)
-    if to_onnx() and kernels is not None:
+    if implementation == "eager":
+        attend = partial(directional_equation, **options)
+    elif to_onnx() and kernels is not None:
         attend = partial(kernels.directional_attention_graph, **options)
     elif not has_kernel:
-        attend = partial(some_queries_at_a_time, directional_equation, **options)
+        attend = partial(some_queries_at_a_time, directional_equation, values.numel(), **options)
     else:
         attend = partial(kernels.directional_attention, implementation=implementation, **options)
         key_mask = None if key_mask is None else key_mask.bool()
@@ -331,16 +330,20 @@ def source2token_attention(
         pooled = kernels.source2token_attention(scores, values, mask.bool(), **parts)
         if pooled is not None:
             return pooled
+    equation = partial(source2token_equation, empty_rows=empty_rows)
     if cu_seqlens is not None:
-        return on_sentences(source2token_equation, cu_seqlens, (scores, values), mask, "mask")
-    options = {"mask": mask, "empty_rows": empty_rows, "block_length": block_length}
-    return source2token_equation(scores, values, **options)
+        return on_sentences(equation, cu_seqlens, (scores, values), mask, "mask")
+    if block_length is not None:
+        rows = on_blocks(equation, block_length, (scores, values), mask, "mask")
+        return rows.unflatten(0, (values.shape[0], (values.shape[1] + block_length - 1) // block_length))
+    return equation(scores, values, mask=mask)
 
 
-def some_queries_at_a_time(equation: Callable, *tensors: Tensor, **options) -> Tensor:
-    """An equation in O(N D) memory: its queries in slices, each of which is recomputed for its gradient."""
+def some_queries_at_a_time(equation: Callable, numbers: int, *tensors: Tensor, **options) -> Tensor:
+    """An equation that keeps that many numbers for each query, in O(N D) memory: its queries in slices, each of which
+    is recomputed for its gradient."""
     N = tensors[0].shape[-2]
-    size = max(1, CHUNK_ELEMENTS // max(1, tensors[0].numel()))
+    size = max(1, CHUNK_ELEMENTS // max(1, numbers))
     if torch.compiler.is_compiling() or size >= N:
         return equation(*tensors, **options)
     compute = partial(checkpoint, equation, *tensors, use_reentrant=False, preserve_rng_state=False, **options)

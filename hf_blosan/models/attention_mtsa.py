@@ -74,7 +74,8 @@ def tensorized_attention(
     dtype = torch.promote_types(v.dtype, torch.float32)
     tensors = [x.to(dtype) for x in (q, k, v, source_scores)]
     if kernels is None:
-        return some_queries_at_a_time(tensorized_equation, *tensors, **options).to(v.dtype)
+        numbers = k[..., 0].numel()  # the score of every key in every head
+        return some_queries_at_a_time(tensorized_equation, numbers, *tensors, **options).to(v.dtype)
     options["key_mask"] = None if key_mask is None else key_mask.bool()
     return kernels.tensorized_attention(*tensors, **options).to(v.dtype)
 

@@ -13,6 +13,16 @@ EmbeddingDtype = Literal["float32", "float16", "bfloat16", "int8"]
 LayersDtype = Literal["float32", "int8"]
 EMBEDDING_DTYPES, LAYERS_DTYPES = get_args(EmbeddingDtype), get_args(LayersDtype)
 
+# What the Auto classes load: DiSANModel, DiSANForSequenceClassification, ...
+AUTO_CLASSES = {
+    "AutoModel": "Model",
+    "AutoModelForTextEncoding": "Model",
+    "AutoModelForSequenceClassification": "ForSequenceClassification",
+    "AutoModelForPairRegression": "ForPairRegression",
+    "AutoModelForTokenClassification": "ForTokenClassification",
+    "AutoModelForMultipleChoice": "ForSentenceSelection",
+}
+
 
 @strict
 class SentenceEncoderConfig(PreTrainedConfig):
@@ -141,11 +151,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         return config
 
     # PreTrainedConfig allows attention weights only with attn_implementation="eager"; here every one returns them.
-    @property
-    def output_attentions(self):
-        return self._output_attentions
-
-    @output_attentions.setter
+    @PreTrainedConfig.output_attentions.setter
     def output_attentions(self, value: bool):
         self._output_attentions = value
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple
 
 from .attention import Tokens, can_use_kernel, dropout, for_each_token, in_rows, pack, unpack
 from .configuration_base import SentenceEncoderConfig
@@ -21,7 +22,7 @@ LARGEST_SHARE_OF_TOKENS = 0.9
 
 
 @dataclass
-class SentenceEncoderOutput(ModelOutput):
+class SentenceEncoderOutput(BaseModelOutputWithPooling):
     """Output of an encoder.
 
     Args:
@@ -36,10 +37,6 @@ class SentenceEncoderOutput(ModelOutput):
         pooler_attentions: weights of the tokens in the vector, (B, N, hidden_size); of other pooling (B, N, 1).
     """
 
-    last_hidden_state: Tensor | None = None
-    pooler_output: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
     gates: tuple[Tensor, ...] | None = None
     pooler_attentions: Tensor | None = None
 

@@ -77,19 +77,12 @@ def directional_attention_weights(
 
 
 @full_precision
-def directional_attention(
-    keys: Tensor, queries: Tensor, values: Tensor, *, block_length: int | None = None, **options
-) -> Tensor:
+def directional_attention(keys: Tensor, queries: Tensor, values: Tensor, **options) -> Tensor:
     """Directional self-attention (DiSAN Eq. 15-18): s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i.
 
-    Arguments and result as in :func:`attention.directional_attention`; or ``rows``: compute these queries only, not
-    supported with blocks.
+    Arguments and result as in :func:`attention.directional_attention`, without blocks; or ``rows``: compute these
+    queries only.
     """
-    check_block_length(block_length, options.get("token_mask"))
-    if block_length is not None:
-        key_mask = options.pop("key_mask", None)
-        operator = functools.partial(directional_attention, **options)
-        return out_of_blocks(on_blocks(operator, block_length, (keys, queries, values), key_mask), *values.shape[:2])
     return weighted_sum(directional_attention_weights(keys, queries, **options), values[:, None])
 
 
@@ -108,18 +101,11 @@ def source2token_weights(scores: Tensor, *, mask: Tensor, empty_rows: str = "zer
     return weights_BND * mask_BN1 if empty_rows == "zero" else weights_BND
 
 
-def source2token_attention(
-    scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero", block_length: int | None = None
-) -> Tensor:
+def source2token_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
     """Source2token self-attention (DiSAN Eq. 12-14): one vector per sentence, with separate weights for each feature.
 
-    Arguments and result as in :func:`attention.source2token_attention`.
+    Arguments and result as in :func:`attention.source2token_attention`, without blocks.
     """
-    check_block_length(block_length)
-    if block_length is not None:
-        operator, (B, N) = functools.partial(source2token_attention, empty_rows=empty_rows), mask.shape
-        rows = on_blocks(operator, block_length, (scores, values), mask, "mask")
-        return rows.unflatten(0, (B, (N + block_length - 1) // block_length))
     return weighted_sum(source2token_weights(scores, mask=mask, empty_rows=empty_rows), values)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .configuration_base import SentenceEncoderConfig
@@ -12,16 +13,12 @@ from .layers import Highway, Layer
 
 
 @dataclass
-class SentenceClassifierOutput(ModelOutput):
+class SentenceClassifierOutput(SequenceClassifierOutput):
     """Output of a head: ``logits`` (B, num_labels), and the encoder's states, maps and gates if requested.
 
     For pairs, rows 0..B-1 of the encoder's tensors are the first sentences and rows B..2B-1 the second.
     """
 
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
     gates: tuple[Tensor, ...] | None = None
     pooler_attentions: Tensor | None = None
 

@@ -16,21 +16,11 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.dynamic_module_utils import get_relative_import_files
 
-from .configuration_base import EMBEDDING_DTYPES, LAYERS_DTYPES, SentenceEncoderConfig
+from .configuration_base import AUTO_CLASSES, EMBEDDING_DTYPES, LAYERS_DTYPES, SentenceEncoderConfig
 from .embeddings import PredicateEmbeddings, WordEmbeddings
 from .equations import IMPLEMENTATIONS
 from .layers import FeatureAttention, FusionGate
 from .masks import check_choice
-
-# What the Auto classes load: DiSANModel, DiSANForSequenceClassification, ...
-AUTO_CLASSES = {
-    "AutoModel": "Model",
-    "AutoModelForTextEncoding": "Model",
-    "AutoModelForSequenceClassification": "ForSequenceClassification",
-    "AutoModelForPairRegression": "ForPairRegression",
-    "AutoModelForTokenClassification": "ForTokenClassification",
-    "AutoModelForMultipleChoice": "ForSentenceSelection",
-}
 
 # What sentence-transformers reads: its vectors are the model's pooler_output.
 SENTENCE_TRANSFORMER = {
@@ -175,15 +165,12 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module):
-        if isinstance(module, (nn.Linear, PredicateEmbeddings)):
-            init.xavier_uniform_(module.weight)
-            if getattr(module, "bias", None) is not None:
-                init.zeros_(module.bias)
-        elif isinstance(module, (FeatureAttention, FusionGate)):
+        if isinstance(module, (nn.Linear, nn.LayerNorm, FeatureAttention, FusionGate)) and module.bias is not None:
             init.zeros_(module.bias)
-        elif isinstance(module, nn.LayerNorm):
+        if isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
-            init.zeros_(module.bias)
+        elif isinstance(module, (nn.Linear, PredicateEmbeddings)):
+            init.xavier_uniform_(module.weight)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
             if getattr(module, "is_int8", False):
