@@ -357,7 +357,6 @@ def export(name: str, output: str | Path) -> str:
     return f"{done}\nthe same with weights in int8, in {quantize(path)}"
 
 
-def run_command(options: ExportArguments) -> int:
-    """``hf-blosan export``; returns the exit status."""
+def run_command(options: ExportArguments) -> None:
+    """``hf-blosan export``."""
     print(export(options.model, options.output))
-    return 0

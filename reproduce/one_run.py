@@ -7,11 +7,8 @@ from hf_blosan.cli.startup import prepare_imports
 
 if __name__ == "__main__":
     prepare_imports()
-    from hf_blosan.errors import InputError
+    from hf_blosan.cli.options import exit_status
     from hf_blosan.training import RunArguments
     from hf_blosan.training.run import run_command
 
-    try:
-        sys.exit(run_command(RunArguments(**json.load(sys.stdin))))
-    except InputError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(exit_status(lambda: run_command(RunArguments(**json.load(sys.stdin)))))

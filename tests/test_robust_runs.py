@@ -217,7 +217,7 @@ class TestDivergence:
         def allocate(*args):
             torch.empty(1 << 50)
 
-        monkeypatch.setattr(TrainingLoop, "_loss", allocate)
+        monkeypatch.setattr(TrainingLoop, "_batch", allocate)
         message = "a training batch of 8 rows does not fit into the memory; give a smaller --per_device_train_"
         with pytest.raises(InputError, match=message):
             train(options(tmp_path, questions, per_device_train_batch_size=8))

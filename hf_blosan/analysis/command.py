@@ -9,8 +9,8 @@ from .explanation import Explanation, Sentence, explain
 BAR_WIDTH = 30
 
 
-def explain_text(arguments: ExplainArguments) -> int:
-    """Print the prediction and the tokens with the largest weights; write figures and arrays; return the exit status.
+def explain_text(arguments: ExplainArguments) -> None:
+    """Print the prediction and the tokens with the largest weights; write figures and arrays.
 
     Raises:
         InputError: the model or the texts cannot be used, or the files cannot be written.
@@ -21,7 +21,6 @@ def explain_text(arguments: ExplainArguments) -> int:
     if arguments.output_dir:
         files = explanation.save(arguments.output_dir, figure_format=arguments.figure_format)
     print(report(explanation, arguments.top_tokens), *(f"wrote {path}" for path in files), sep="\n")
-    return 0
 
 
 def report(explanation: Explanation, top_tokens: int) -> str:

@@ -189,8 +189,8 @@ def import_gradio() -> Any:
     return gradio
 
 
-def demo(arguments: DemoArguments) -> int:
-    """Serve the page until it is interrupted; return the exit status.
+def demo(arguments: DemoArguments) -> None:
+    """Serve the page until it is interrupted.
 
     Raises:
         InputError: a model cannot be used, Gradio is not installed, or the address or port cannot be used.
@@ -213,4 +213,3 @@ def demo(arguments: DemoArguments) -> int:
         raise InputError(f"cannot listen on {place} ({error}); give another --host or --port") from error
     print(f"{url} (Ctrl-C to stop)", flush=True)
     page.block_thread()
-    return 0

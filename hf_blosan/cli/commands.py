@@ -20,7 +20,7 @@ from ..training import check_extra
 from ..training.arguments import EvaluateArguments, RunArguments
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
 from .lists import encoder_list, task_list
-from .options import Parser, add_options, read_options
+from .options import Parser, add_options, exit_status, read_options
 from .startup import prepare_imports
 
 
@@ -107,13 +107,18 @@ def make_parser() -> Parser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit status: 2 after bad input, 130 after an interruption."""
+    return exit_status(run, sys.argv[1:] if argv is None else argv)
+
+
+def run(argv: list[str]) -> int | None:
+    """Run a command; what it lacks, and output that cannot be written, raise InputError."""
     try:
         parser = make_parser()
-        namespace, unknown = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
+        namespace, unknown = parser.parse_known_args(argv)
         if namespace.command is None:
             parser.refuse(unknown, NoArguments)
             parser.print_help()
-            return 0
+            return None
         command = COMMANDS[namespace.command]
         parser.refuse(unknown, command.options, f"{parser.prog} {namespace.command}")
         options = read_options(namespace, command.options)
@@ -121,29 +126,21 @@ def main(argv: list[str] | None = None) -> int:
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
         logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # it logs every attempt, twice
         prepare_imports()
-        try:
-            if command.needs_training:
-                check_extra()
-            status = find(command.function)(options)
-            if sys.stdout:
-                sys.stdout.flush()
-            return status
-        except ModuleNotFoundError as error:
-            raise InputError(f"this command needs more packages ({error}); {install('train')}") from error
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        if command.needs_training:
+            check_extra()
+        status = find(command.function)(options)
+        if sys.stdout:
+            sys.stdout.flush()
+        return status
+    except ModuleNotFoundError as error:
+        raise InputError(f"this command needs more packages ({error}); {install('train')}") from error
     except BrokenPipeError:  # `hf-blosan ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
         if error.filename is not None or not output_fails():
             raise
-        print(f"error: standard output cannot be written ({error.strerror}); write to a file", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as error:
-        print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
-        return 130
+        raise InputError(f"standard output cannot be written ({error.strerror}); write to a file") from error
 
 
 def output_fails() -> bool:

@@ -18,13 +18,11 @@ def encoder_list() -> str:
     return "\n".join(f"  {name:<18}{encoder.description}" for name, encoder in ENCODERS.items())
 
 
-def tasks(options: NoArguments) -> int:
-    """Print the tasks; return the exit status."""
+def tasks(options: NoArguments) -> None:
+    """Print the tasks."""
     print(task_list())
-    return 0
 
 
-def encoders(options: NoArguments) -> int:
-    """Print the encoders; return the exit status."""
+def encoders(options: NoArguments) -> None:
+    """Print the encoders."""
     print(encoder_list())
-    return 0

@@ -120,7 +120,7 @@ def fit(
 
 
 @contextmanager
-def undisturbed(verbose: bool = False) -> Iterator[None]:
+def undisturbed(verbose: bool) -> Iterator[None]:
     """Leave the random state and the settings of other libraries as they are, and show no progress bars."""
     state, numpy_state = random.getstate(), np.random.get_state()
     bars = not datasets.are_progress_bars_disabled()

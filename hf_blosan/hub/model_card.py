@@ -212,8 +212,8 @@ def data_sentence(run: dict[str, Any]) -> str:
     return f"{', '.join(sources)}; rows: {rows}{parts}."
 
 
-def write_cards(options: CardArguments) -> int:
-    """Write the cards of recorded runs, one NAME.md for each NAME.json; return the exit status.
+def write_cards(options: CardArguments) -> None:
+    """Write the cards of recorded runs, one NAME.md for each NAME.json.
 
     Raises:
         InputError: a file is not a record, two cards have one name, or a card cannot be written.
@@ -244,4 +244,3 @@ def write_cards(options: CardArguments) -> int:
         check_writable("--output_dir", target, folder=False)
         write_text(target, str(card))
         print(target)
-    return 0

@@ -130,8 +130,8 @@ class Uploads:
                 time.sleep(SECONDS_BETWEEN * attempt)
 
 
-def push(options: PushArguments) -> int:
-    """``hf-blosan push``: upload a folder as it is, creating the repository if needed; returns the exit status.
+def push(options: PushArguments) -> None:
+    """``hf-blosan push``: upload a folder as it is, creating the repository if needed.
 
     An encoder that comes with the package is uploaded with its code, which its folder does without.
 
@@ -154,7 +154,6 @@ def push(options: PushArguments) -> int:
         )
         uploads.finish(options.commit_message)
     print(f"{uploads.api.endpoint}/{uploads.repo_id}")
-    return 0
 
 
 def reason(error: BaseException) -> str:

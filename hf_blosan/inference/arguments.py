@@ -60,9 +60,8 @@ class StreamArguments:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
             )
-        if self.part is not None:
-            if "-" in (self.input, self.output):
-                raise InputError("--shard needs files; standard input and output have no parts.")
+        if self.part is not None and "-" in (self.input, self.output):
+            raise InputError("--shard needs files; standard input and output have no parts.")
         if self.resume and "-" in (self.input, self.output):
             raise InputError("--resume needs files; standard input and output cannot be resumed.")
         if self.resume and self.overwrite:

@@ -18,8 +18,8 @@ from ..text.tokenization import check_max_length
 from .arguments import BenchArguments
 
 
-def bench(arguments: BenchArguments) -> int:
-    """Print a table of sentences per second and latency by batch size and length; return the exit status.
+def bench(arguments: BenchArguments) -> None:
+    """Print a table of sentences per second and latency by batch size and length.
 
     Raises:
         InputError: the model does not exist, or a batch does not fit into the memory.
@@ -49,7 +49,6 @@ def bench(arguments: BenchArguments) -> int:
             )
     if arguments.output_file:
         write_json(arguments.output_file, report)
-    return 0
 
 
 def describe(model: PreTrainedModel, name: str) -> dict[str, Any]:

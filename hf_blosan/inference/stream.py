@@ -44,8 +44,8 @@ BUFFER_BATCHES = 64
 """Batches that are read ahead and sorted by length."""
 
 
-def predict(arguments: PredictArguments) -> int:
-    """Write label and probability, score, tags, translation, or sentence of every row; return the exit status.
+def predict(arguments: PredictArguments) -> None:
+    """Write label and probability, score, tags, translation, or sentence of every row.
 
     Raises:
         InputError: the model, the rows or the output cannot be used.
@@ -59,18 +59,17 @@ def predict(arguments: PredictArguments) -> int:
         )
     formats = PREDICTIONS if kind.flat else NESTED_PREDICTIONS
     choose_format(arguments.path, formats)
-    batches = load_batches(arguments, kind, kind.pipeline)
+    batches = load_batches(arguments, kind)
 
     def compute(items: list[tuple]) -> Columns:
         return kind.columns(batches(items), items, batches.tokenizer, probabilities=arguments.probabilities)
 
     names = {"--probabilities": arguments.probabilities}
     stream(arguments, compute, formats, batches, names)
-    return 0
 
 
-def encode(arguments: EncodeArguments) -> int:
-    """Write the sentence vector of every row, or of both texts of every row; return the exit status.
+def encode(arguments: EncodeArguments) -> None:
+    """Write the sentence vector of every row, or of both texts of every row.
 
     Raises:
         InputError: the model, the rows or the output cannot be used.
@@ -79,7 +78,7 @@ def encode(arguments: EncodeArguments) -> int:
     check_streams(arguments, formats)
     config = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code)
     kind = SentenceVectors(config)
-    batches = load_batches(arguments, kind, "feature-extraction")
+    batches = load_batches(arguments, kind)
 
     def compute(items: list[tuple[str, ...]]) -> Columns:
         vectors = np.stack(batches([(text,) for item in items for text in item]))
@@ -88,13 +87,12 @@ def encode(arguments: EncodeArguments) -> int:
 
     names = {"--vector_dtype": arguments.vector_dtype, "modules.json": kind.normalized}
     stream(arguments, compute, formats, batches, names)
-    return 0
 
 
-def load_batches(arguments: StreamArguments, kind: TaskKind, task: str) -> Batches:
-    """The model of a command, with its kind of task; `task`: as in :func:`hf_blosan.hub.saved.load`."""
+def load_batches(arguments: StreamArguments, kind: TaskKind) -> Batches:
+    """The model of a command, with its kind of task."""
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
-    model, tokenizer = load(arguments.model, task, **options)
+    model, tokenizer = load(arguments.model, kind.pipeline, **options)
     return Batches(model, tokenizer, kind, batch_size=arguments.batch_size, max_length=arguments.max_length)
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def serve(arguments: ServeArguments) -> int:
-    """Serve a model until the process is interrupted or terminated; return the exit status.
+def serve(arguments: ServeArguments) -> None:
+    """Serve a model until the process is interrupted or terminated.
 
     Accepted requests are answered first. Then the signal has its usual effect: the status is 130 after Ctrl-C, and 143
     after SIGTERM.
@@ -35,10 +35,10 @@ def serve(arguments: ServeArguments) -> int:
         InputError: the model, the token or the address cannot be used, or a package is missing.
     """
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
-    return run(arguments, lambda: load(arguments.model, arguments.task, **options))
+    run(arguments, lambda: load(arguments.model, arguments.task, **options))
 
 
-def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]) -> int:
+def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedModel, PreTrainedTokenizerBase]]) -> None:
     """Serve the model and the tokenizer that a function returns, as :func:`serve`."""
     require("the server needs", "serve", "fastapi", "orjson", "prometheus_client", "uvicorn")
     import uvicorn
@@ -56,7 +56,6 @@ def run(arguments: ServeArguments, load_model: Callable[[], tuple[PreTrainedMode
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl-C to stop)", flush=True)
         uvicorn.Server(config).run(sockets=[listener])
-    return 0
 
 
 def configure(app: FastAPI, arguments: ServeArguments) -> uvicorn.Config:

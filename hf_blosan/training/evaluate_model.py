@@ -93,10 +93,9 @@ def evaluate(arguments: EvaluateArguments) -> dict[str, float]:
     return figures
 
 
-def run_command(arguments: EvaluateArguments) -> int:
-    """Evaluate as a command, and return the exit status."""
+def run_command(arguments: EvaluateArguments) -> None:
+    """Evaluate as a command."""
     evaluate(arguments)
-    return 0
 
 
 def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tuple[Task, DatasetDict]:

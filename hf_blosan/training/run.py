@@ -204,8 +204,8 @@ def main(argv: list[str] | None = None) -> int:
     return exit_status(lambda: run_command(parse_arguments(argv)))
 
 
-def run_command(arguments: RunArguments) -> int:
-    """Train as a command, and return the exit status.
+def run_command(arguments: RunArguments) -> int | None:
+    """Train as a command; returns the exit status.
 
     Ctrl-C and SIGTERM finish the update, save a checkpoint, say how to resume, and return 130 and 143.
     """
@@ -227,8 +227,5 @@ def run_command(arguments: RunArguments) -> int:
                 how = f"start it again as before, with{resume}"
             print(f"interrupted; to resume, {how}", file=sys.stderr)
         return 128 + stop.number
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     PartialState().destroy_process_group()
-    return 0
+    return None
