@@ -143,7 +143,7 @@ def test_amx_is_used_where_it_is():
         return
     assert OPERATORS.uses_amx() == ("amx_int8" in features and kernels.instruction_set() == "avx512")
     if OPERATORS.uses_amx():
-        environment = {**os.environ, "HF_BLOSAN_INSTRUCTION_SET": "avx512"}
+        environment = {**os.environ, "HF_BLOSAN_INSTRUCTION_SET": "avx512", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert run.returncode == 0, run.stdout[-3000:]

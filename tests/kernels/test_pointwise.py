@@ -5,8 +5,10 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from hf_blosan import kernels
 from hf_blosan.kernels import pointwise
 from hf_blosan.kernels.library import OPERATORS
 
@@ -390,3 +392,24 @@ def test_registration():
         for arguments in several:
             # There are no fake forms: `available` leaves other tensors than real ones to torch.
             torch.library.opcheck(getattr(OPERATORS, name).default, arguments, test_utils=("test_schema",))
+
+
+def test_gelu():
+    """N = 1: nothing is seen, and a gate that is open lets through what the activation gives."""
+    numbers = torch.cat([torch.linspace(-12, 12, 100_001), torch.tensor([-1e30, -1e-30, 0, 1e-30, 1e30])])
+    x, maps = numbers.view(-1, 1, 1), [nn.Linear(1, 1, bias=False) for _ in range(5)]
+    for map_, weight in zip(maps, (1.0, 0.0, 0.0, 0.0, 0.0), strict=True):
+        nn.init.constant_(map_.weight, weight)
+    biases = [torch.full((1,), 80.0), torch.zeros(1)]
+    call = partial(kernels.disa, activation="gelu")
+    with torch.no_grad():
+        found = call(x, [kernels.Direction(*maps, *biases, "forward")]).flatten()
+        exact = F.gelu(numbers.double())
+        errors, allowed = (found - exact).abs(), (F.gelu(numbers) - exact).abs().max()
+        assert errors[numbers.abs() < 100].max() <= 1.5 * allowed
+        assert errors.max() <= 1e-6 * exact.max()
+        not_finite = call(torch.full((1, 1, 1), torch.nan), [kernels.Direction(*maps, *biases, "forward")])
+        assert not_finite.isnan().all()
+        wide = [part.double() for part in (*maps, *biases)]
+        found = call(x.double(), [kernels.Direction(*wide, "forward")]).flatten()
+        torch.testing.assert_close(found, exact, rtol=1e-14, atol=1e-15)
