@@ -35,8 +35,8 @@ from hf_blosan.files import write_bytes, write_json
 from hf_blosan.text.tokenization import prepare_pretrained_tokenizer
 from hf_blosan.training.reporting import command_line
 
-from .corpus import evaluation_texts, normalised, training_sentences
-from .filters import Filters
+from .corpus import evaluation_texts, training_sentences
+from .filters import Filters, normalised
 from .parses import parse
 from .student import Encoder, Recipe, train
 from .teachers import load_teacher, principal_directions, teacher_vectors, token_vectors

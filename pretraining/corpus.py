@@ -6,7 +6,6 @@ Texts are compared in lower case, without punctuation and spaces.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.tasks.passages import sentence_spans
 
+from .filters import normalised
 from .wordnet import WordNet
 
 SIMILARITY = ("sts13", "sts14", "sts15", "stsb", "sick")
@@ -33,11 +33,6 @@ SPLITS = ("validation", "test")
 LONGEST = 350
 """Characters of a sentence at most."""
 QUOTED = {"-LRB-": "(", "-RRB-": ")", "``": '"', "''": '"'}
-
-
-def normalised(text: str) -> str:
-    """Letters and digits of a text in lower case, however accents are encoded."""
-    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", text).lower())
 
 
 def column_texts(data_dir: Path, name: str, split: str, columns: Iterable[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 from benchmarks.order_suite import content_words, skeleton, skeletons, texts
 from hf_blosan.data.columns import normal
 
-from .corpus import normalised
-
 SHORT = {"n't": " not", "'re": " are", "'m": " am", "'ll": " will", "'s": " is"}
 LONGEST_GAP = 3
 """Words that a gap in a frame can stand for."""
 Triplet = dict[str, Any]
+
+
+def normalised(text: str) -> str:
+    """Letters and digits of a text in lower case, however accents are encoded."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFC", text).lower())
 
 
 def frame_words(text: str) -> list[str]:

@@ -7,24 +7,22 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from hf_blosan.models import attention, attention_blocks, attention_mtsa, attention_recurrent
+gc.disable()  # while tests are imported: a sixth of the time
 
 # Their asserts show values when they fail, as those of the tests do.
 pytest.register_assert_rewrite("cli_models", "serving_models")
 
-# Small tensors do not fill a second thread, which would only be waited for. The variable is for the programs that
-# tests start.
-torch.set_num_threads(1)
+# Small tensors do not fill a second thread, which would only be waited for; here and in the programs that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def pytest_collection_finish():
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop():
     """The garbage collector leaves out what the imports have made, and runs less often: a twentieth of the time."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
+    gc.enable()
 
 
 def pytest_sessionfinish():
@@ -34,7 +32,8 @@ def pytest_sessionfinish():
 @pytest.fixture(autouse=True)
 def one_thread():
     """Sums depend on the number of threads, which the commands of the benchmarks set."""
-    yield
+    import torch  # here, as the process that distributes the tests to others has no use for it
+
     torch.set_num_threads(1)
 
 
@@ -67,6 +66,8 @@ def code_of_checkpoints(tmp_path, monkeypatch):
 @pytest.fixture
 def remove_kernels(monkeypatch):
     """A function after which models compute as they do where the package's kernels are not installed."""
+
+    from hf_blosan.models import attention, attention_blocks, attention_mtsa, attention_recurrent
 
     def remove():
         for module in (attention, attention_blocks, attention_mtsa, attention_recurrent):

@@ -1,7 +1,5 @@
 """Reading the authors' weights, as a function and as a command; the numbers themselves are checked in test_golden."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -102,14 +100,13 @@ def test_overrides_are_read_as_yaml():
     assert parse_config_overrides(arguments.config_overrides) == overrides
 
 
-def test_command(tmp_path):
-    """From a .npz file to a model that the Auto classes load, as a user would run it."""
+def test_command(tmp_path, capsys):
+    """From a .npz file to a model that the Auto classes load."""
     arrays = variables()
     np.savez(tmp_path / "variables.npz", **{name: array.numpy() for name, array in arrays.items()})
-    command = [sys.executable, "-m", "reproduce.convert_tf_checkpoint", "--model_type", "disan"]
-    command += ["--weights", str(tmp_path / "variables.npz"), "--output_dir", str(tmp_path / "model")]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0 and "DiSANForSequenceClassification with" in run.stdout, run.stderr
+    command = ["--model_type", "disan", "--weights", str(tmp_path / "variables.npz")]
+    assert main([*command, "--output_dir", str(tmp_path / "model")]) == 0
+    assert "DiSANForSequenceClassification with" in capsys.readouterr().out
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     ids, types = torch.arange(2, 12)[None], torch.tensor([[0] * 5 + [1] * 5])
     expected = convert_model("disan", arrays)(ids, token_type_ids=types).logits

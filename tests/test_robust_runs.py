@@ -344,8 +344,8 @@ def test_an_interrupted_run_of_a_launcher_says_to_start_it_again(tmp_path, quest
     assert capsys.readouterr().err == expected
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_a_run_that_can_go_on(tmp_path, questions, number):
+def test_signals_end_a_run_that_can_go_on(tmp_path, questions, monkeypatch, capsys):
+    """SIGTERM from another process, and then Ctrl-C."""
     expected = train(options(tmp_path / "whole", questions))
     script, output = tmp_path / "run_glue_style.py", tmp_path / "out"
     script.write_text(SLOW_DATA)
@@ -354,13 +354,19 @@ def test_signals_end_a_run_that_can_go_on(tmp_path, questions, number):
         [sys.executable, script, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )
     assert [process.stdout.readline() for _ in range(3)] == ["update\n"] * 3
-    process.send_signal(number)
+    process.terminate()
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, errors
+    assert process.returncode == 128 + signal.SIGTERM, errors
     command = errors.splitlines()[-1].removeprefix("interrupted; to resume, run: ")
     assert shlex.split(command) == ["python", "run_glue_style.py", *words, "--resume_from_checkpoint", "latest"]
     assert not (output / "all_results.json").exists() and not (output / ".lock").exists()
+    with monkeypatch.context() as patch:
+        batch = TrainingLoop._batch
+        patch.setattr(TrainingLoop, "_batch", lambda *given: signal.raise_signal(signal.SIGINT) or batch(*given))
+        assert run_module.run_command(options(output, questions, resume_from_checkpoint="latest")) == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("interrupted; to resume, run: ")
     run = train(options(output, questions, resume_from_checkpoint="latest"))
-    assert run["figures"] == expected["figures"] and 3 <= read_log(output, "resume")[0]["step"] < 14
+    first, second = (entry["step"] for entry in read_log(output, "resume"))
+    assert run["figures"] == expected["figures"] and 3 <= first < second == first + 1 < 14
     whole, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", output))
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)

@@ -75,25 +75,18 @@ def check_models(at_end, dtype):
                     model(inputs_embeds=embeds.detach(), attention_mask=mask)
 
 torch.manual_seed(0)
-if sys.argv[1] == "read":
-    x = guarded(torch.ones(3), True)
-    print(ctypes.string_at(x.data_ptr(), 13))
 for at_end in (True, False):
     for dtype in (torch.float32, torch.float64):
         check_operators(at_end, dtype)
         check_models(at_end, dtype)
-print(len(kept), "tensors")
+print(len(kept), "tensors", flush=True)
+ctypes.string_at(guarded(torch.ones(3), True).data_ptr(), 13)
 """
 
 
-def run(*options):
-    return subprocess.run([sys.executable, "-c", SCRIPT, *options], cwd=ROOT, capture_output=True, text=True)
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect of Linux")
-@pytest.mark.parametrize(("what", "code"), [("kernels", 0), ("read", -signal.SIGSEGV)])
-def test_nothing_beside_a_tensor_is_read(what, code):
-    """And a read that is one byte too long is noticed."""
-    result = run(what)
-    assert result.returncode == code, result.stderr
-    assert code or int(result.stdout.split()[0]) > 500
+def test_nothing_beside_a_tensor_is_read():
+    """And a read that is one byte too long is noticed, at the end."""
+    run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout and int(run.stdout.split()[0]) > 500, run.stderr
+    assert run.returncode == -signal.SIGSEGV, run.stderr
