@@ -2,11 +2,10 @@
 
 import ast
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel
@@ -66,9 +65,7 @@ torch.save([model(ids).pooler_output for model in models], sys.argv[2])
 
 def load_elsewhere(package, tmp_path, *folders):
     """The sentence vectors of models with their own code, in a fresh process with or without the package."""
-    command = [sys.executable, "-c", LOAD, package, str(tmp_path / "out.pt"), *map(str, folders)]
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    run = fresh.run(LOAD, package, str(tmp_path / "out.pt"), *map(str, folders), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     return torch.load(tmp_path / "out.pt")
 
@@ -126,8 +123,6 @@ print(json.dumps(found))
         (tmp_path / name / "config.json").write_text(json.dumps(config))
         for path in (tmp_path / name).glob("configuration_disan.py"):
             path.write_text(path.read_text().replace('model_type = "disan"', 'model_type = "not_registered"'))
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": str(BUNDLE.parents[1])}
-    command = [sys.executable, "-c", script, str(tmp_path / "one"), str(tmp_path / "other")]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    run = fresh.run(script, str(tmp_path / "one"), str(tmp_path / "other"), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout.splitlines()[-1]) == [True, False]

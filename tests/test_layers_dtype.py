@@ -1,8 +1,6 @@
 """Layers in int8, as an option of saving and loading."""
 
-import subprocess
-import sys
-
+import fresh
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -186,7 +184,7 @@ except ImportError as error:
 """
 
 
-def test_without_the_package(tmp_path, monkeypatch):
+def test_without_the_package(tmp_path):
     """The code of int8 layers goes with checkpoints that have them, and only with those."""
     model = make(head=AutoModel)
     model.save_pretrained(tmp_path / "small", layers_dtype="int8")
@@ -199,10 +197,8 @@ def test_without_the_package(tmp_path, monkeypatch):
     assert not (tmp_path / "small" / "layers_int8.py").exists()
     model.save_pretrained(tmp_path / "small", layers_dtype="int8")
 
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     folders = [str(tmp_path / name) for name in ("small", "out.pt", "again", "exact")]
-    run = subprocess.run([sys.executable, "-c", LOAD, *folders], capture_output=True, text=True, cwd=tmp_path)
+    run = fresh.run(LOAD, *folders, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "the code of this checkpoint has no int8 layers; install hf_blosan" in run.stdout
     torch.testing.assert_close(

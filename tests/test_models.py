@@ -1,10 +1,9 @@
 """What every encoder and head must do, run for each of them."""
 
 import pickle
-import subprocess
-import sys
 from importlib import import_module
 
+import fresh
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
@@ -267,7 +266,7 @@ def test_saved_models_load_bit_equal_in_a_fresh_process(tmp_path):
     batch = pairs((6, 4), (2, 9))
     torch.save(batch, tmp_path / "batch.pt")
     paths = [str(tmp_path / name) for name in ("batch.pt", "out.pt", *map(str, range(len(models))))]
-    subprocess.run([sys.executable, "-c", RELOAD, *paths], check=True, capture_output=True)
+    fresh.run(RELOAD, *paths, cwd=tmp_path).check_returncode()
     for (name, logits), model in zip(torch.load(tmp_path / "out.pt"), models, strict=True):
         assert name == type(model).__name__
         assert torch.equal(logits, model(**batch).logits)

@@ -1,12 +1,12 @@
 """A checkpoint carries the code of its model and loads where the package is not installed."""
 
 import json
-import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 from loopback_hub import LoopbackHub
@@ -359,10 +359,7 @@ def test_heads_that_few_models_have_load_without_the_package(model_type, tmp_pat
     for suffix, model in models.items():
         assert pickle.loads(pickle.dumps(type(model))) is getattr(hf_blosan, FAMILIES[model_type] + suffix)
         model.save_pretrained(places[suffix])
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", HEADS_ELSEWHERE, str(tmp_path / "out.pt"), *map(str, places.values())]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    run = fresh.run(HEADS_ELSEWHERE, str(tmp_path / "out.pt"), *map(str, places.values()), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     remove_kernels()  # what the models have there
@@ -394,12 +391,7 @@ def test_the_tokenizer_of_a_checkpoint_needs_no_code(arguments, tmp_path):
     folder = tmp_path / "model"
     make("disan").save_pretrained(folder)
     build_tokenizer(TEXTS).save_pretrained(folder)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", ONLY_THE_TOKENIZER, arguments[0], str(folder), *arguments[1:]]
-    close = "import os, sys; os.close(0); os.execv(sys.argv[1], sys.argv[1:])"
-    command = [sys.executable, "-c", close, *command]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    run = fresh.run(ONLY_THE_TOKENIZER, arguments[0], str(folder), *arguments[1:], cwd=tmp_path)
     assert run.returncode == 0 and not run.stdout, run.stderr
     assert not run.stderr or arguments == ["Auto"], run.stderr
     assert "auto_map" not in (folder / "tokenizer_config.json").read_text()
