@@ -32,7 +32,6 @@ from hf_blosan.cli.overrides import check_field_names, parse_config_overrides
 from hf_blosan.errors import InputError, first_line
 from hf_blosan.files import check_writable
 from hf_blosan.hub.configs import config_problem
-from hf_blosan.models.layers_heads import HeadLinear
 
 from .tf_variable_names import CONTEXTS, model_rules
 
@@ -77,7 +76,9 @@ def convert_variables(variables: dict[str, Tensor], rules: dict[str, str], targe
     for target, leaves in sources.items():
         if names := _names_of_heads(target, targets):
             shape = torch.Size([len(names), *reversed(targets[names[0]].shape)])
-            state |= zip(names, HeadLinear.split(_assemble(target, leaves, shape)), strict=True)
+            parts = _assemble(target, leaves, shape)  # weights (H, in, out) or biases (H, out)
+            parts = [part.T.contiguous() if part.dim() == 2 else part for part in parts]
+            state |= zip(names, parts, strict=True)
         else:
             state[target] = _assemble(target, leaves, targets[target].shape)
     missing = sorted(set(targets) - set(state))

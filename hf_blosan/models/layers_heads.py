@@ -35,8 +35,3 @@ class HeadLinear(nn.ModuleList):
             return y.unflatten(-1, (len(self), -1)).transpose(1, 2)
         y = (x[:, None] if x.dim() == 3 else x) @ torch.stack(self.weights).mT
         return y + torch.stack(self.biases)[:, None].to(y.dtype) if self.biases else y
-
-    @staticmethod
-    def split(stacked: Tensor) -> list[Tensor]:
-        """Weights (H, in, out) or biases (H, out) of all heads -> of each head."""
-        return [part.T.contiguous() if part.dim() == 2 else part for part in stacked]
