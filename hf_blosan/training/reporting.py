@@ -268,7 +268,7 @@ def record(
             "task": {name: getattr(task, name) for name in TASK_ENTRIES} | {"problem": task.kind},
             "data": {
                 "source": source,
-                "files": own_files(arguments),
+                "files": {split: Path(file).name for split, file in own_files(arguments).items()},
                 "sha256": sha256,
                 "hub_id": hub and hub.location,
                 "hub_config": hub and hub.config,
