@@ -1,6 +1,5 @@
 // Dense layers and gates of their own for every head; schemas and gradients in pointwise.py.
 
-#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -82,72 +81,11 @@ Tensor one_of(const Tensor& stack, int64_t i) {
   return view(stack, {stack.size(1), stack.size(2)}, {stack.stride(1), stack.stride(2)}, i * stack.stride(0));
 }
 
-// out = a b, or out += a b, for every head; large matrices one head after another, which oneDNN does faster.
-void multiply_heads(const Tensor& out, const Tensor& a, const Tensor& b, bool add = false) {
-  if (!suits_onednn(one_of(a, 0), one_of(b, 0))) return multiply(out, a, b, add);
-  for (int64_t h = 0; h < out.size(0); h++) multiply(one_of(out, h), one_of(a, h), one_of(b, h), add);
+// out = a factor, or out += a factor, for every head; factor(h) is the matrix of head h.
+template <class Factor>
+void multiply_heads(const Tensor& out, const Tensor& a, const Factor& factor, bool add = false) {
+  for (int64_t h = 0; h < out.size(0); h++) multiply(one_of(out, h), one_of(a, h), factor(h), add);
 }
-
-// (H, out, in) -> (H, in, out), in tiles that stay in the cache.
-template <class T>
-Tensor stacked_transposes(const Tensors& weights, int64_t out, int64_t in) {
-  constexpr int64_t tile = 16;
-  const Tensor stack = allocate(weights[0], {int64_t(weights.size()), in, out});
-  for (size_t h = 0; h < weights.size(); h++) {
-    const T* from = read<T>(weights[h]);
-    T* to = write<T>(stack) + h * in * out;
-    for (int64_t i = 0; i < in; i += tile) {
-      for (int64_t o = 0; o < out; o += tile) {
-        for (int64_t row = i; row < std::min(in, i + tile); row++) {
-          for (int64_t column = o; column < std::min(out, o + tile); column++) {
-            to[row * out + column] = from[column * in + row];
-          }
-        }
-      }
-    }
-  }
-  return stack;
-}
-
-// What the rows of every head are multiplied with: W' going forward, W going back; with a stack of copies where the
-// heads are many. Products of small matrices take longer with a transposed factor, so that W' is stored as such.
-struct HeadFactors {
-  Tensors each;
-  MaybeTensor stack;
-
-  template <class T>
-  static HeadFactors forward(const Tensors& weights, int64_t out, int64_t in) {
-    const Tensors weights_ = checked("weights", weights, type_of<T>, {out, in});
-    if (weights.size() >= many_heads) return {{}, stacked_transposes<T>(weights_, out, in)};
-    HeadFactors factors;
-    for (const Tensor& weight : weights_) factors.each.push_back(transposed(weight));
-    return factors;
-  }
-  template <class T>
-  static HeadFactors backward(const Tensors& weights, int64_t out, int64_t in) {
-    const Tensors weights_ = checked("weights", weights, type_of<T>, {out, in});
-    if (weights.size() >= many_heads) return {{}, stacked<T>(weights_, {out, in})};
-    return {weights_, MaybeTensor()};
-  }
-
-  // Those of some columns of W.
-  HeadFactors rows(int64_t first, int64_t count) const { return part(0, first, count); }
-  HeadFactors columns(int64_t first, int64_t count) const { return part(1, first, count); }
-
-  // product = a F for every head, or product += a F.
-  void multiply(const Tensor& product, const Tensor& a, bool add = false) const {
-    if (stack) return multiply_heads(product, a, *stack, add);
-    for (size_t h = 0; h < each.size(); h++) hf_blosan::multiply(one_of(product, h), one_of(a, h), each[h], add);
-  }
-
- private:
-  HeadFactors part(int64_t dim, int64_t first, int64_t count) const {
-    if (stack) return {{}, narrow(*stack, dim + 1, first, count)};
-    HeadFactors factors;
-    for (const Tensor& x : each) factors.each.push_back(narrow(x, dim, first, count));
-    return factors;
-  }
-};
 
 // The weights of heads that share their input, (H out, in).
 template <class T>
@@ -180,7 +118,8 @@ Tensor heads_linear(const Tensor& x, const Tensors& weights, const Tensors& bias
       arguments.x = {read<T>(product), out, H * out};
       run_groups(loops<T>().bias_activation, arguments);
     } else {
-      HeadFactors::forward<T>(weights, out, in).multiply(y, inputs);
+      const Tensors weights_ = checked("weights", weights, type_of<T>, {out, in});
+      multiply_heads(y, inputs, [&](int64_t h) { return transposed(weights_[h]); });
       arguments.x = {read<T>(y), rows * out, out};
       if (elu || bias) run_groups(loops<T>().bias_activation, arguments);
     }
@@ -227,16 +166,16 @@ std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, con
         multiply(matrix(to_x, rows, in, in), to_rows, side_by_side<T>(weights, out, in));
       }
     } else {
-      multiply_heads(to_weight, transposed(to_heads), inputs);
-      if (need_x && !sizes.shared) {
-        const Tensor by_head = allocate(x, {H, rows, in});
-        HeadFactors::backward<T>(weights, out, in).multiply(by_head, to_heads);
-        to_x = heads_second(by_head, B, H, N, in);
-      } else if (need_x) {
+      const Tensors weights_ = checked("weights", weights, type_of<T>, {out, in});
+      multiply_heads(to_weight, transposed(to_heads), [&](int64_t h) { return one_of(inputs, h); });
+      if (need_x && sizes.shared) {
         to_x = allocate(x, sizes.x);
         const Tensor to_rows = matrix(to_x, rows, in, in);
-        const Tensors factors = HeadFactors::backward<T>(weights, out, in).each;
-        for (int64_t h = 0; h < H; h++) multiply(to_rows, one_of(to_heads, h), factors[h], h > 0);
+        for (int64_t h = 0; h < H; h++) multiply(to_rows, one_of(to_heads, h), weights_[h], h > 0);
+      } else if (need_x) {
+        const Tensor by_head = allocate(x, {H, rows, in});
+        multiply_heads(by_head, to_heads, [&](int64_t h) { return weights_[h]; });
+        to_x = heads_second(by_head, B, H, N, in);
       }
     }
     return std::make_tuple(to_x, to_weight, to_bias);
@@ -249,10 +188,11 @@ struct HeadGateInputs {
   Sizes sizes;
   int64_t B, H, N, D, rows;
   HeadRows v, attended;
+  Tensors weights;
   Tensor bias, mask;
   Gate<T> arguments;
 
-  HeadGateInputs(const Tensor& v_, const Tensor& attended_, const Tensors& weights, const Tensors& biases,
+  HeadGateInputs(const Tensor& v_, const Tensor& attended_, const Tensors& weights_, const Tensors& biases,
                  const Tensor& mask_)
       : sizes(four(v_)),
         B(sizes[0]),
@@ -262,7 +202,8 @@ struct HeadGateInputs {
         rows(B * N),
         v("v", v_, type_of<T>, sizes),
         attended("attended", attended_, type_of<T>, sizes),
-        bias(one_of_each(weights, biases)),
+        weights(checked("weights", weights_, type_of<T>, {D, 2 * D})),
+        bias(one_of_each(biases)),
         mask(checked("mask", mask_, ScalarType::Bool, {B, N})),
         arguments{} {
     arguments.groups = chunks(H, rows, D);
@@ -276,25 +217,18 @@ struct HeadGateInputs {
     check(v.dim() == 4 && v.size(1) > 0, "v: give (B, H, N, D)");
     return sizes_of(v);
   }
-  Tensor one_of_each(const Tensors& weights, const Tensors& biases) const {
+  // The columns of a head's weight that v, or the attended values, are multiplied with.
+  Tensor weight_of_v(int64_t h) const { return narrow(weights[h], 1, 0, D); }
+  Tensor weight_of_attended(int64_t h) const { return narrow(weights[h], 1, D, D); }
+
+ private:
+  Tensor one_of_each(const Tensors& biases) const {
     for (const size_t count : {weights.size(), biases.size()}) {
       check(int64_t(count) == H, "weights, biases: there are ", count, "; give one for each of ", H, " heads");
     }
     return stacked<T>(checked("biases", biases, type_of<T>, {D}), {D});
   }
 };
-
-// The gradient of some columns of the weights, by way of memory without gaps: torch's batched product writes to others
-// head by head.
-template <class T>
-void multiply_into_columns(const Tensor& to_weight, int64_t first, const Tensor& to_scores, const Tensor& x) {
-  const int64_t H = to_weight.size(0), rows = to_weight.size(1), row = to_weight.size(2), columns = x.size(2);
-  const Tensor product = allocate(to_weight, {H, rows, columns});
-  multiply_heads(product, transposed(to_scores), x);
-  for (int64_t i = 0; i < H * rows; i++) {
-    std::memcpy(write<T>(to_weight) + i * row + first, read<T>(product) + i * columns, columns * sizeof(T));
-  }
-}
 
 std::tuple<Tensor, Tensor> heads_fusion_gate(const Tensor& v, const Tensor& attended, const Tensors& weights,
                                              const Tensors& biases, const Tensor& mask, bool save) {
@@ -303,9 +237,10 @@ std::tuple<Tensor, Tensor> heads_fusion_gate(const Tensor& v, const Tensor& atte
     const int64_t H = inputs.H, D = inputs.D, rows = inputs.rows;
     Tensor out = allocate(v, {inputs.B, inputs.N, H * D});
     const Tensor scores = allocate(v, {H, rows, D});
-    const HeadFactors factors = HeadFactors::forward<T>(weights, D, 2 * D);
-    factors.rows(0, D).multiply(scores, inputs.v.stack());
-    factors.rows(D, D).multiply(scores, inputs.attended.stack(), true);
+    const auto of_v = [&](int64_t h) { return transposed(inputs.weight_of_v(h)); };
+    const auto of_attended = [&](int64_t h) { return transposed(inputs.weight_of_attended(h)); };
+    multiply_heads(scores, inputs.v.stack(), of_v);
+    multiply_heads(scores, inputs.attended.stack(), of_attended, true);
     inputs.arguments.scores = {read<T>(scores), rows * D, D};
     inputs.arguments.out = {write<T>(out), D, H * D};
     run_groups(loops<T>().gate, inputs.arguments);
@@ -334,12 +269,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> heads_fusion_gate_backward(const Tens
     arguments.grad_second = {write<T>(to_attended), rows * D, D};
     arguments.sums = write<T>(sums);
     run_groups(loops<T>().gate_backward, arguments);
-    const HeadFactors factors = HeadFactors::backward<T>(weights, D, 2 * D);
-    factors.columns(0, D).multiply(to_v, to_scores, true);
-    factors.columns(D, D).multiply(to_attended, to_scores, true);
+    multiply_heads(to_v, to_scores, [&](int64_t h) { return inputs.weight_of_v(h); }, true);
+    multiply_heads(to_attended, to_scores, [&](int64_t h) { return inputs.weight_of_attended(h); }, true);
     Tensor to_weight = allocate(v, {H, D, 2 * D});
-    multiply_into_columns<T>(to_weight, 0, to_scores, inputs.v.stack());
-    multiply_into_columns<T>(to_weight, D, to_scores, inputs.attended.stack());
+    const Tensor v_ = inputs.v.stack(), attended_ = inputs.attended.stack(), from_scores = transposed(to_scores);
+    multiply_heads(narrow(to_weight, 2, 0, D), from_scores, [&](int64_t h) { return one_of(v_, h); });
+    multiply_heads(narrow(to_weight, 2, D, D), from_scores, [&](int64_t h) { return one_of(attended_, h); });
     return std::make_tuple(heads_second(to_v, B, H, N, D), heads_second(to_attended, B, H, N, D), to_weight,
                            sum_rows<T>(sums, H, groups, D, {H, D}));
   });
