@@ -341,9 +341,9 @@ void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scr
     const int64_t far = reach(a, half_range, item.length, tier);
     if constexpr (sizeof(T) == sizeof(float)) {
       if (far) {
+        const View view{item.length, a.visibility.before, a.visibility.after, far, b.first_real};
         with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
-          far_forward(tier, moments, b.k, b.q, b.ones, b.x, b.first_real, item.length, a.visibility.before,
-                      a.visibility.after, far, b.num, b.den);
+          far_forward(tier, moments, b.k, b.q, b.ones, b.x, view, b.num, b.den);
         });
       }
     }
@@ -376,10 +376,10 @@ void directional_backward(const Directional<T>& a, int64_t start, int64_t stop, 
     const int64_t far = reach(a, half_range, item.length, tier);
     if constexpr (sizeof(T) == sizeof(float)) {
       if (far) {
+        const View view{item.length, a.visibility.before, a.visibility.after, far, b.first_real};
         with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
-          far_backward(tier, moments, b.k, b.q, b.ones, b.x, b.shares, b.out, b.first_real, b.all_positions,
-                       item.length, a.visibility.before, a.visibility.after, far, b.to_keys, b.to_queries,
-                       b.to_values);
+          far_backward(tier, moments, b.k, b.q, b.ones, b.x, b.shares, b.out, view, b.all_positions, b.to_keys,
+                       b.to_queries, b.to_values);
         });
       }
     }

@@ -111,13 +111,20 @@ INLINE int64_t count_real(const int32_t* first_real, int64_t length, int64_t sta
          first_real[smaller(length, larger<int64_t>(0, start * CHUNK))];
 }
 
-// From the moments of all chunks in view of chunk m - 1 to those in view of m: chunks up to `far` away on the visible
-// sides. The running total is float64, so that subtracting a chunk leaves no trace; where no token is left in view it
-// is reset, so that not even a rounding error remains.
+// Which chunks of a sentence a chunk has in view: those up to `far` away on the visible sides.
+struct View {
+  int64_t length;
+  bool before, after;
+  int64_t far;
+  const int32_t* first_real;
+};
+
+// From the moments of all chunks in view of chunk m - 1 to those in view of m. The running total is float64, so that
+// subtracting a chunk leaves no trace; where no token is left in view it is reset, so that not even a rounding error
+// remains.
 template <class N>
-void slide(const Moments<N>& moments, int64_t terms, int64_t m, int64_t length, bool before, bool after, int64_t far,
-           const int32_t* first_real) {
-  const int64_t rows = 2 * terms, chunks = num_chunks(length);
+void slide(const Moments<N>& moments, int64_t terms, int64_t m, const View& view) {
+  const int64_t rows = 2 * terms, chunks = num_chunks(view.length), far = view.far;
   const auto add = [&](int64_t n, double sign) {
     const N* chunk = moments.of_chunks + n * rows * lanes<float>;
     for (int64_t i = 0; i < rows * lanes<float>; i++) moments.total[i] += chunk[i] * sign;
@@ -127,71 +134,72 @@ void slide(const Moments<N>& moments, int64_t terms, int64_t m, int64_t length, 
   };
   if (m == 0) {
     clear();
-    for (int64_t n = 1; after && n < smaller(chunks, far + 1); n++) add(n, 1);
+    for (int64_t n = 1; view.after && n < smaller(chunks, far + 1); n++) add(n, 1);
   }
-  if (m > 0 && before) {
+  if (m > 0 && view.before) {
     add(m - 1, 1);
     if (m - 1 - far >= 0) add(m - 1 - far, -1);
   }
-  if (m > 0 && after) {
+  if (m > 0 && view.after) {
     add(m, -1);
     if (m + far < chunks) add(m + far, 1);
   }
-  const int64_t left = before ? count_real(first_real, length, m - far, m) : 0;
-  if (left + (after ? count_real(first_real, length, m + 1, m + 1 + far) : 0) == 0) clear();
+  const int64_t left = view.before ? count_real(view.first_real, view.length, m - far, m) : 0;
+  if (left + (view.after ? count_real(view.first_real, view.length, m + 1, m + 1 + far) : 0) == 0) clear();
   for (int64_t i = 0; i < rows * lanes<float>; i++) moments.current[i] = N(moments.total[i]);
 }
 
-// Adds the keys of chunks up to `far` away to every query.
+// A sum that a point takes from the moments in view: by K (weight) or K' (slope), with values or without.
 template <class N>
-void far_forward(const Tier<N>& tier, const Moments<N>& moments, const float* keys, const float* queries,
-                 const float* ones, const float* values, const int32_t* first_real, int64_t length, bool before,
-                 bool after, int64_t far, float* numerator, float* denominator) {
-  gather(keys, length, tier, ones, values, moments.of_chunks);
+struct FarSum {
+  const N* table;
+  bool of_values;
+};
+
+// Calls work(i, sums) for every point i, with its sums over the chunks in view.
+template <int count, class N, class Work>
+INLINE void far_sums(const Tier<N>& tier, const Moments<N>& moments, const FarSum<N> (&wanted)[count],
+                     const float* points, const View& view, const Work& work) {
   const int64_t set = tier.terms * lanes<float>;
-  for (int64_t m = 0; m < num_chunks(length); m++) {
-    slide(moments, tier.terms, m, length, before, after, far, first_real);
-    expand(tier, tier.weight, moments.current, moments.terms);
-    expand(tier, tier.weight, moments.current + set, moments.terms + set);
-    for (int64_t j = m * CHUNK; j < smaller(length, (m + 1) * CHUNK); j++) {
-      Vector<float> sums[2];
-      evaluate<2>(load_row(queries, j), tier, moments.terms, sums);
-      add_row(denominator, j, sums[0]);
-      add_row(numerator, j, sums[1]);
+  for (int64_t m = 0; m < num_chunks(view.length); m++) {
+    slide(moments, tier.terms, m, view);
+    for (int s = 0; s < count; s++) {
+      expand(tier, wanted[s].table, moments.current + (wanted[s].of_values ? set : 0), moments.terms + s * set);
+    }
+    for (int64_t i = m * CHUNK; i < smaller(view.length, (m + 1) * CHUNK); i++) {
+      Vector<float> sums[count];
+      evaluate<count>(load_row(points, i), tier, moments.terms, sums);
+      work(i, sums);
     }
   }
+}
+
+// Adds the keys of the chunks in view to every query.
+template <class N>
+void far_forward(const Tier<N>& tier, const Moments<N>& moments, const float* keys, const float* queries,
+                 const float* ones, const float* values, const View& view, float* numerator, float* denominator) {
+  gather(keys, view.length, tier, ones, values, moments.of_chunks);
+  far_sums<2>(tier, moments, {{tier.weight, false}, {tier.weight, true}}, queries, view, [&](int64_t j, auto* sums) {
+    add_row(denominator, j, sums[0]);
+    add_row(numerator, j, sums[1]);
+  });
 }
 
 // The same for gradients, see near_backward.
 template <class N>
 void far_backward(const Tier<N>& tier, const Moments<N>& moments, const float* keys, const float* queries,
-                  const float* ones, const float* values, const float* shares, const float* out,
-                  const int32_t* first_real, const int32_t* all_positions, int64_t length, bool before, bool after,
-                  int64_t far, float* to_keys, float* to_queries, float* to_values) {
-  const int64_t set = tier.terms * lanes<float>;
-  gather(keys, length, tier, ones, values, moments.of_chunks);
-  for (int64_t m = 0; m < num_chunks(length); m++) {
-    slide(moments, tier.terms, m, length, before, after, far, first_real);
-    expand(tier, tier.slope, moments.current, moments.terms);
-    expand(tier, tier.slope, moments.current + set, moments.terms + set);
-    for (int64_t j = m * CHUNK; j < smaller(length, (m + 1) * CHUNK); j++) {
-      Vector<float> sums[2];
-      evaluate<2>(load_row(queries, j), tier, moments.terms, sums);
-      add_row(to_queries, j, load_row(shares, j) * (sums[1] - load_row(out, j) * sums[0]));
-    }
-  }
+                  const float* ones, const float* values, const float* shares, const float* out, const View& view,
+                  const int32_t* all_positions, float* to_keys, float* to_queries, float* to_values) {
+  gather(keys, view.length, tier, ones, values, moments.of_chunks);
+  far_sums<2>(tier, moments, {{tier.slope, false}, {tier.slope, true}}, queries, view, [&](int64_t j, auto* sums) {
+    add_row(to_queries, j, load_row(shares, j) * (sums[1] - load_row(out, j) * sums[0]));
+  });
   // Gradients flow from queries to keys, so what is visible is mirrored: a key before its query sees it ahead.
-  gather(queries, length, tier, shares, out, moments.of_chunks);
-  for (int64_t m = 0; m < num_chunks(length); m++) {
-    slide(moments, tier.terms, m, length, after, before, far, all_positions);
-    expand(tier, tier.weight, moments.current, moments.terms);
-    expand(tier, tier.slope, moments.current, moments.terms + set);
-    expand(tier, tier.slope, moments.current + set, moments.terms + 2 * set);
-    for (int64_t i = m * CHUNK; i < smaller(length, (m + 1) * CHUNK); i++) {
-      Vector<float> sums[3];
-      evaluate<3>(load_row(keys, i), tier, moments.terms, sums);
-      add_row(to_values, i, sums[0] * load_row(ones, i));
-      add_row(to_keys, i, (load_row(values, i) * sums[1] - sums[2]) * load_row(ones, i));
-    }
-  }
+  const View mirrored{view.length, view.after, view.before, view.far, all_positions};
+  const FarSum<N> wanted[] = {{tier.weight, false}, {tier.slope, false}, {tier.slope, true}};
+  gather(queries, view.length, tier, shares, out, moments.of_chunks);
+  far_sums<3>(tier, moments, wanted, keys, mirrored, [&](int64_t i, auto* sums) {
+    add_row(to_values, i, sums[0] * load_row(ones, i));
+    add_row(to_keys, i, (load_row(values, i) * sums[1] - sums[2]) * load_row(ones, i));
+  });
 }
