@@ -38,11 +38,12 @@ struct Expansion {
   enum Pass { forward, backward, always } pass;
 };
 
-// Rows of features in heads: row r of head h begins at h * head + r * row.
+// Rows of features in matrices, of which each head or each sentence has one: row r of matrix m begins at
+// m * matrix + r * row.
 template <class T>
 struct Place {
   T* data;
-  int64_t head, row;
+  int64_t matrix, row;
 };
 
 template <class T>
@@ -165,28 +166,21 @@ struct Sums {
   T* out;
 };
 
-// How MTSA's loops find token i of sentence b: at b * row + i * token.
-template <class T>
-struct Tokens {
-  T* data;
-  int64_t row, token;
-};
-
 // E_S of one or several heads, which lie one after the other in `sentences`.
 template <class T>
 struct SourceWeights {
   int64_t sentences, length, size;
-  Tokens<const T> scores, v;
+  Place<const T> scores, v;
   const bool* mask;      // (batch, length), or null
   int64_t batch, first;  // sentence s has the mask of row first + s % batch
   T* values;             // (sentences, length, 2 size): [v E_S; E_S]
-  Tokens<T> source;      // E_S, negative where the exponent was clamped; data may be null
-  Tokens<const T> saved_source;
+  Place<T> source;       // E_S, negative where the exponent was clamped; data may be null
+  Place<const T> saved_source;
   // Backward: share = [grad / denominators; -out grad / denominators], laid out as `values`.
-  Tokens<const T> out, denominators, grad;
+  Place<const T> out, denominators, grad;
   T* share;
   const T* grad_values;
-  Tokens<T> grad_v, grad_scores;
+  Place<T> grad_v, grad_scores;
 };
 
 // The keys that a query sees: `before` and `after` it at most that many tokens away, and itself.
@@ -217,7 +211,7 @@ struct Attend {
   const T* weights;  // (sentences, length, length)
   const Seen* seen;
   int64_t per_head;
-  Tokens<T> out, divisors;  // divisors.data may be null
+  Place<T> out, divisors;  // divisors.data may be null
 };
 
 // out = the first half of each row of `both` by its second, divisors = that or 1 where it is 0.
@@ -225,7 +219,7 @@ template <class T>
 struct Quotients {
   int64_t queries, size;
   const T* both;
-  Tokens<T> out, divisors;  // divisors.data may be null
+  Place<T> out, divisors;  // divisors.data may be null
 };
 
 // Work on items start ... stop - 1; `scratch` is memory for this thread alone.

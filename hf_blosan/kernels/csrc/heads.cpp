@@ -154,7 +154,7 @@ std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, con
       arguments.grad_x = place;
       arguments.sums = write<T>(sums);
       run_groups(loops<T>().bias_activation_backward, arguments);
-      to_heads = view(to_y, {H, rows, out}, {place.head, place.row, 1});
+      to_heads = view(to_y, {H, rows, out}, {place.matrix, place.row, 1});
       if (need_bias) to_bias = sum_rows<T>(sums, H, groups, out, {H, out});
     }
     Tensor to_x = nothing(x), to_weight = allocate(x, {H, out, in});

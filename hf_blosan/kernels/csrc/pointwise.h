@@ -57,8 +57,8 @@ INLINE Group group_at(const Groups& g, int64_t item) {
 }
 
 template <class T>
-INLINE T* at(const Place<T>& place, int64_t head, int64_t row) {
-  return place.data + head * place.head + row * place.row;
+INLINE T* at(const Place<T>& place, int64_t matrix, int64_t row) {
+  return place.data + matrix * place.matrix + row * place.row;
 }
 
 template <class T>

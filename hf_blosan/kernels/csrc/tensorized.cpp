@@ -41,7 +41,7 @@ struct ByHead {
   }
 
   template <class T>
-  Tokens<const T> tokens(const Together& part) const {
+  Place<const T> place(const Together& part) const {
     return {read<T>(tensor) + part.head * head + part.row * row, row, token};
   }
   // Tokens first ... first + count - 1 of these sentences, (sentences, count, size).
@@ -59,7 +59,7 @@ struct Result : ByHead {
                sizes, false) {}
 
   template <class T>
-  Tokens<T> tokens_to_write(const Together& part) const {
+  Place<T> place_to_write(const Together& part) const {
     return {write<T>(tensor) + part.head * head + part.row * row, row, token};
   }
 };
@@ -216,16 +216,16 @@ std::tuple<Tensor, Tensor, Tensor> tensorized_attention(const Tensor& q, const T
     attention.for_each_group([&](const Together& part) {
       const int64_t n = part.sentences();
       SourceWeights<T> arguments = attention.source(part);
-      arguments.scores = scores_.template tokens<T>(part);
-      arguments.v = v_.template tokens<T>(part);
-      if (save) arguments.source = source.template tokens_to_write<T>(part);
+      arguments.scores = scores_.template place<T>(part);
+      arguments.v = v_.template place<T>(part);
+      if (save) arguments.source = source.template place_to_write<T>(part);
       if (N <= tile_queries) {  // a loop of its own sums over keys faster than a matrix product
         const Tensor weights = weights_memory.stack(n, N, N);
         multiply(weights, q_.some(part, 0, N, D), transposed(k_.some(part, 0, N, D)));
         attention.weigh(part, {0, N, 0, N}, weights, {});
         Attend<T> attend = attention.attend(part, arguments, weights);
-        attend.out = out.template tokens_to_write<T>(part);
-        if (save) attend.divisors = denominators.template tokens_to_write<T>(part);
+        attend.out = out.template place_to_write<T>(part);
+        if (save) attend.divisors = denominators.template place_to_write<T>(part);
         attention.run_attend(loops<T>().attend, attend);
         return;
       }
@@ -242,11 +242,11 @@ std::tuple<Tensor, Tensor, Tensor> tensorized_attention(const Tensor& q, const T
         Quotients<T> quotients{.queries = tile.queries,
                                .size = D,
                                .both = read<T>(both),
-                               .out = out.template tokens_to_write<T>(part)};
-        quotients.out.data += tile.first_query * quotients.out.token;
+                               .out = out.template place_to_write<T>(part)};
+        quotients.out.data += tile.first_query * quotients.out.row;
         if (save) {
-          quotients.divisors = denominators.template tokens_to_write<T>(part);
-          quotients.divisors.data += tile.first_query * quotients.divisors.token;
+          quotients.divisors = denominators.template place_to_write<T>(part);
+          quotients.divisors.data += tile.first_query * quotients.divisors.row;
         }
         run(loops<T>().quotients, quotients, n * tile.queries, n * tile.queries * D);
       });
@@ -276,21 +276,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> tensorized_attention_backward(
       const Tensor to_values = to_values_memory.stack(several ? n : 0, N, 2 * D);
       const Tensor share = share_memory.stack(n, N, 2 * D);
       SourceWeights<T> arguments = attention.source(part);
-      arguments.v = v_.template tokens<T>(part);
+      arguments.v = v_.template place<T>(part);
       arguments.values = write<T>(values);
-      arguments.saved_source = source_.template tokens<T>(part);
-      arguments.out = out_.template tokens<T>(part);
-      arguments.denominators = denominators_.template tokens<T>(part);
-      arguments.grad = grad_.template tokens<T>(part);
+      arguments.saved_source = source_.template place<T>(part);
+      arguments.out = out_.template place<T>(part);
+      arguments.denominators = denominators_.template place<T>(part);
+      arguments.grad = grad_.template place<T>(part);
       arguments.share = write<T>(share);
       arguments.grad_values = read<T>(to_values);
-      arguments.grad_v = to_v.template tokens_to_write<T>(part);
-      arguments.grad_scores = to_scores.template tokens_to_write<T>(part);
+      arguments.grad_v = to_v.template place_to_write<T>(part);
+      arguments.grad_scores = to_scores.template place_to_write<T>(part);
       run(loops<T>().source_weights_again, arguments, n * N, 3 * n * N * D);
       if (several) {
         std::memset(write<T>(to_values), 0, to_values.numel() * sizeof(T));
         for (int64_t s = 0; s < n; s++) {
-          std::memset(to_k.template tokens_to_write<T>(part).data + s * to_k.row, 0, N * D * sizeof(T));
+          std::memset(to_k.template place_to_write<T>(part).data + s * to_k.row, 0, N * D * sizeof(T));
         }
       }
       attention.for_each_tile(part, [&](const Tile& tile) {

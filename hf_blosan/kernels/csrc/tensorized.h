@@ -3,11 +3,6 @@
 // Exponents of source weights.
 constexpr int lowest_source = -85, highest_source = 75;
 
-template <class T>
-INLINE T* token(const Tokens<T>& tokens, int64_t sentence, int64_t i) {
-  return tokens.data + sentence * tokens.row + i * tokens.token;
-}
-
 // E_S = exp(S - shift) of lanes<T> features of a sentence, where the shift, the same for all tokens, takes the largest
 // exponent down to half the range or to 75: subtracting the largest score would let queries that see only low ones
 // divide 0 by 0.
@@ -24,7 +19,7 @@ struct SourceSlice {
     V top = fill<V>(-std::numeric_limits<T>::infinity()), low = -top;
     for (int64_t i = 0; i < a.length; i++) {
       if (mask && !mask[i]) continue;
-      const V score = load_features<T>(token(a.scores, s, i), first, a.size);
+      const V score = load_features<T>(at(a.scores, s, i), first, a.size);
       top = maximum(score, top);
       low = score < low ? score : low;
     }
@@ -36,13 +31,13 @@ struct SourceSlice {
     V saved{};
     weight = value = V{};
     if (!mask || mask[i]) {
-      const V exponent = load_features<T>(token(a.scores, s, i), first, a.size) - shift;
+      const V exponent = load_features<T>(at(a.scores, s, i), first, a.size) - shift;
       weight = exp<T>(at_least(at_most(exponent, T(highest_source)), T(lowest_source)));
-      value = weight * load_features<T>(token(a.v, s, i), first, a.size);
+      value = weight * load_features<T>(at(a.v, s, i), first, a.size);
       // Only rounding leads beyond the upper limit.
       saved = exponent < fill<V>(T(lowest_source)) ? -weight : weight;
     }
-    if (a.source.data) store_features<T>(token(a.source, s, i), first, a.size, saved);
+    if (a.source.data) store_features<T>(at(a.source, s, i), first, a.size, saved);
   }
 };
 
@@ -93,8 +88,8 @@ void attend(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
       for (int64_t q = 0; q < together; q++) {
         if (q >= count) break;
         const V divisor = sums[q] == V{} ? fill<V>(T(1)) : sums[q];
-        store_features<T>(token(a.out, slice.s, i + q), slice.first, size, products[q] / divisor);
-        if (a.divisors.data) store_features<T>(token(a.divisors, slice.s, i + q), slice.first, size, divisor);
+        store_features<T>(at(a.out, slice.s, i + q), slice.first, size, products[q] / divisor);
+        if (a.divisors.data) store_features<T>(at(a.divisors, slice.s, i + q), slice.first, size, divisor);
       }
     }
   }
@@ -106,8 +101,8 @@ void source_weights_again(const SourceWeights<T>& a, int64_t start, int64_t stop
   using V = Vector<T>;
   for (int64_t item = start; item < stop; item++) {
     const int64_t s = item / a.length, i = item % a.length;
-    const T *source = token(a.saved_source, s, i), *v = token(a.v, s, i), *out = token(a.out, s, i);
-    const T *divisors = token(a.denominators, s, i), *grad = token(a.grad, s, i);
+    const T *source = at(a.saved_source, s, i), *v = at(a.v, s, i), *out = at(a.out, s, i);
+    const T *divisors = at(a.denominators, s, i), *grad = at(a.grad, s, i);
     T *values = a.values + item * 2 * a.size, *share = a.share + item * 2 * a.size;
     for (int64_t d = 0; d < a.size; d += lanes<T>) {
       const V saved = load_features<T>(source, d, a.size), weight = saved < V{} ? -saved : saved;
@@ -126,12 +121,12 @@ template <class T>
 INLINE void source_backward(const SourceWeights<T>& a, int64_t s, int64_t i, int64_t d, Vector<T> grad_value,
                             Vector<T> grad_weight) {
   using V = Vector<T>;
-  const V saved = load_features<T>(token(a.saved_source, s, i), d, a.size), weight = saved < V{} ? -saved : saved;
+  const V saved = load_features<T>(at(a.saved_source, s, i), d, a.size), weight = saved < V{} ? -saved : saved;
   const V to_value = weight * grad_value;
-  const V to_score = weight * grad_weight + to_value * load_features<T>(token(a.v, s, i), d, a.size);
-  store_features<T>(token(a.grad_v, s, i), d, a.size, to_value);
+  const V to_score = weight * grad_weight + to_value * load_features<T>(at(a.v, s, i), d, a.size);
+  store_features<T>(at(a.grad_v, s, i), d, a.size, to_value);
   // 0 at padding and where the exponent was clamped.
-  store_features<T>(token(a.grad_scores, s, i), d, a.size, saved > V{} ? to_score : V{});
+  store_features<T>(at(a.grad_scores, s, i), d, a.size, saved > V{} ? to_score : V{});
 }
 
 // After the products; an item is a token.
@@ -271,7 +266,7 @@ void quotients(const Quotients<T>& a, int64_t start, int64_t stop, void*) {
   for (int64_t item = start; item < stop; item++) {
     const int64_t s = item / a.queries, i = item % a.queries;
     const T* both = a.both + item * 2 * a.size;
-    T *out = token(a.out, s, i), *divisors = a.divisors.data ? token(a.divisors, s, i) : nullptr;
+    T *out = at(a.out, s, i), *divisors = a.divisors.data ? at(a.divisors, s, i) : nullptr;
     for (int64_t d = 0; d < a.size; d += lanes<T>) {
       const V total = load_features<T>(both + a.size, d, a.size), divisor = total == V{} ? fill<V>(T(1)) : total;
       store_features<T>(out, d, a.size, load_features<T>(both, d, a.size) / divisor);
