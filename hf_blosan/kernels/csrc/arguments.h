@@ -13,10 +13,10 @@ struct Shape {
   const int64_t* starts;
 };
 
-// Which keys a query sees: those before it, after it, itself, at most `window` tokens away.
-struct Visibility {
-  bool before, after, same;
-  int64_t window;
+// The keys that a query sees: `before` and `after` it at most that many tokens away, and itself.
+struct Seen {
+  int64_t before, after;
+  bool same;
 };
 
 // Tokens of a chunk: long sums are taken chunk by chunk, and chunks of distant keys as a whole (expansion.h).
@@ -49,7 +49,7 @@ struct Place {
 template <class T>
 struct Directional {
   Shape shape;
-  Visibility visibility;
+  Seen seen;
   T scale, limit;  // score bound c; half range up to which exponentials of single tokens are exact enough
   Expansion expansion;
   Place<const T> keys, queries;
@@ -181,12 +181,6 @@ struct SourceWeights {
   T* share;
   const T* grad_values;
   Place<T> grad_v, grad_scores;
-};
-
-// The keys that a query sees: `before` and `after` it at most that many tokens away, and itself.
-struct Seen {
-  int64_t before, after;
-  bool same;
 };
 
 // A tile of E_R: (sentences, queries, keys), from products of queries and keys. `seen` changes every `per_head`

@@ -166,11 +166,11 @@ struct Keys {
 // side 1 those after it, else side 0 is all.
 template <class T>
 INLINE Keys visible(const Directional<T>& a, const Item& item, const Buffers<T>& b, int64_t j, int64_t n, int side) {
-  const Visibility& v = a.visibility;
-  int64_t start = v.before ? j - v.window : j, stop = v.after ? j + 1 + v.window : j + 1;
-  if (!v.same) {
-    if (side == 1 || !v.before) start = j + 1;
-    if (side == 0 && v.before) stop = j;
+  const Seen& seen = a.seen;
+  int64_t start = j - seen.before, stop = j + 1 + seen.after;
+  if (!seen.same) {
+    if (side == 1 || !seen.before) start = j + 1;
+    if (side == 0 && seen.before) stop = j;
   }
   start = larger(start, n * CHUNK);
   stop = smaller(smaller(stop, (n + 1) * CHUNK), item.length);
@@ -188,7 +188,8 @@ INLINE Keys visible(const Directional<T>& a, const Item& item, const Buffers<T>&
   }
   return keys;
 }
-INLINE int num_sides(const Visibility& v) { return v.before && v.after && !v.same ? 2 : 1; }
+INLINE int num_sides(const Seen& seen) { return seen.before && seen.after && !seen.same ? 2 : 1; }
+INLINE int64_t window(const Seen& seen) { return larger(seen.before, seen.after); }
 
 // tanh((k + q) / c) from exp(2 k / c) - 1 and exp(2 q / c) - 1; wide: from k and q themselves and 2 / c.
 template <bool wide, class V, class T>
@@ -208,7 +209,7 @@ template <bool wide, class T>
 void near_forward(const Directional<T>& a, const Item& item, Buffers<T>& b, int64_t m, int64_t n) {
   using V = Vector<T>;
   const T c = a.scale * log2_e<T>, factor = T(2) / a.scale;
-  const int sides = num_sides(a.visibility);
+  const int sides = num_sides(a.seen);
   for (int64_t j = m * CHUNK; j < smaller(item.length, (m + 1) * CHUNK); j++) {
     const V q = at(b.exp_q, j);
     V num = at(b.num, j), den = at(b.den, j);
@@ -245,7 +246,7 @@ template <bool wide, class T>
 void near_backward(const Directional<T>& a, const Item& item, Buffers<T>& b, int64_t m, int64_t n) {
   using V = Vector<T>;
   const T c = a.scale * log2_e<T>, factor = T(2) / a.scale;
-  const int sides = num_sides(a.visibility);
+  const int sides = num_sides(a.seen);
   for (int64_t row = 0; row < 2 * CHUNK; row++) put(b.sums, row, V{});
   for (int64_t j = m * CHUNK; j < smaller(item.length, (m + 1) * CHUNK); j++) {
     const V q = at(b.exp_q, j), share = at(b.shares, j), s = at(b.out, j);
@@ -294,7 +295,7 @@ INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, cons
   const Expansion& e = a.expansion;
   for (tier = e.tiers; tier < e.tiers + e.num_tiers; tier++) {
     if (half_range <= tier->half_range) {
-      const int64_t far = larger<int64_t>(0, (a.visibility.window + 1 - CHUNK) / CHUNK);
+      const int64_t far = larger<int64_t>(0, (window(a.seen) + 1 - CHUNK) / CHUNK);
       return length >= tier->shortest[e.pass] ? far : 0;
     }
   }
@@ -314,15 +315,15 @@ INLINE void with_tier(const ExpansionTier& tier, const Buffers<float>& b, int64_
 // Calls work(wide, m, n) for all chunks m and n whose queries and keys meet pair by pair; `wide` is a constant of the
 // type std::bool_constant.
 template <class Work>
-INLINE void near_chunks(int64_t length, const Visibility& v, int64_t far, bool wide, const Work& work) {
-  const int64_t count = num_chunks(length), last = v.window / CHUNK + (v.window % CHUNK > 0);
+INLINE void near_chunks(int64_t length, const Seen& seen, int64_t far, bool wide, const Work& work) {
+  const int64_t count = num_chunks(length), last = num_chunks(window(seen));
   const auto meet = [&](int64_t m, int64_t start, int64_t stop) {
     for (int64_t n = start; n < stop; n++) wide ? work(std::true_type(), m, n) : work(std::false_type(), m, n);
   };
   for (int64_t m = 0; m < count; m++) {
-    if (v.before) meet(m, larger<int64_t>(0, m - last), m - far);
+    if (seen.before) meet(m, larger<int64_t>(0, m - last), m - far);
     meet(m, m, m + 1);
-    if (v.after) meet(m, m + far + 1, smaller(count, m + last + 1));
+    if (seen.after) meet(m, m + far + 1, smaller(count, m + last + 1));
   }
 }
 
@@ -341,13 +342,13 @@ void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scr
     const int64_t far = reach(a, half_range, item.length, tier);
     if constexpr (sizeof(T) == sizeof(float)) {
       if (far) {
-        const View view{item.length, a.visibility.before, a.visibility.after, far, b.first_real};
+        const View view{item.length, a.seen.before > 0, a.seen.after > 0, far, b.first_real};
         with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
           far_forward(tier, moments, b.k, b.q, b.ones, b.x, view, b.num, b.den);
         });
       }
     }
-    near_chunks(item.length, a.visibility, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
+    near_chunks(item.length, a.seen, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
       near_forward<wide.value>(a, item, b, m, n);
     });
     for (int64_t j = 0; j < item.length; j++) {
@@ -376,14 +377,14 @@ void directional_backward(const Directional<T>& a, int64_t start, int64_t stop, 
     const int64_t far = reach(a, half_range, item.length, tier);
     if constexpr (sizeof(T) == sizeof(float)) {
       if (far) {
-        const View view{item.length, a.visibility.before, a.visibility.after, far, b.first_real};
+        const View view{item.length, a.seen.before > 0, a.seen.after > 0, far, b.first_real};
         with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
           far_backward(tier, moments, b.k, b.q, b.ones, b.x, b.shares, b.out, view, b.all_positions, b.to_keys,
                        b.to_queries, b.to_values);
         });
       }
     }
-    near_chunks(item.length, a.visibility, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
+    near_chunks(item.length, a.seen, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
       near_backward<wide.value>(a, item, b, m, n);
     });
     for (int64_t i = 0; i < item.length; i++) {

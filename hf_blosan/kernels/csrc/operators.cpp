@@ -10,7 +10,6 @@ namespace hf_blosan {
 namespace {
 
 constexpr double max_half_range = 2.4;  // in units of c: up to there exponentials of single tokens are exact enough
-constexpr int64_t unlimited = int64_t(1) << 40;
 
 Sizes three_dimensional(const Tensor& x) {
   check(x.dim() == 3, "values: the shape is ", sizes_of(x), "; give (B, N, D)");
@@ -82,14 +81,10 @@ struct DirectionalInputs {
         arguments{} {
     check(scale > 0 && scale <= HF_BLOSAN_MAX_SCALE, "scale is ", scale, "; give a bound of the scores above 0 and up to ",
           HF_BLOSAN_MAX_SCALE);
-    check(!window || *window >= 0, "window is ", window.value_or(0), "; give a number of tokens, 0 or more");
     check(implementation == "auto" || implementation == "fused" || implementation == "linear", "implementation is '",
           implementation, "'; choose one of auto, fused, linear");
-    const bool before = direction != "backward", after = direction != "forward";
-    check(!before || !after || direction == "diagonal" || direction == "full", "direction is '", direction,
-          "'; choose one of forward, backward, diagonal, full");
     arguments.shape = parts.shape;
-    arguments.visibility = {before, after, direction == "full", window ? std::min(*window, unlimited) : unlimited};
+    arguments.seen = seen_by(direction, window, false);
     arguments.scale = T(scale);
     arguments.limit = T(max_half_range * scale);
     if (type_of<T> == ScalarType::Float && !token_mask && implementation != "fused" && parts.shape.length > CHUNK) {

@@ -90,13 +90,7 @@ std::vector<Seen> parse(const std::string& directions, const std::vector<int64_t
   std::stringstream names(directions);
   for (std::string name; std::getline(names, name, ',');) {
     check(heads.size() < windows.size(), "directions and windows: give one of each for every head");
-    const int64_t window = windows[heads.size()];
-    check(window >= 0, "windows: ", window, " is no number of tokens; give 0 or more");
-    check(name == "forward" || name == "backward" || name == "diagonal" || name == "full", "directions: '", name,
-          "'; choose one of forward, backward, diagonal, full");
-    const int64_t distance = std::min(window, int64_t(1) << 40);
-    heads.push_back({name == "backward" ? 0 : distance, name == "forward" ? 0 : distance,
-                     include_self || name == "full"});
+    heads.push_back(seen_by(name, windows[heads.size()], include_self));
   }
   return heads;
 }

@@ -1,6 +1,7 @@
 // Tensors at the border between torch and the loops: checked here, before any memory is touched.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -82,6 +83,18 @@ template <class T>
 const T* read(const MaybeTensor& x) { return x ? read<T>(*x) : nullptr; }
 template <class T>
 T* write(const Tensor& x) { return static_cast<T*>(x.mutable_data_ptr()); }
+
+// The keys that a query sees in a direction, at most `window` tokens away, or all; itself if that is wanted, and always
+// in "full".
+inline Seen seen_by(const std::string& direction, const std::optional<int64_t>& window, bool include_self) {
+  const bool before = direction != "backward", after = direction != "forward", full = direction == "full";
+  check(!window || *window >= 0, "window is ", window.value_or(0), "; give a number of tokens, 0 or more");
+  check(!before || !after || full || direction == "diagonal", "direction is '", direction,
+        "'; choose one of forward, backward, diagonal, full");
+  constexpr int64_t unlimited = int64_t(1) << 40;
+  const int64_t distance = std::min(window.value_or(unlimited), unlimited);
+  return {before ? distance : 0, after ? distance : 0, include_self || full};
+}
 
 // Uninitialised memory of the dtype of another tensor. torch::stable::new_empty does the same through the dispatcher.
 inline Tensor allocate(const Tensor& like, const Sizes& sizes) {
