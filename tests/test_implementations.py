@@ -211,17 +211,20 @@ def test_a_gradient_penalty_is_checkpointed(model_type):
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
 def test_jacobian(model_type):
-    """That of torch.func is that of torch.autograd."""
+    """That of torch.func is that of torch.autograd, row by row or for all rows of it at once."""
     model = make(AutoModel, model_type)
     embedded = torch.randn(1, 4, model.config.embedding_size)
 
     def features(vectors):
         return model(inputs_embeds=vectors).pooler_output
 
-    found = torch.func.jacrev(features)(embedded)
-    torch.testing.assert_close(found, torch.autograd.functional.jacobian(features, embedded))
+    expected = torch.autograd.functional.jacobian(features, embedded)
+    torch.testing.assert_close(torch.func.jacrev(features)(embedded), expected)
+    together = torch.autograd.functional.jacobian(features, embedded, vectorize=True)
+    torch.testing.assert_close(together, expected)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

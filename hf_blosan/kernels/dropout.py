@@ -29,17 +29,12 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, copies: int | None
     Returns:
         The shape of x, with copies (copies, ...).
     """
-    if training and 2**-32 <= p <= 1 - 2**-32 and available(x) and not _is_transformed():
+    if training and 2**-32 <= p <= 1 - 2**-32 and available(x) and forward_ad._current_level < 0:
         seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())  # of the generator of torch's dropout
         if is_recorded(x):
             return _Dropout.apply(x, copies or 0, p, seed)
         return OPERATORS.dropout.default(x, copies or 0, p, seed)
     return F.dropout(x.expand(copies, *x.shape) if copies else x, p, training)
-
-
-def _is_transformed() -> bool:
-    """Whether vmap, which has rules for random numbers, or another transform or forward mode is at work."""
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 class _Dropout(torch.autograd.Function):

@@ -51,9 +51,12 @@ def available(*tensors: Tensor) -> bool:
     """Whether the operators support these tensors.
 
     Not tensors of other types (quantised, sharded, fake ones); not under autocast, which changes the dtype of
-    products; not under ``torch.compile``, which fuses such steps itself.
+    products; not under ``torch.compile``, which fuses such steps itself; not within a transform of ``torch.func``,
+    which has rules for torch's operators.
     """
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or not has_cpu_kernels():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     dtypes = {x.dtype for x in tensors}
     known = dtypes <= {torch.float32} or dtypes <= {torch.float64}
@@ -168,12 +171,7 @@ def _gated(first, second, first_input, second_input, first_weight, second_weight
     first_input = first if first_input is None else first_input
     second_input = second if second_input is None else second_input
     bias = sum(x for x in biases if x is not None)
-    scores = F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + bias
-    return _mixed(first, second, scores, mask)
-
-
-def _mixed(first, second, scores, mask):
-    gate = torch.sigmoid(scores)
+    gate = torch.sigmoid(F.linear(first_input, first_weight) + F.linear(second_input, second_weight) + bias)
     mixed = gate * first + (1 - gate) * second
     return mixed if mask is None else mixed * mask[..., None]
 
@@ -212,13 +210,10 @@ def _of_heads_backward(elu, num_heads, needed, grad, x, *saved):
     return to_x, *to_weight.unbind(), *(to_bias.unbind() if need_bias else ())
 
 
-def _scores_of_heads(v, attended, weights):
-    return torch.cat([v, attended], dim=-1) @ torch.stack(weights).mT
-
-
 def _gated_heads(num_heads, v, attended, mask, *parameters):
     weights, biases = parameters[:num_heads], parameters[num_heads:]
-    gate = torch.sigmoid(_scores_of_heads(v, attended, weights) + torch.stack(biases)[:, None])
+    scores = torch.cat([v, attended], dim=-1) @ torch.stack(weights).mT
+    gate = torch.sigmoid(scores + torch.stack(biases)[:, None])
     mixed = (gate * v + (1 - gate) * attended) * mask[:, None, :, None]
     return mixed.transpose(1, 2).flatten(2)
 
@@ -264,19 +259,3 @@ _HEADS_FUSION_GATE = Differentiable(
     num_options=1,
     equation=_gated_heads,
 )
-
-
-def _heads_fusion_gate_under_vmap(v, attended, weights, biases, mask, save):
-    scores = _scores_of_heads(v, attended, weights).transpose(0, 1).flatten(1, 2) if save else v.new_empty(0)
-    return _gated_heads(len(weights), v, attended, mask, *weights, *biases), scores
-
-
-UNDER_VMAP = {
-    "linear": lambda x, weight, bias, elu: _linear(elu, x, weight, bias),
-    "elu": F.elu,
-    "fusion_gate_of_scores": lambda a, b, one, other, bias, mask: _mixed(a, b, one + other + bias, mask),
-    "heads_linear": lambda x, weights, biases, elu: _of_heads(elu, len(weights), x, *weights, *biases),
-    "heads_fusion_gate": _heads_fusion_gate_under_vmap,
-}
-for name, function in UNDER_VMAP.items():
-    LIBRARY.impl(name, function, "FuncTorchBatched")

@@ -11,6 +11,9 @@ from torch.nn import functional as F
 from hf_blosan import kernels
 from hf_blosan.kernels import pointwise
 from hf_blosan.kernels.library import OPERATORS
+from hf_blosan.models.attention import dense
+from hf_blosan.models.layers import FusionGate
+from hf_blosan.models.layers_heads import HeadLinear
 
 pytestmark = pytest.mark.skipif(not pointwise.available(), reason="the C++ kernels are not compiled")
 
@@ -219,26 +222,45 @@ def test_frozen_tensors_cost_no_products():
         assert to_weight.numel() == 0
 
 
-def test_vmap_without_gradients():
-    x, square, bias, mask = random(6, 3, 4), weights(4, 4), random(4), torch.ones(3, dtype=torch.bool)
+@pytest.mark.parametrize("elu", [False, True])
+def test_transforms_take_torchs_operators(elu):
+    """Layers under vmap, with gradients and without, and under grad."""
+    x, mask = random(6, 2, 3, 4), random(2, 3, seed=1) > -0.5
+    dense_map, heads, gate = nn.Linear(4, 4), HeadLinear(3, 4, 4), FusionGate(4)
+    nn.init.zeros_(gate.bias)
+    activation = "elu" if elu else "linear"
+    parameters = {name: parameter.detach() for name, parameter in gate.named_parameters()}
     for step in (
-        lambda x: pointwise.linear(x, square, bias),
-        pointwise.elu,
-        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, x * 4, bias, mask=mask),
-        lambda x: pointwise.fusion_gate_of_scores(x, 2 * x, x * 3, x * 4, bias, mask=None),
+        lambda x: dense(dense_map, x, activation),
+        lambda x: dense(heads, x, activation),
+        lambda x: dense(heads, torch.stack([x] * 3, dim=1), activation),
+        lambda x: gate(x, 2 * x, mask),
+        lambda x: gate(x, 2 * x),
+        lambda x: torch.func.functional_call(gate, parameters, (x, 2 * x, mask)),
     ):
+
+        def loss(x, step=step):
+            return step(x).square().sum()
+
+        leaf = x[0].clone().requires_grad_()
+        (expected,) = torch.autograd.grad(loss(leaf), leaf)
+        torch.testing.assert_close(torch.func.grad(loss)(x[0]), expected)
+        torch.testing.assert_close(torch.vmap(torch.func.grad(loss))(x)[0], expected)
         with torch.no_grad():
             torch.testing.assert_close(torch.vmap(step)(x), torch.stack([step(one) for one in x]))
 
 
-def test_functional_transforms():
-    inputs = random(4, 5), weights(3, 5, seed=1), random(3, seed=2)
-    for elu in (False, True):
-        found, expected = (
-            torch.func.grad(lambda *inputs, step=step, elu=elu: step(*inputs, elu).square().sum())(*inputs)
-            for step in (pointwise.linear, linear)
-        )
-        torch.testing.assert_close(found, expected)
+def test_vmap_over_gradients():
+    """Going back within vmap over what was computed outside."""
+    for step, _, inputs in cases(2, 4, 5):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        out = step(*leaves)
+        grads = torch.stack([random(*out.shape, seed=seed) for seed in (1, 2)])
+        together = torch.vmap(partial(torch.autograd.grad, out, leaves, retain_graph=True))(grads)
+        for i in range(2):
+            alone = torch.autograd.grad(out, leaves, grads[i], retain_graph=True)
+            for one, other in zip(alone, together, strict=True):
+                torch.testing.assert_close(other[i], one)
 
 
 def test_other_memory():
@@ -364,6 +386,10 @@ def test_where_they_serve():
     assert not pointwise.available(torch.zeros(1, device="meta"))
     with torch.autocast("cpu", torch.bfloat16):
         assert not pointwise.available(torch.zeros(1))
+    found = []
+    torch.vmap(lambda x: found.append(pointwise.available(torch.zeros(1))) or x)(torch.zeros(2))
+    torch.func.grad(lambda x: found.append(pointwise.available(x)) or x)(torch.zeros(()))
+    assert found == [False, False]
 
 
 def test_registration():

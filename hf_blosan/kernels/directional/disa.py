@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import LayerNorm, Module
 
 from ..int8 import int8_operands
-from ..library import LIBRARY, OPERATORS, is_batched, refuse_forward_mode
+from ..library import LIBRARY, OPERATORS, refuse_forward_mode
 from ..pointwise import available
 
 LIBRARY.define(
@@ -108,8 +108,7 @@ def disa(
     affine = [tensor for norm in norms for tensor in (norm.weight, norm.bias)]
     own = [tensor for parts in tensors for tensor in parts if tensor is not None]
     floats = [x, *biases, *affine, *(tensor for tensor in own if tensor.dtype != torch.int8)]
-    missing = any(tensor is None for tensor in affine)
-    if missing or is_batched(*floats, *own, places, mask, cu_seqlens) or not available(*floats):
+    if any(tensor is None for tensor in affine) or not available(*floats):
         return None
     operands = []
     for (map_, size), parts in zip(maps, tensors, strict=True):
