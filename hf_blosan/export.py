@@ -298,7 +298,7 @@ def load_exportable(name: str) -> nn.Module:
     if not kind_of(config).has_graph:
         raise InputError(
             f"the model at {name!r} is of class {architecture}, whose inputs have three dimensions; export an "
-            "encoder, a classification or a pair regression"
+            "encoder, a classification, a pair regression or a tagger"
         )
     if config.predicate_size:
         raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")

@@ -209,6 +209,10 @@ def test_a_table_without_names_of_columns(tmp_path):
         ([{"text": "a", "score": 2}], "every score is 2"),
         ([{"text": ["a"], "label": 0}, {"text": ["b"], "label": 1}], "row 1: text is of type list; write it as text"),
         ([{"text": "a", "label": {"x": 0}}, {"text": "b", "label": {"x": 1}}], "row 1: label is of type dict"),
+        (
+            [{"text": "a", "label": ["x", "y"]}] * 2,
+            "label is of type list; write it as text; for several labels a row",
+        ),
     ],
 )
 def test_unusable_custom_files(tmp_path, rows, message):

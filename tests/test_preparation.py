@@ -185,6 +185,22 @@ class TestPreparation:
         with pytest.raises(InputError, match="vectors.txt, line 1"):
             prepared(arguments)
 
+    def test_capitals_are_kept_on_request(self, tmp_path, caplog):
+        rows = [{"text": f"{word} it {number}", "label": word} for number in range(8) for word in ("Polish", "polish")]
+        files = {"train_file": str(write_rows(tmp_path / "train.jsonl", rows))}
+        files["word_vectors"] = str(write_vectors(tmp_path / "vectors.txt", ["Polish", "it", "Other"]))
+        files["validation_fraction"] = 0.25
+        words = prepared(options(tmp_path, files))[1].tokenizer.get_vocab()
+        assert "polish" in words and not {"Polish", "Other"} & words.keys()
+        assert (
+            "2 words have capitals and are left out, as texts are read in lower case; --no_lower_case" in caplog.text
+        )
+        caplog.clear()
+        words = prepared(options(tmp_path, files, lower_case=False))[1].tokenizer.get_vocab()
+        assert {"polish", "Polish", "Other"} <= words.keys() and not caplog.text.count("capitals")
+        with pytest.raises(InputError, match="--no_lower_case is for a vocabulary built from the training data"):
+            options(tmp_path, {**files, "word_vectors": None}, lower_case=False, tokenizer_name="somewhere")
+
     @pytest.mark.parametrize("recipe", ["modern", "paper"])
     def test_the_modern_recipe_scales_word_vectors_that_start_at_random(self, tmp_path, questions, recipe):
         path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen", "red"])

@@ -118,5 +118,10 @@ def test_sentence_embedding_pipeline(tmp_path):
     vectors = embed(FIRST[:3], batch_size=2)
     torch.testing.assert_close(torch.tensor(vectors), expected, rtol=0, atol=1e-6)
     assert embed(FIRST[0]) == pytest.approx(vectors[0], abs=1e-6)
+    with torch.no_grad():
+        short = model.base_model(
+            **tokenizer(FIRST[0], truncation=True, max_length=2, return_tensors="pt")
+        ).pooler_output
+    assert embed(FIRST[0], max_length=2) == pytest.approx(short[0].tolist(), abs=1e-6)
     unit = embed(FIRST[0], normalize=True, return_tensors=True)
     torch.testing.assert_close(unit, torch.nn.functional.normalize(expected[0], dim=0), rtol=0, atol=1e-6)

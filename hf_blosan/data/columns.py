@@ -114,9 +114,11 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
     if value is None or value != value:
         raise InputError(f"{where}, row {row}: {column} is {value or 'null or missing'}; fill it in or remove the row")
     if isinstance(value, list | dict | bytes):
-        # All rows in one object are what pandas writes by default.
-        table = ", or one row per line (in pandas, to_json(orient='records', lines=True))"
-        hint = table if isinstance(value, dict) and "0" in value else ""
+        hint = ""
+        if isinstance(value, dict) and "0" in value:  # all rows in one object are what pandas writes by default
+            hint = ", or one row per line (in pandas, to_json(orient='records', lines=True))"
+        elif isinstance(value, list) and column.startswith("label"):
+            hint = "; for several labels a row use transformers' Trainer"
         raise InputError(f"{where}, row {row}: {column} is of type {type(value).__name__}; write it as text{hint}")
     text = str(value)
     if half := unpaired_surrogate(text):

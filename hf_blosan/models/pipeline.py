@@ -14,18 +14,20 @@ class SentenceEmbeddingPipeline(Pipeline):
         normalize: scale every vector to length 1, for cosine similarities by dot products. Default: ``False``.
         return_tensors: give tensors of shape (hidden_size,) in place of lists. Default: ``False``.
         truncation: cut texts to the tokenizer's ``model_max_length``. Default: ``True``.
+        max_length: tokens to cut texts to in place of that.
     """
 
     _load_processor = _load_image_processor = _load_feature_extractor = False
     _load_tokenizer = True
 
-    def _sanitize_parameters(self, truncation=None, normalize=None, return_tensors=None):
-        options = {"normalize": normalize, "return_tensors": return_tensors}
-        given = {name: value for name, value in options.items() if value is not None}
-        return {} if truncation is None else {"truncation": truncation}, {}, given
+    def _sanitize_parameters(self, truncation=None, max_length=None, normalize=None, return_tensors=None):
+        before = {"truncation": truncation, "max_length": max_length}
+        after = {"normalize": normalize, "return_tensors": return_tensors}
+        before, after = ({k: value for k, value in given.items() if value is not None} for given in (before, after))
+        return before, {}, after
 
-    def preprocess(self, text: str, truncation: bool = True) -> dict[str, Tensor]:
-        return self.tokenizer(text, truncation=truncation, return_tensors="pt")
+    def preprocess(self, text: str, truncation: bool = True, max_length: int | None = None) -> dict[str, Tensor]:
+        return self.tokenizer(text, truncation=truncation, max_length=max_length, return_tensors="pt")
 
     def _forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"vectors": self.model.base_model(**inputs).pooler_output}

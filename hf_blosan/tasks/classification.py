@@ -398,6 +398,12 @@ def choose_texts(
         fits = trained and set(trained) <= head[0].keys() and len(trained) == (num_texts or len(trained))
         columns = trained if fits else text_columns({name: [row.get(name) for row in head] for name in head[0]}, where)
         logger.info("%s: texts from %s", where, " and ".join(columns))
+        if not fits and " " in columns[0]:
+            logger.warning(
+                "%s: the first line is read as the names of columns, here %r; if it is a row, put a line with names "
+                "before it",
+                *(where, columns[0]),
+            )
     if num_texts and len(columns) != num_texts:
         given, taken = " and ".join(columns), TEXTS_A_ROW[num_texts]
         raise InputError(

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 SPLITS = {
     "train": ("train",),
-    "validation": ("validation", "dev", "validation_matched", "val"),
+    "validation": ("validation", "dev", "validation_matched", "val", "valid"),
     "test": ("test",),
 }
 

@@ -113,6 +113,9 @@ class RunArguments:
         "name of an encoder that comes with the package, or a name on the Hub."
     )
     tokenizer_name: str | None = option("Pretrained tokenizer. Default: word level, built from the training data.")
+    lower_case: bool = option(
+        "Whether the words of a vocabulary built from the training data are in lower case.", True
+    )
     backbone: str | None = option(
         "Pretrained transformer whose hidden states replace the encoder's word vectors; used with its tokenizer."
     )
@@ -254,6 +257,10 @@ class RunArguments:
                     ("tokenizer_name", tokenizer, "tokenizer"),
                     ("word_vectors", vectors, "vectors"),
                 )
+            ),
+            (
+                not self.lower_case and (model or tokenizer or self.backbone),
+                "--no_lower_case is for a vocabulary built from the training data; leave it out.",
             ),
             (tokenizer and vectors, "--word_vectors needs the word-level tokenizer; leave out --tokenizer_name."),
             (self.vocabulary == "vectors" and not vectors, "--vocabulary vectors needs --word_vectors; give both."),

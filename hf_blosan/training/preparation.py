@@ -284,6 +284,10 @@ def make_vocabulary(
         InputError: the texts contain no words, or the word-vector file is unusable, in general or for this task.
     """
     options = {"model_max_length": arguments.max_length}
+    if kind.vocabulary == "word level":
+        options["lower_case"] = arguments.lower_case
+    elif not arguments.lower_case:
+        raise InputError(f"--no_lower_case: the task has a {kind.vocabulary} vocabulary, case included; leave it out")
     tokenizer = kind.build_tokenizer(train, **options)
     if not arguments.word_vectors:
         return tokenizer, None
@@ -295,7 +299,13 @@ def make_vocabulary(
     if arguments.vocabulary == "train":
         return tokenizer, read_word_vectors(arguments.word_vectors, words=tokenizer.get_vocab(), width=width)
     vectors = read_word_vectors(arguments.word_vectors, width=width)
-    return kind.build_tokenizer(train, extra_words=vectors.words, **options), vectors
+    words = [word for word in vectors.words if not arguments.lower_case or word == word.lower()]
+    if len(words) < len(vectors.words):
+        logger.warning(
+            "%s: %d words have capitals and are left out, as texts are read in lower case; --no_lower_case keeps case",
+            *(arguments.word_vectors, len(vectors.words) - len(words)),
+        )
+    return kind.build_tokenizer(train, extra_words=words, **options), vectors
 
 
 def propose_config(
