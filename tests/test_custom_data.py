@@ -16,10 +16,12 @@ from datasets import Dataset, DatasetDict, Image
 from small_data import hub_rows, parquet_file, write_rows
 
 from hf_blosan.data import tables
+from hf_blosan.data.columns import ColumnNames
 from hf_blosan.data.rows import Rows
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.tasks import custom_task, get_task, load_task
+from hf_blosan.tasks.classification import choose_texts
 from hf_blosan.tasks.kinds import find_kind
 
 
@@ -301,6 +303,20 @@ def test_what_is_not_text(tmp_path, others, suffix):
 def test_a_data_set_with_the_name_of_a_task_is_not_that_task(tmp_path):
     hub_rows().save_to_disk(tmp_path / "cr")
     assert custom_task(dataset_name=str(tmp_path / "cr")).name == "custom_cr"
+
+
+@pytest.mark.parametrize("name", ["validation", "dev", "val", "valid"])
+def test_names_of_validation_splits(tmp_path, name):
+    rows = Dataset.from_dict({"text": ["a", "b"], "label": ["x", "y"]})
+    DatasetDict({"train": rows, name: rows}).save_to_disk(tmp_path / "own")
+    assert len(load_task(custom_task(dataset_name=str(tmp_path / "own")), seed=0)["validation"]) == 2
+
+
+def test_a_file_without_a_header_is_warned_of(caplog):
+    texts, _ = choose_texts([{"who wrote it": "where is it"}], "a.csv", ColumnNames(), ("text",), 1)
+    assert (
+        texts == ("who wrote it",) and "'who wrote it'; if it is a row, put a line with names before it" in caplog.text
+    )
 
 
 def test_custom_rows_without_a_label_or_text(tmp_path, caplog):
