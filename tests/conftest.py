@@ -35,6 +35,8 @@ def one_thread():
     import torch  # here, as the process that distributes the tests to others has no use for it
 
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,5 @@
 """Processes that have imported transformers, and nothing of this package: forks of one that has, which takes seconds.
+The Auto classes of configurations are imported with it, those of models are not.
 
 For what must not depend on what the tests before have imported. A process whose imports are themselves what is tested,
 or that reads its environment while it imports, is started in the usual way.

@@ -30,6 +30,8 @@ assert not imported(), imported()
 """
 STATEMENTS = {
     "names": """
+from transformers import AutoConfig
+assert AutoConfig.for_model("disan").model_type == "disan" and not imported()
 from hf_blosan import AutoModelForPairRegression, DiSANConfig
 model = AutoModelForPairRegression.from_config(DiSANConfig(num_sentences=2))
 from hf_blosan import DiSANForPairRegression
@@ -92,7 +94,7 @@ FAST = ("names", "pipeline")
 )
 def test_models_are_imported_on_first_use(statement, saved, tmp_path):
     code, first = NOTHING_IMPORTED + STATEMENTS[statement], statement == "transformers_first"
-    if statement == "names" or first:  # nothing is imported before
+    if statement in ("names", "for_model") or first:  # nothing is imported before, not even the Auto classes
         command = [sys.executable, "-c", code, saved, "first" if first else ""]
         run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     else:

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from hf_blosan.errors import InputError, first_line
+from ..errors import InputError, first_line
 
 if TYPE_CHECKING:
     import pyarrow

@@ -131,7 +131,7 @@ ALL = {
     "test_recurrence.py": "exact",
     "test_pointwise.py": "exact or extremes or gelu",
     "test_int8.py": "is_its_equation or extremes",
-    "test_disa.py": "is_its_steps",
+    "test_disa.py": "is_its_steps or gelu",
     "test_tensorized.py": "exact",
 }
 

@@ -8,6 +8,7 @@ import torch
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.kernels.tensorized import operator, tiles
 from hf_blosan.kernels.tensorized.operator import tensorized_attention
+from hf_blosan.models import attention, attention_mtsa
 from hf_blosan.models import equations_mtsa as F
 from hf_blosan.models.masks import order_mask
 
@@ -335,3 +336,22 @@ def test_on_a_gpu(score_function, length, tile_elements, monkeypatch):
             options = {"score_function": score_function, "include_self": include_self, "directions": MIXED}
             for key_mask in (None, mask):
                 assert_as_exact_as_equation(inputs, windows=windows, key_mask=key_mask, **options)
+
+
+def test_slices_of_the_equation_are_as_large_as_allowed(monkeypatch, remove_kernels):
+    """Without the kernels: all queries of short sentences at once, of long ones as many as their scores allow."""
+    remove_kernels()
+    monkeypatch.setattr(attention, "CHUNK_ELEMENTS", 1 << 14)
+    slices = []
+
+    def equation(*tensors, rows=None, **options):
+        slices.append(rows)
+        return F.tensorized_attention(*tensors, **options, **({} if rows is None else {"rows": rows}))
+
+    monkeypatch.setattr(attention_mtsa, "tensorized_equation", equation)
+    for (B, H, N), expected in (((4, 2, 16), [None]), ((2, 2, 200), [slice(i, i + 20) for i in range(0, 200, 20)])):
+        *tensors, mask = random_inputs(B, H, N, 64, dtype=torch.float32)
+        found = attention_mtsa.tensorized_attention(*tensors, directions=["forward"] * H, key_mask=mask)
+        torch.testing.assert_close(found, F.tensorized_attention(*tensors, directions=["forward"] * H, key_mask=mask))
+        assert slices == expected and 20 * B * H * N <= 1 << 14
+        slices.clear()
