@@ -151,8 +151,8 @@ def test_gradients_where_a_weight_underflows(score_function, form):
     q, k, v, scores, _ = random_inputs(2, 2, 12, 8)
     q, k, scores = 20 * q, 20 * k, 60 * scores.sign()
     options = {"directions": ("full",) * 2, "windows": (None,) * 2, "score_function": score_function}
-    for attention in (F.tensorized_attention, tensorized_attention):
-        found = results(attention, torch.float32, [q, k, v, scores], **options)
+    for function in (F.tensorized_attention, tensorized_attention):
+        found = results(function, torch.float32, [q, k, v, scores], **options)
         assert all(part.isfinite().all() for part in found)
 
 
