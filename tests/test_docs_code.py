@@ -366,7 +366,8 @@ def test_commands_and_options_in_the_text_exist(monkeypatch):
     dataclasses = [RunArguments, TableArguments, PageArguments, PlotArguments, RunOptions, VectorOptions, PeersOptions]
     dataclasses += [ReportOptions, PretrainingOptions, *(command.options for command in COMMANDS.values())]
     options |= {f"--{entry.name}" for kind in dataclasses for entry in fields(kind)}
-    options |= {"--help", "--hub-token", "--strict", "--no_memory", "--no_times", "--model", "--inplace", "--fix"}
+    options |= {f"--no_{entry.name}" for kind in dataclasses for entry in fields(kind) if entry.default is True}
+    options |= {"--help", "--hub-token", "--strict", "--model", "--inplace", "--fix"}
     options |= {"--multi_gpu", "--num_processes", "--machine_rank"}  # of accelerate launch
     for page in PAGES:
         for code in inline_code(page):
