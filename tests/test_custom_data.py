@@ -315,7 +315,8 @@ def test_names_of_validation_splits(tmp_path, name):
 def test_a_file_without_a_header_is_warned_of(caplog):
     texts, _ = choose_texts([{"who wrote it": "where is it"}], "a.csv", ColumnNames(), ("text",), 1)
     assert (
-        texts == ("who wrote it",) and "'who wrote it'; if it is a row, put a line with names before it" in caplog.text
+        texts == ("who wrote it",)
+        and "'who wrote it' is taken for the name of a column; if it is a row, put" in caplog.text
     )
 
 

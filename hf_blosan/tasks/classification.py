@@ -400,8 +400,7 @@ def choose_texts(
         logger.info("%s: texts from %s", where, " and ".join(columns))
         if not fits and " " in columns[0]:
             logger.warning(
-                "%s: the first line is read as the names of columns, here %r; if it is a row, put a line with names "
-                "before it",
+                "%s: %r is taken for the name of a column; if it is a row, put a line with names before it",
                 *(where, columns[0]),
             )
     if num_texts and len(columns) != num_texts:
