@@ -185,6 +185,13 @@ class TestPreparation:
         with pytest.raises(InputError, match="vectors.txt, line 1"):
             prepared(arguments)
 
+    def test_vectors_of_no_training_word_are_warned_of(self, tmp_path, questions, caplog):
+        for words, warned in ((["katze", "rot"], True), (["cat"], False)):
+            caplog.clear()
+            prepared(options(tmp_path, questions, word_vectors=str(write_vectors(tmp_path / "vectors.txt", words))))
+            messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+            assert any("vectors.txt: 0 of" in message for message in messages) == warned
+
     def test_capitals_are_kept_on_request(self, tmp_path, caplog):
         rows = [{"text": f"{word} it {number}", "label": word} for number in range(8) for word in ("Polish", "polish")]
         files = {"train_file": str(write_rows(tmp_path / "train.jsonl", rows))}

@@ -229,6 +229,11 @@ def test_broken_vector_files_name_the_line(tmp_path, text, options, message):
     assert str(path) in str(caught.value)
 
 
+def test_numbers_may_be_separated_by_tabs(tmp_path):
+    vectors = read_word_vectors(write(tmp_path / "v.txt", "2\t2\na\t1\t2\t\nb\t3\t4\n"))
+    assert vectors.words == ["a", "b"] and vectors.matrix.tolist() == [[1, 2], [3, 4]]
+
+
 def test_missing_and_cut_off_vector_files(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         read_word_vectors(tmp_path / "nothing.txt")

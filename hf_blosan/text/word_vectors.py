@@ -84,7 +84,7 @@ class CoverageReport:
 def read_word_vectors(
     path: str | Path, *, words: Container[str] | None = None, width: int | None = None
 ) -> WordVectors:
-    """Read vectors in GloVe text format: a word and its numbers on each line, separated by spaces.
+    """Read vectors in GloVe text format: a word and its numbers on each line, separated by spaces or tabs.
 
     A first line of two integers (the header of word2vec's text format) is skipped. If a word occurs twice, its first
     vector is used, and a warning gives the number of such words.
@@ -193,7 +193,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, line in enumerate(file, start=1):
                 # Bytes, because str.split treats characters such as U+00A0 as spaces, but here they are words.
-                line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n")
+                line = line.replace(b"\t", b" ").rstrip(b" \r\n")
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if line and not (number == 1 and _HEADER.fullmatch(line)):
                     yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

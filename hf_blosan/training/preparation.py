@@ -248,7 +248,8 @@ def start_words(
     """Start a model's word table from word vectors; returns what a record says of them."""
     counts = count_words(tokenizer, kind.texts(train))
     matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
-    logger.info("%s: %s", arguments.word_vectors, coverage)
+    level = logging.INFO if coverage.with_vector else logging.WARNING  # of another language, or not of words
+    logger.log(level, "%s: %s", arguments.word_vectors, coverage)
     model.load_word_vectors(matrix)
     return {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": asdict(coverage)}
 
