@@ -8,8 +8,8 @@ All of them follow these rules:
 * **Padding is not read.** Where the mask of real tokens is false, tensors may have any values, even NaN and infinity:
   they reach neither results nor gradients. Results at padding are finite but meaningless.
 * **Derivatives.** ``implementation="eager"`` and the functions without an implementation have derivatives of every
-  order and kind; the other implementations have first derivatives by backward() and torch.func.grad. Forward mode
-  (torch.func.jvp, torch.autograd.forward_ad) raises NotImplementedError there.
+  order and kind; the other implementations have first derivatives by backward() and torch.func.grad. Second
+  derivatives and forward mode (torch.func.jvp, torch.autograd.forward_ad) raise NotImplementedError there.
 """
 
 import functools

@@ -8,6 +8,7 @@ from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
+from hf_blosan.errors import InputError
 from hf_blosan.hub.model_card import data_sentence
 
 from .runner import Run
@@ -92,6 +93,14 @@ def _finished(runs: list[Run], row: Row, column: Column) -> list[Run]:
     return [run for run in runs if run.record and run.row == row and run.task == column.task]
 
 
+def _test(figure: str, first: list[Run], second: list[Run]) -> tuple[float, float, float] | None:
+    """The paired bootstrap; None for systems that cannot be compared, such as unfinished ones."""
+    try:
+        return paired_bootstrap(figure, first, second)
+    except InputError:
+        return None
+
+
 def _interval(column: Column, found: tuple[float, float, float]) -> list[str]:
     """A difference and the ends of its interval, as printed."""
     return [f"{column.scale * value:+.{column.digits}f}" for value in found]
@@ -102,7 +111,7 @@ def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
     lines, without = [], []
     for column, row in product(table.columns, table.rows):
         first, second = _finished(runs, row, column), _finished(runs, baseline, column)
-        if row != baseline and (found := paired_bootstrap(column.figure, first, second)):
+        if row != baseline and (found := _test(column.figure, first, second)):
             mean, low, high = _interval(column, found)
             lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
         elif row != baseline and first and second and column.figure.startswith("test_"):
@@ -142,7 +151,7 @@ def _leader(table: Table, column: Column, runs: list[Run]) -> Leader | None:
     level, below = [], []
     for name in others:
         pair = finished[first], finished[name]
-        if (found := paired_bootstrap(column.figure, *pair)) is None:
+        if (found := _test(column.figure, *pair)) is None:
             return None
         p = paired_p_value(column.figure, *pair)
         difference, low, high = _interval(column, found)

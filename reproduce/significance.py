@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from scipy import stats
 
 from hf_blosan.data.columns import positions
-from hf_blosan.errors import InputError
+from hf_blosan.errors import InputError, listed
 from hf_blosan.tasks import Task, load_task
 from hf_blosan.training.preparation import DATA_OPTIONS, find_task
 from hf_blosan.training.reporting import arguments_of, read_record
 
+from .plots.records import Record
 from .runner import Run
 from .tables import Row
+
+logger = logging.getLogger(__name__)
 
 FIGURES = {
     "test_accuracy": lambda predictions, labels: np.mean(predictions == labels),
@@ -30,47 +35,60 @@ LOWER_IS_BETTER = ("test_mse",)
 
 
 def recorded_runs(paths: Iterable[str | Path]) -> list[Run]:
-    """The runs of these records, with the options that their commands name.
+    """The runs of a system by their records, with the options that their commands name.
 
     Raises:
-        InputError: a file is not a record, or its command is not one of training.
+        InputError: a file is not a record, its command is not one of training, or two runs differ in more than seed
+            and fold.
     """
-    runs = []
+    runs, systems = [], {}
     for path in map(Path, paths):
         try:
             record = read_record(path)
             run = Run(Row(name=path.stem, encoder=record["encoder"]), arguments_of(record), folds=0, record=record)
+            systems[path] = Record(path, record, path.stem).system
         except (OSError, ValueError, KeyError) as error:  # InputError is a ValueError
             raise InputError(f"{path} is not the record of a run ({error}); give a file of --results_file") from error
         runs.append(run)
+    for (one, wanted), (other, given) in pairwise(systems.items()):
+        if differing := [name for name in wanted | given if wanted.get(name) != given.get(name)]:
+            raise InputError(f"{one} and {other} differ in {listed(differing, 5)}; give the runs of one system")
     return runs
 
 
 def paired_bootstrap(
     figure: str, first: list[Run], second: list[Run], *, samples: int = 2000, seed: int = 0
-) -> tuple[float, float, float] | None:
+) -> tuple[float, float, float]:
     """Mean of (first - second), and its 95 % percentile interval over resampled test rows (Koehn 2004).
 
     Every sample has the same rows for both systems and all seeds. The figure is the mean over the seeds for which both
-    have the same folds, each over the test rows of these folds together.
+    have the same folds, each over the test rows of these folds together; a warning names the others.
 
     Args:
-        figure: a figure of a record.
+        figure: one of FIGURES.
         first, second: finished runs of two systems on one task.
         samples, seed: of the bootstrap.
 
     Returns:
-        ``(mean, low, high)``, or None: the figure is not in FIGURES, the systems have no seed with the same folds in
-        common, or their test rows differ between seeds or systems.
+        ``(mean, low, high)``.
+
+    Raises:
+        InputError: the figure is none of these, a run has no predictions of test rows, two of a system have the same
+            seed and fold, no seed has the same folds in both, or the test rows differ between seeds or systems.
     """
+    if figure not in FIGURES:
+        raise InputError(f"{figure} cannot be computed from predictions; choose from {', '.join(FIGURES)}")
     one, other = _by_seed(first), _by_seed(second)
     seeds = [seed for seed in one if seed in other and one[seed].keys() == other[seed].keys()]
-    if figure not in FIGURES or not seeds:
-        return None
+    alone = ", ".join(str(seed) for seed in sorted(one | other) if seed not in seeds)
+    if not seeds:
+        raise InputError(f"no seed has the same folds in both systems (seeds {alone}); train both with the same")
+    if alone:
+        logger.warning("seeds that have not the same folds in both systems are left out: %s", alone)
     parts = [runs[seed].values() for runs in (one, other) for seed in seeds]
     rows, *others = [np.concatenate([_rows(run) for run in part]) for part in parts]
     if any(not np.array_equal(rows, same) for same in others):
-        return None
+        raise InputError("the test rows differ between seeds or systems; test all on the same rows")
     labels = rows[:, 0]
     systems = [[np.concatenate([*map(_predictions, runs[seed].values())]) for seed in seeds] for runs in (one, other)]
 
@@ -95,18 +113,19 @@ def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | 
 
 
 def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
-    """Runs whose predictions are recorded, by seed and fold, folds in order.
+    """Runs by seed and fold, folds in order.
 
     Raises:
-        InputError: two have the same seed and fold.
+        InputError: one has no predictions of test rows, or two have the same seed and fold.
     """
     found: dict[int, dict[int, Run]] = {}
     for run in sorted(runs, key=lambda run: run.arguments.fold):
-        if "test_predictions" in run.record:
-            seed, fold = run.arguments.seed, run.arguments.fold
-            if fold in found.setdefault(seed, {}):
-                raise InputError(f"two runs of a system have seed {seed} and fold {fold}; give one of them")
-            found[seed][fold] = run
+        seed, fold = run.arguments.seed, run.arguments.fold
+        if "test_predictions" not in run.record:
+            raise InputError(f"the run with seed {seed} and fold {fold} has no predictions of test rows; leave it out")
+        if fold in found.setdefault(seed, {}):
+            raise InputError(f"two runs of a system have seed {seed} and fold {fold}; give one of them")
+        found[seed][fold] = run
     return found
 
 

@@ -200,6 +200,7 @@ def test_shapes_on_the_meta_device(model_type):
 def test_a_gradient_penalty_is_checkpointed(model_type):
     """Second derivatives under hooks of saved tensors."""
     model = make(AutoModel, model_type)
+    model.set_attn_implementation("eager")
     embedded = torch.randn(1, 4, model.config.embedding_size, requires_grad=True)
 
     def penalty(vectors):
@@ -209,6 +210,36 @@ def test_a_gradient_penalty_is_checkpointed(model_type):
     (expected,) = torch.autograd.grad(penalty(embedded), embedded)
     (found,) = torch.autograd.grad(checkpoint(penalty, embedded, use_reentrant=False), embedded)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
+def test_second_derivatives_are_those_of_the_equations_or_an_error(model_type):
+    model = make(AutoModel, model_type).double()
+    embedded, direction = torch.randn(2, 1, 7, model.config.embedding_size, dtype=torch.float64)
+
+    def energy(vectors):
+        return model(inputs_embeds=vectors).pooler_output.square().sum()
+
+    def penalty(vectors):
+        vectors.requires_grad_()
+        (first,) = torch.autograd.grad(energy(vectors), vectors, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), vectors)
+
+    ways = {
+        "hvp": lambda: torch.autograd.functional.hvp(energy, embedded, direction),
+        "grad": lambda: penalty(embedded.clone()),
+        "torch.func": lambda: torch.func.vjp(torch.func.grad(energy), embedded)[1](direction),
+    }
+    for way, compute in ways.items():
+        model.set_attn_implementation("linear")
+        with pytest.raises(NotImplementedError, match="no second derivatives.*eager"):
+            compute()
+        model.set_attn_implementation("eager")
+        assert all(x.abs().sum() > 0 for x in compute()), way
+    model.set_attn_implementation("linear")
+    once = torch.func.grad(energy)(embedded)
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(once, torch.func.grad(energy)(embedded))
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

@@ -58,7 +58,12 @@ def test_runs_of_records(tmp_path, monkeypatch):
     arguments = replace(arguments, results_file=str(tmp_path / "third.json"), **rows)
     monkeypatch.setattr("sys.argv", ["run_glue_style.py", *arguments.to_argv()])
     train(arguments)
-    assert paired_bootstrap("test_accuracy", first, recorded_runs([tmp_path / "third.json"])) is None
+    with pytest.raises(InputError, match="the test rows differ between seeds or systems"):
+        paired_bootstrap("test_accuracy", first, recorded_runs([tmp_path / "third.json"]))
+    with pytest.raises(
+        InputError, match=r"disan.json and .*birnn.json differ in encoder, .*give the runs of one system"
+    ):
+        recorded_runs([tmp_path / "disan.json", tmp_path / "birnn.json"])
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(InputError, match="other.json is not the record of a run"):
         recorded_runs([tmp_path / "other.json"])
@@ -83,13 +88,20 @@ def test_classes_are_compared_by_name(tmp_path, monkeypatch):
     assert paired_bootstrap("test_accuracy", new, continued)[0] == pytest.approx(accuracy[0] - accuracy[1])
 
 
-def test_only_runs_in_common_are_compared(monkeypatch):
+def test_only_runs_in_common_are_compared(monkeypatch, caplog):
     one = runs(monkeypatch, 10)
-    assert paired_bootstrap("test_accuracy", one, runs(monkeypatch, 5, seeds=(3,))) is None
-    assert paired_bootstrap("test_accuracy", one, runs(monkeypatch, 5, folds=(0,))) is None
-    assert paired_bootstrap("test_f1", one, one) is None
+    for other in (runs(monkeypatch, 5, seeds=(3,)), runs(monkeypatch, 5, folds=(0,)), []):
+        with pytest.raises(InputError, match="no seed has the same folds in both systems"):
+            paired_bootstrap("test_accuracy", one, other)
+    with pytest.raises(InputError, match="test_f1 cannot be computed from predictions; choose from test_accuracy"):
+        paired_bootstrap("test_f1", one, one)
+    assert not caplog.records
     other = runs(monkeypatch, 5, seeds=(2, 3))
     assert paired_bootstrap("test_accuracy", one, other)[0] == pytest.approx(0.1)
+    assert "seeds that have not the same folds in both systems are left out: 1, 3" in caplog.text
+    del other[0].record["test_predictions"]
+    with pytest.raises(InputError, match="the run with seed 2 and fold 0 has no predictions"):
+        paired_bootstrap("test_accuracy", one, other)
     with pytest.raises(InputError, match="two runs of a system have seed 1 and fold 0"):
         paired_bootstrap("test_accuracy", [*one, *one], other)
 
@@ -100,4 +112,5 @@ def test_seeds_with_other_test_rows_are_not_compared(differs, monkeypatch):
     monkeypatch.setattr(
         significance, "_load_rows", lambda task, seed, fold, **_: ROWS[fold::2] + seed * np.array(differs)
     )
-    assert paired_bootstrap("test_accuracy", one, one) is None
+    with pytest.raises(InputError, match="the test rows differ"):
+        paired_bootstrap("test_accuracy", one, one)

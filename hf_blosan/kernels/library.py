@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.autograd.function import once_differentiable
 
 from .sources import mark
 
@@ -68,16 +67,16 @@ def has_cpu_kernels() -> bool:
     return _missing is None
 
 
+_REMEDY = 'compute with implementation="eager", a model after set_attn_implementation("eager")'
+
+
 def refuse_forward_mode() -> None:
     """Raise an error under torch.func.jvp and torch.autograd.forward_ad, where an operator would have a tangent of 0.
 
     Whatever tensors it is called on: transforms hide tangents.
     """
     if forward_ad._current_level >= 0:
-        raise NotImplementedError(
-            "the kernels have no derivative in forward mode (jvp, forward_ad); compute with "
-            'implementation="eager", a model after set_attn_implementation("eager")'
-        )
+        raise NotImplementedError(f"the kernels have no derivative in forward mode (jvp, forward_ad); {_REMEDY}")
 
 
 def is_recorded(*tensors: Tensor | None) -> bool:
@@ -98,6 +97,28 @@ def distinct(*tensors: Tensor | None) -> list[Tensor | None]:
     """The same tensors, repeats replaced by views: torch.compile rejects a Function that gets a tensor twice."""
     repeated = [x is not None and any(x is other for other in tensors[:i]) for i, x in enumerate(tensors)]
     return [x.view_as(x) if again else x for x, again in zip(tensors, repeated, strict=True)]
+
+
+class DifferentiableOnce(torch.autograd.Function):
+    """The first of several tensors, whose derivative by any of them is an error.
+
+    Without it the second derivative of what reaches an operator is 0: torch's ``once_differentiable`` is an error in
+    ``backward()`` alone, not in ``torch.autograd.grad`` and torch.func.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(number, *tensors):
+        return tuple(None if x is None else x.view_as(x) for x in tensors[:number])
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise NotImplementedError(f"the kernels have no second derivatives; {_REMEDY}")
 
 
 class Differentiable:
@@ -149,11 +170,11 @@ class Differentiable:
                     found = by_torch(equation, ctx.options, needed, grad, *saved[: ctx.num_tensors])
                 else:
                     found = gradient(*ctx.options, needed, grad, *saved)
+                    if torch.is_grad_enabled():
+                        found = DifferentiableOnce.apply(len(found), *found, grad, *saved)
                 found = [x if need else None for x, need in zip(found, needed, strict=False)]
                 return *(None,) * num_options, *found, *(None,) * (ctx.num_tensors - len(found))
 
-        if equation is None:
-            Recorded.backward = staticmethod(once_differentiable(Recorded.backward))
         self._compute, self._recorded, self._num_options = compute, Recorded, num_options
 
     def __call__(self, *arguments):

@@ -56,7 +56,8 @@ def tensorized_attention(
 
     Raises:
         ValueError: a direction, the score function or the implementation is unknown, the number of directions or
-            windows is wrong, a window is negative, shapes do not match, or the token mask is floating-point.
+            windows is wrong, a window is negative, the dropout is no probability, shapes do not match, or the token
+            mask is floating-point.
     """
     check_choice("implementation", implementation, IMPLEMENTATIONS)
     check_shapes(v.shape[0], v.shape[2], key_mask, q=q, k=k, v=v, source_scores=source_scores)
@@ -65,6 +66,8 @@ def tensorized_attention(
         check_choice("direction", direction, DIRECTIONS)
         check_window(window)
     check_choice("score_function", score_function, SCORE_FUNCTIONS)
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout is {dropout}; give a probability from 0 to 1")
     options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
     options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
     # The equation's weights take (B, H, N, N), without D: ONNX gets them whole.
