@@ -125,6 +125,24 @@ def test_a_new_head_on_an_encoder_in_int8(tmp_path):
     assert "classifier.hidden" in int8_names(whole) and logits(whole).isfinite().all()
 
 
+def test_a_head_of_another_size_starts_anew(tmp_path):
+    make().save_pretrained(tmp_path, layers_dtype="int8", embedding_dtype="int8")
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        torch.full((1000,), 1e30)  # what uninitialised memory may hold
+        options = {"num_labels": 5, "ignore_mismatched_sizes": True}
+        found.append(AutoModelForSequenceClassification.from_pretrained(tmp_path, **options))
+    first, same, other = (logits(model) for model in found)
+    assert first.shape == (2, 5) and torch.isfinite(first).all() and torch.equal(first, same)
+    assert not torch.equal(first, other)
+    out = dict(found[0].named_modules())["classifier.output"]
+    assert isinstance(out, Int8Linear) and not out.bias.any()
+    assert 0.3 < out.weight.float().mul(out.scale[:, None]).abs().max() <= (6 / (5 + 6)) ** 0.5 * 1.01
+    body = {name: x for name, x in found[0].state_dict().items() if name.startswith("model.")}
+    assert body and all(torch.equal(x, found[2].state_dict()[name]) for name, x in body.items())
+
+
 def test_not_trained():
     model = make(layers_dtype="int8").train()
     with pytest.raises(ValueError, match='int8 layers cannot be trained; load the model with layers_dtype="float32"'):

@@ -19,13 +19,17 @@ class Int8Linear(nn.Module):
 
     def __init__(self, map_: nn.Linear):
         super().__init__()
+        self.load_map(map_)
+        self.frozen = not map_.weight.requires_grad
+        self.train(map_.training)
+
+    def load_map(self, map_: nn.Linear) -> None:
+        """Take the weight and the bias of a map."""
         weight = map_.weight.detach().float()
         scale = weight.abs().amax(1).clamp(min=1e-30) / 63
         self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8))
         self.register_buffer("scale", scale.to(map_.weight.dtype))
         self.register_buffer("bias", None if map_.bias is None else map_.bias.detach().clone())
-        self.frozen = not map_.weight.requires_grad
-        self.train(map_.training)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:

@@ -171,6 +171,10 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             init.ones_(module.weight)
         elif isinstance(module, (nn.Linear, PredicateEmbeddings)):
             init.xavier_uniform_(module.weight)
+        elif hasattr(module, "to_float"):  # int8; not loaded if the checkpoint's has another size
+            if not getattr(module.weight, "_is_hf_initialized", False):
+                self._init_weights(map_ := module.to_float())
+                module.load_map(map_)
         elif isinstance(module, nn.Embedding):
             bound = self.config.initializer_range
             if getattr(module, "is_int8", False):
