@@ -222,6 +222,14 @@ def test_unusable_custom_files(tmp_path, rows, message):
         custom_task(write_rows(tmp_path / "a.jsonl", rows))
 
 
+def test_thousands_of_classes(tmp_path):
+    rows = [{"text": f"text {i}", "label": f"code {i // 2}"} for i in range(2400)]
+    assert len(custom_task(write_rows(tmp_path / "codes.jsonl", rows)).labels) == 1200
+    rows[::2] = [row | {"label": row["text"]} for row in rows[::2]]
+    with pytest.raises(InputError, match="has 2400 different labels in 2400 rows; check the label column"):
+        custom_task(write_rows(tmp_path / "texts.jsonl", rows))
+
+
 @pytest.mark.parametrize(
     "names",
     [

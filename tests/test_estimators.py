@@ -5,6 +5,7 @@ import logging
 import os
 import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -292,6 +293,13 @@ def test_probabilities_are_those_of_the_saved_model(fitted, tmp_path, code_of_ch
     assert again.classes_.tolist() == list(map(str, estimator.classes_))
     with pytest.raises(InputError, match="is not of the kind regression; give one that SentenceRegressor saved"):
         SentenceRegressor.from_pretrained(tmp_path / "model")
+    shutil.copytree(tmp_path / "model", tmp_path / "several")
+    config = model.config.to_dict() | {"problem_type": "multi_label_classification"}
+    (tmp_path / "several" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(
+        InputError, match="gives a row several labels, an estimator one; predict with hf-blosan predict"
+    ):
+        SentenceClassifier.from_pretrained(tmp_path / "several")
     classify = pipeline("text-classification", model, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "model"))
     assert classify(X[0])[0]["label"] == estimator.predict(X[:1])[0]
 

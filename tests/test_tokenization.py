@@ -66,6 +66,12 @@ def test_tokens_are_those_that_word_vectors_have():
     )
 
 
+def test_characters_are_words_where_no_spaces_are_written():
+    assert split("我喜欢 BERT模型，don't 100个! 東京タワー ที่นี่ 안녕하세요 세계") == (
+        "我 喜 欢 bert 模 型 ， do n't 100 个 ! 東 京 タ ワ ー ที่ นี่ 안녕하세요 세계".split()
+    )
+
+
 def test_compounds_are_split_with_the_separators_kept_and_no_empty_token():
     assert split("a well-made and/or 90~ °C -thing-", split_compounds=True) == (
         "a well - made and / or 90 ~ ° c - thing -".split()

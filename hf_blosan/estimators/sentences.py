@@ -116,6 +116,11 @@ class SentenceEstimator(BaseEstimator):
             )
             what = f"is not of the kind {cls.kind}" if has_head(config) else "is an encoder without a head"
             raise InputError(f"the model at {name!r} {what}; {remedy}")
+        if config.problem_type == "multi_label_classification":
+            raise InputError(
+                f"the model at {name!r} gives a row several labels, an estimator one; predict with hf-blosan predict, "
+                "whose --probabilities are those of every label"
+            )
         found.n_features_in_, found.history_ = kind.task.num_sentences, []
         return found
 

@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 MANY_LEFT_OUT = 0.1
 """Share of rows without a gold label above which leaving them out may be a mistake."""
-MAX_CLASSES = 1000
+MANY_CLASSES = 1000
+"""Number of labels from which on they are refused if half of the rows have one of their own."""
 NO_GOLD_LABEL = ("-1", "-1.0")
 SINGLE = [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}]
 PAIR = [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}]
@@ -89,10 +90,8 @@ class Classification(TaskKind):
             raise InputError(f"{where} has no rows; give rows to train on")
         if len(names) < 2:
             raise InputError(f"{where}: every label is {names[0]!r}; a classification task needs two or more classes")
-        if len(names) > MAX_CLASSES:
-            raise InputError(
-                f"{where} has {len(names)} different labels, more than {MAX_CLASSES}; check the label column"
-            )
+        if len(names) > max(MANY_CLASSES, len(train) / 2) and not isinstance(feature, ClassLabel):
+            raise InputError(f"{where} has {len(names)} different labels in {len(train)} rows; check the label column")
         family = "own_pairs" if len(columns["text_columns"]) == 2 else "own_sentences"
         return cls.fields_of(names) | {"recipe_family": family}
 

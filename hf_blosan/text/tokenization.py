@@ -32,7 +32,9 @@ _POSITIONS_AFTER_PADDING = (
 )
 """Transformers that count positions from ``pad_token_id + 1``."""
 
-_WORD = r"[\p{L}\p{M}\p{N}_]"
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+"""Scripts without spaces between words, whose characters are tokens: a sentence would be one unknown word."""
+_WORD = rf"[\p{{L}}\p{{M}}\p{{N}}_&&[^{_UNSPACED}]]"
 
 
 def _any_case(text: str) -> str:
@@ -44,6 +46,7 @@ _CLITIC = rf"'(?:{'|'.join(map(_any_case, ('s', 're', 've', 'll', 'd', 'm', 'em'
 _NOT = _any_case("n't")
 _TOKEN = "|".join(
     (
+        rf"[{_UNSPACED}]\p{{M}}*",
         rf"{_WORD}+?(?={_NOT}(?!{_WORD}))",  # "does" of "doesn't"
         rf"{_NOT}(?!{_WORD})",
         _CLITIC,
