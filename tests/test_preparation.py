@@ -192,6 +192,19 @@ class TestPreparation:
             messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
             assert any("vectors.txt: 0 of" in message for message in messages) == warned
 
+    def test_many_unknown_tokens_are_warned_of(self, tmp_path, questions, caplog):
+        other = [row | {"text": f"{row['text']} {'uusi sana ' * 20}"} for row in question_rows(30)]
+        passages = squad_rows(20, form="listed")
+        others = [row | {"sentences": [s.replace(" ", "x ") for s in row["sentences"]]} for row in passages]
+        cases = {"others": (passages, others), "known": (passages, passages), "other": (question_rows(30), other)}
+        for name, splits in cases.items():
+            files = zip(("train_file", "validation_file"), splits, strict=True)
+            files = {file: str(write_rows(tmp_path / f"{file}.jsonl", rows)) for file, rows in files}
+            caplog.clear()
+            prepared(options(tmp_path, files))
+            warned = "% of the tokens of the validation rows are unknown to the tokenizer" in caplog.text
+            assert warned == (name != "known"), name
+
     def test_capitals_are_kept_on_request(self, tmp_path, caplog):
         rows = [{"text": f"{word} it {number}", "label": word} for number in range(8) for word in ("Polish", "polish")]
         files = {"train_file": str(write_rows(tmp_path / "train.jsonl", rows))}

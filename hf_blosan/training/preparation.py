@@ -44,6 +44,7 @@ from .saved_model import (
     pretrained_model,
     warn_of_other_splits,
 )
+from .word_rows import ids_of
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -56,6 +57,9 @@ CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
 HELD_OUT = {"seed": 42, "fold": 0, "num_folds": None, "validation_fraction": None, "select_on_test": False}
 """Options that determine the held-out rows, with their defaults."""
+
+MANY_UNKNOWN = 0.3
+"""Share of unknown tokens above which a model reads too little of its texts."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,7 @@ def prepare(
     overrides.pop("backbone", None)  # it comes from the options
     tokenizer, vectors = make_tokenizer(arguments, kind, dataset["train"], saved_config or backbone, overrides)
     data = kind.encode(dataset, tokenizer, arguments.max_length)
+    warn_of_unknown_tokens(data, tokenizer)
     formulation = overrides.get("formulation", getattr(encoder_config(saved_config), "formulation", "released"))
     if overrides.get("block_length") == "auto":
         overrides["block_length"] = fitting_block_length(arguments, kind, data["train"], formulation)
@@ -252,6 +257,19 @@ def start_words(
     logger.log(level, "%s: %s", arguments.word_vectors, coverage)
     model.load_word_vectors(matrix)
     return {"file": Path(arguments.word_vectors).name, "width": vectors.width, "coverage": asdict(coverage)}
+
+
+def warn_of_unknown_tokens(data: DatasetDict, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Warn if many tokens are unknown, of the validation rows if any: a new vocabulary has all of the training rows."""
+    split = "validation" if "validation" in data else "train"
+    counts = ids_of(data[split])
+    unknown = counts[tokenizer.unk_token_id] / max(counts.total(), 1)
+    if unknown > MANY_UNKNOWN:
+        logger.warning(
+            "%.0f%% of the tokens of the %s rows are unknown to the tokenizer; give more rows, or with "
+            "--tokenizer_name a tokenizer of subwords of their language",
+            *(100 * unknown, split),
+        )
 
 
 def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:

@@ -7,6 +7,7 @@ leaving the others out of gradients, optimiser and average saves a good part of 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -71,7 +72,7 @@ def train_used_words(table: nn.Module, rows: Dataset, pad_token_id: int) -> None
     if type(table) is not WordEmbeddings or table.fixed_weight is not None or not table.weight.requires_grad:
         return
     special = {pad_token_id} if table.padding_idx is None else {pad_token_id, table.padding_idx}
-    ids = torch.tensor(sorted(ids_of(rows) | special))
+    ids = torch.tensor(sorted(ids_of(rows).keys() | special))
     if len(ids) > WORTHWHILE * len(table.weight):
         return
     whole = table.weight.detach()
@@ -97,12 +98,12 @@ def train_all_words(table: nn.Module) -> None:
     table.__class__ = WordEmbeddings
 
 
-def ids_of(rows: Dataset) -> set[int]:
-    """The token ids of encoded rows."""
-    columns, found = [name for name in rows.column_names if name.endswith("input_ids")], set()
+def ids_of(rows: Dataset) -> Counter[int]:
+    """How often the token ids of encoded rows occur."""
+    columns, found = [name for name in rows.column_names if name.endswith("input_ids")], Counter()
     for values in rows.select_columns(columns).with_format("arrow")[:].columns:
         values = values.combine_chunks()
         while pa.types.is_list(values.type):
             values = values.flatten()
-        found.update(pc.unique(values).to_pylist())
+        found.update(dict(zip(*(part.to_pylist() for part in pc.value_counts(values).flatten()), strict=True)))
     return found
