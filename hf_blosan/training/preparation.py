@@ -260,7 +260,7 @@ def start_words(
 
 
 def warn_of_unknown_tokens(data: DatasetDict, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Warn if many tokens are unknown, of the validation rows if any: a new vocabulary has all of the training rows."""
+    """Warn if many tokens are unknown, of the validation rows if any: a new vocabulary has all training rows."""
     split = "validation" if "validation" in data else "train"
     counts = ids_of(data[split])
     unknown = counts[tokenizer.unk_token_id] / max(counts.total(), 1)
@@ -268,7 +268,7 @@ def warn_of_unknown_tokens(data: DatasetDict, tokenizer: PreTrainedTokenizerBase
         logger.warning(
             "%.0f%% of the tokens of the %s rows are unknown to the tokenizer; give more rows, or with "
             "--tokenizer_name a tokenizer of subwords of their language",
-            *(100 * unknown, split),
+            *(100 * unknown, "training" if split == "train" else split),
         )
 
 
