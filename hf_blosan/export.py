@@ -304,7 +304,7 @@ def load_exportable(name: str) -> nn.Module:
         raise InputError(f"the model at {name!r} takes a predicate_mask, which graphs lack; export another model")
     with quiet_transformers(), loading(name):
         model, report = load(architecture).from_pretrained(locate(name), config=config, **LOADED_WITH_REPORT)
-    check_complete(name, report)
+    check_complete(name, config, report)
     return model
 
 

@@ -151,6 +151,25 @@ def test_every_defect_is_one_sentence(command, classifier, rows, tmp_path, capsy
         shutil.rmtree(output, ignore_errors=True)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_weights_without_a_place_are_not_left_out_in_silence(command, classifier, rows, tmp_path, capsys):
+    model, output = tmp_path / "model", tmp_path / {"predict": "o.jsonl", "encode": "o.npy"}.get(command, "o")
+    shutil.copytree(classifier, model)
+    write(model, CONFIG, {"pooling": "mean"})
+    if command == "train":  # which may change the configuration
+        assert main(COMMANDS[command].format(model=model, rows=rows, output=output).split()) == 0
+        sentence = capsys.readouterr().err
+        assert f"these weights of {model} have no place in the configuration: model.pooler." in sentence
+        return
+    sentence = run(command, capsys, model=model, rows=rows, output=output)
+    assert (
+        "has weights for which its config.json has no place (" in sentence
+        and "model.pooler." in sentence
+        or (command == "encode" and "(pooler." in sentence)
+    )
+    assert str(model) in sentence and not output.exists()
+
+
 def test_a_model_of_pairs_needs_type_ids(scorer, rows, tmp_path, capsys):
     model = shutil.copytree(scorer, tmp_path / "model")
     write(model, TOKENIZER_CONFIG, {"model_input_names": ["input_ids", "attention_mask"]})

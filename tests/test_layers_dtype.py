@@ -125,6 +125,16 @@ def test_a_new_head_on_an_encoder_in_int8(tmp_path):
     assert "classifier.hidden" in int8_names(whole) and logits(whole).isfinite().all()
 
 
+def test_weights_in_a_file_of_torch(tmp_path):
+    make().save_pretrained(tmp_path, layers_dtype="int8", embedding_dtype="int8")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert int8_names(again) == int8_names(model)
+    assert torch.equal(logits(again), logits(model))
+
+
 def test_a_head_of_another_size_starts_anew(tmp_path):
     make().save_pretrained(tmp_path, layers_dtype="int8", embedding_dtype="int8")
     found = []

@@ -192,6 +192,17 @@ class TestPreparation:
             messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
             assert any("vectors.txt: 0 of" in message for message in messages) == warned
 
+    def test_words_without_vectors_are_trained(self, tmp_path, questions):
+        """The tokenizer of a model with fixed vectors, without its vectors."""
+        path = write_vectors(tmp_path / "vectors.txt", ["cat", "unseen"])
+        _, preparation = prepared(options(tmp_path, questions, word_vectors=str(path)))
+        assert preparation.model.config.num_fixed_embeddings == 1
+        preparation.tokenizer.save_pretrained(tmp_path / "words")
+        changes = {"tokenizer_name": str(tmp_path / "words"), "embedding_trainable": "train_words"}
+        _, preparation = prepared(options(tmp_path, questions, **changes))
+        config, table = preparation.model.config, preparation.model.model.embeddings.word_embeddings.weight
+        assert config.num_fixed_embeddings == 0 and len(table) == config.vocab_size and table[-1].any()
+
     def test_many_unknown_tokens_are_warned_of(self, tmp_path, questions, caplog):
         other = [row | {"text": f"{row['text']} {'uusi sana ' * 20}"} for row in question_rows(30)]
         passages = squad_rows(20, form="listed")
@@ -451,10 +462,13 @@ class TestPreparation:
             read_config(str(tmp_path))
         assert "\n" not in str(caught.value)
 
-    def test_a_head_of_another_kind_is_not_silently_replaced(self, tmp_path, pairs):
-        """The encoder fits scores and classes of pairs alike, the head does not."""
+    def test_a_head_of_another_kind_is_not_silently_replaced(self, tmp_path, pairs, caplog):
+        """The encoder fits scores and classes of pairs alike, the head does not, whatever its shapes."""
+        caplog.set_level("INFO")
         train(options(tmp_path / "scores", pairs, max_train_steps=1))
-        rows = [{"sentence1": "a cat", "sentence2": f"the {x}", "label": x} for x in ("dog", "cat", "cow")] * 12
+        rows = [
+            {"sentence1": "a cat", "sentence2": f"the {x}", "label": x} for x in "dog cat cow pig hen".split()
+        ] * 12
         classes = {"train_file": str(write_rows(tmp_path / "classes.jsonl", rows)), "validation_fraction": 0.1}
         changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "scores")}
         with pytest.raises(
@@ -463,8 +477,12 @@ class TestPreparation:
             prepared(options(tmp_path, classes, **changes))
         _, preparation = prepared(options(tmp_path, classes, ignore_mismatched_sizes=True, **changes))
         model = preparation.model
-        assert type(model).__name__ == "DiSANForSequenceClassification" and model.config.num_labels == 3
+        assert type(model).__name__ == "DiSANForSequenceClassification" and model.config.num_labels == 5
         saved = load_file(tmp_path / "scores" / "model.safetensors")
+        output = model.classifier.output
+        assert output.weight.shape == saved["classifier.output.weight"].shape
+        assert not torch.equal(output.weight, saved["classifier.output.weight"]) and not output.bias.any()
+        assert "gets a new head for DiSANForSequenceClassification" in caplog.text
         kept = {name: value for name, value in model.state_dict().items() if name.startswith("model.")}
         assert kept and all(torch.equal(saved[name], value) for name, value in kept.items())
 

@@ -67,6 +67,12 @@ def as_multiple_choice(batch):
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
 
+@pytest.mark.parametrize("name", ["token_mask", "predicate_mask"])
+def test_masks_that_it_does_not_read_are_refused(name):
+    with pytest.raises(ValueError, match=f"a model that selects sentences takes no {name}; leave it out"):
+        make(AutoModelForMultipleChoice, "disan")(**packed(), **{name: torch.eye(9)})
+
+
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_both_layouts_give_the_same(model_type):
     """And a question's scores depend neither on other questions and passages nor on padding."""

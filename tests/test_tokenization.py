@@ -66,6 +66,12 @@ def test_tokens_are_those_that_word_vectors_have():
     )
 
 
+def test_composed_and_decomposed_characters_are_the_same():
+    tokenizer = build_tokenizer(["un café"])
+    assert tokenizer("un cafe\u0301")["input_ids"] == tokenizer("un café")["input_ids"]
+    assert tokenizer.unk_token_id not in tokenizer("un cafe\u0301")["input_ids"]
+
+
 def test_characters_are_words_where_no_spaces_are_written():
     assert split("我喜欢 BERT模型，don't 100个! 東京タワー ที่นี่ 안녕하세요 세계") == (
         "我 喜 欢 bert 模 型 ， do n't 100 个 ! 東 京 タ ワ ー ที่ นี่ 안녕하세요 세계".split()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import CONFIG_NAME, cached_file, logging
 
-from ..errors import InputError, loading
+from ..errors import InputError, listed, loading
 from ..files import sha256
 from ..registry import FAMILIES, locate
 from ..tasks.kinds import kind_of
@@ -64,14 +64,19 @@ def load(
             f"the model at {name!r} is an encoder without a head; `hf-blosan train --model_name_or_path {name}` "
             "trains one, `hf-blosan encode` writes its vectors"
         )
-    check_complete(name, report)
+    check_complete(name, config, report)
     refuse_not_finite(model)
     accelerator = None if cpu else torch.accelerator.current_accelerator(check_available=True)
     return model.eval().to(accelerator or "cpu"), tokenizer
 
 
-def check_complete(name: str, report: dict[str, Any]) -> None:
-    """Raise InputError if a saved model lacks weights, or has some of other shapes; `report`: the loading info."""
+def check_complete(name: str, config: PreTrainedConfig, report: dict[str, Any]) -> None:
+    """Raise InputError if a saved model lacks weights, or has some of other shapes, or others.
+
+    Args:
+        name, config: of the model.
+        report: the loading info.
+    """
     for weight, stored, expected in sorted(report["mismatched_keys"]):
         shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
         raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
@@ -79,6 +84,18 @@ def check_complete(name: str, report: dict[str, Any]) -> None:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise InputError(
             f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
+        )
+    if config.model_type in FAMILIES:
+        check_places(name, report["unexpected_keys"])
+
+
+def check_places(name: str, unexpected: Iterable[str]) -> None:
+    """Raise InputError if a saved model has weights that its configuration does not ask for: it computes without."""
+    if unexpected:
+        weights = listed(sorted(unexpected), 3)
+        raise InputError(
+            f"the model at {name!r} has weights for which its config.json has no place ({weights}); save the model "
+            "again"
         )
 
 

@@ -101,6 +101,8 @@ class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
         Raises:
             ValueError: inputs have other shapes, token_type_ids are missing, or the lengths do not add up.
         """
+        if other := [name for name in ("token_mask", "predicate_mask") if kwargs.get(name) is not None]:
+            raise ValueError(f"a model that selects sentences takes no {other[0]}; leave it out")
         given = input_ids, attention_mask, inputs_embeds
         if question_input_ids is None:
             questions, sentences, places, shape, passages = self._of_pairs(*given, token_type_ids)

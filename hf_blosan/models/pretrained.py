@@ -150,6 +150,8 @@ def int8_parts(state_dict: dict | None, checkpoint_files: list[str] | None) -> s
         if str(path).endswith(".safetensors"):
             with safe_open(path, framework="pt") as tensors:
                 names.update(tensors.keys())
+        else:
+            names.update(torch.load(path, map_location="meta", weights_only=True))
     return {x[:-6].removeprefix("model.") for x in names if x.endswith(".scale") and "backbone." not in x}
 
 

@@ -389,7 +389,7 @@ def _template(tokenizer: PreTrainedTokenizerBase, encoding) -> list[str]:
 
 def _normalizer(lower_case: bool, pretokenized: bool) -> normalizers.Normalizer:
     steps = [] if pretokenized else [normalizers.Replace(pattern, text) for pattern, text in _SAME_SPELLING]
-    return normalizers.Sequence(([normalizers.Lowercase()] if lower_case else []) + steps)
+    return normalizers.Sequence([normalizers.NFC()] + ([normalizers.Lowercase()] if lower_case else []) + steps)
 
 
 def _pre_tokenizer(split_compounds: bool, pretokenized: bool) -> pre_tokenizers.PreTokenizer:

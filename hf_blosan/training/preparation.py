@@ -351,7 +351,9 @@ def propose_config(
         "pad_token_id": tokenizer.pad_token_id,
         "unk_token_id": tokenizer.unk_token_id,
         "embedding_trainable": trainable,
-        "num_fixed_embeddings": num_fixed_words(tokenizer) if trainable == "train_words" else 0,
+        "num_fixed_embeddings": num_fixed_words(tokenizer)
+        if trainable == "train_words" and arguments.word_vectors
+        else 0,
         "num_sentences": task.num_sentences,
     }
     if "block_length" in known:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub.errors import StrictDataclassError
 
 from ..data.columns import TEXTS_A_ROW, positions
-from ..errors import InputError, first_line, loading
+from ..errors import InputError, first_line, listed, loading
 from ..hub.configs import config_problem, is_encoder, saved_labels
-from ..hub.saved import quiet_transformers
+from ..hub.saved import check_places, quiet_transformers
 from ..registry import locate
 from .optim import encoder_of, word_source
 
@@ -149,6 +149,8 @@ def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, m
     new = sorted({*report["missing_keys"], *(weight for weight, *_ in differing)})
     if others := [weight for weight in new if weight.startswith(encoder)]:
         logger.warning("these weights of %s start from random numbers: %s", name, ", ".join(others))
+    if left_out := [weight for weight in sorted(report["unexpected_keys"]) if weight.startswith(encoder)]:
+        logger.warning("these weights of %s have no place in the configuration: %s", name, listed(left_out, 5))
     if len(new) > len(others):
         logger.info("%s gets a new head for %s", name, type(model).__name__)
 
@@ -172,7 +174,9 @@ def pretrained_model(
     if is_encoder(config):
         overrides = {"pair_features": task.recipe(encoder.model_type, arguments.recipe).pair_features} | overrides
         overrides["num_sentences"] = task.num_sentences
-    if config.architectures and wanted_class.__name__ not in config.architectures:
+    is_another = bool(config.architectures) and wanted_class.__name__ not in config.architectures
+    has_other_head = is_another and not is_encoder(config)
+    if is_another:
         overrides["architectures"] = [wanted_class.__name__]
     with loading(name):
         try:
@@ -194,6 +198,13 @@ def pretrained_model(
                 f"the model at {name!r} does not fit the task ({first_line(error)}); change its "
                 "configuration by --config_overrides"
             ) from error
+    if has_other_head:  # which may have the same shapes
+        for parameter in model.classifier.parameters():
+            parameter._is_hf_initialized = False
+        model.classifier.apply(model._init_weights)
+        report["missing_keys"] |= {f"classifier.{key}" for key in model.classifier.state_dict()}
+    if not to_train:
+        check_places(name, report["unexpected_keys"])
     check_loaded(name, model, report, may_differ=arguments.ignore_mismatched_sizes)
     if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
         kind.start_head(model)
