@@ -126,7 +126,7 @@ def test_files_that_are_no_tagging_data(tmp_path):
         task_of({"tokens": ["a"], "kinds": ["O"]})
     with pytest.raises(InputError, match="every tag is 'O'; tagging needs two or more"):
         task_of({"tokens": ["a"], "tags": ["O"]})
-    for tags, end in ((["B-A", "E-A", "O"], "E-A"), (["O", "I-A", "U-B"], "U-B")):
+    for tags, end in ((["B-A", "E-A", "O"], "E-A"), (["O", "I-A", "U-B"], "U-B"), (["O", "S-A", "S-A"], "S-A")):
         with pytest.raises(InputError, match=f"a.jsonl: tag '{end}' is of the form IOBES or BILOU; convert the tags"):
             task_of({"tokens": ["a", "b", "c"], "tags": tags})
     with pytest.raises(InputError, match="row 1: tags is not a list"):

@@ -328,7 +328,7 @@ def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
         warn_of_case(every, "tags")
         tags = sorted(every, key=lambda tag: (tag != "O", tag[2:] if tag[:2] in ("B-", "I-") else tag, tag))
     ends = [tag for tag in tags if tag.startswith(("E-", "S-", "L-", "U-"))]
-    if ends and any(tag.startswith(("B-", "I-")) for tag in tags):
+    if ends and (any(tag.startswith(("B-", "I-")) for tag in tags) or set(tags) - set(ends) == {"O"}):
         raise InputError(f"{train}: tag {ends[0]!r} is of the form IOBES or BILOU; convert the tags to B-X, I-X and O")
     if len(learned) < 2:
         only = next(iter(learned), NO_TAG)

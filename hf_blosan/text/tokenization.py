@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from ..errors import InputError, loading
 from ..registry import locate
@@ -344,27 +345,33 @@ def check_type_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig,
 
 def check_max_length(max_length: int | None, config: PreTrainedConfig | None, option: str = "--max_length") -> None:
     """Raise InputError if rows may exceed the positions of a model or its backbone, unless these are relative."""
-    part = getattr(config, "backbone_config", config)
-    relative = getattr(part, "rope_parameters", None) or not getattr(part, "position_biased_input", True)
-    if not relative and (positions := positions_of(part)) is not None and (max_length or 0) > positions:
+    if (positions := positions_of(config)) is not None and (max_length or 0) > positions:
         raise InputError(f"{option} is {max_length}, but the model has {positions} positions; use that.")
 
 
 def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Limit a tokenizer's length to the positions of a backbone or of a model's decoder.
 
+    Of relative positions it may have more than in the training of the transformer, whose number is for tokenizers
+    without a limit.
+
     Args:
         config: of a backbone, or of a model.
     """
-    if (positions := positions_of(getattr(config, "decoder", config))) is not None:
+    without_limit = tokenizer.model_max_length > LARGE_INTEGER
+    if (positions := positions_of(getattr(config, "decoder", config), relative=without_limit)) is not None:
         tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
 
 
-def positions_of(config: PreTrainedConfig | None) -> int | None:
-    """The tokens that a model, or its backbone, has positions for; ``None`` if it takes any number."""
+def positions_of(config: PreTrainedConfig | None, *, relative: bool = False) -> int | None:
+    """The tokens that a model, or its backbone, has positions for; ``None`` if it takes any number.
+
+    Relative positions have none, or with ``relative`` that of the training of the transformer.
+    """
     config = getattr(config, "backbone_config", config)
     positions = getattr(config, "max_position_embeddings", None) or 0
-    if positions <= 0:  # XLNet's are -1
+    is_relative = getattr(config, "rope_parameters", None) or not getattr(config, "position_biased_input", True)
+    if positions <= 0 or (is_relative and not relative):  # XLNet's are -1
         return None
     return positions - ((config.pad_token_id or 0) + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0)
 
