@@ -8,11 +8,10 @@ from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
-from hf_blosan.errors import InputError
 from hf_blosan.hub.model_card import data_sentence
 
 from .runner import Run
-from .significance import LOWER_IS_BETTER, paired_bootstrap, paired_p_value
+from .significance import LOWER_IS_BETTER, NotComparable, paired_bootstrap, paired_p_value
 from .tables import BEST, Column, Row, Table
 
 NO_FIGURE = "-"
@@ -97,7 +96,7 @@ def _test(figure: str, first: list[Run], second: list[Run]) -> tuple[float, floa
     """The paired bootstrap; None for systems that cannot be compared, such as unfinished ones."""
     try:
         return paired_bootstrap(figure, first, second)
-    except InputError:
+    except NotComparable:
         return None
 
 

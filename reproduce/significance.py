@@ -23,6 +23,11 @@ from .tables import Row
 
 logger = logging.getLogger(__name__)
 
+
+class NotComparable(InputError):
+    """Runs of two systems that allow no paired test."""
+
+
 FIGURES = {
     "test_accuracy": lambda predictions, labels: np.mean(predictions == labels),
     "test_pearson": lambda predictions, labels: stats.pearsonr(predictions, labels).statistic,
@@ -51,7 +56,7 @@ def recorded_runs(paths: Iterable[str | Path]) -> list[Run]:
             raise InputError(f"{path} is not the record of a run ({error}); give a file of --results_file") from error
         runs.append(run)
     for (one, wanted), (other, given) in pairwise(systems.items()):
-        if differing := [name for name in wanted | given if wanted.get(name) != given.get(name)]:
+        if differing := [name for name in wanted if given.get(name, wanted[name]) != wanted[name]]:
             raise InputError(f"{one} and {other} differ in {listed(differing, 5)}; give the runs of one system")
     return runs
 
@@ -62,7 +67,7 @@ def paired_bootstrap(
     """Mean of (first - second), and its 95 % percentile interval over resampled test rows (Koehn 2004).
 
     Every sample has the same rows for both systems and all seeds. The figure is the mean over the seeds for which both
-    have the same folds, each over the test rows of these folds together; a warning names the others.
+    have predictions of the same folds, each over the test rows of these folds together; a warning names the others.
 
     Args:
         figure: one of FIGURES.
@@ -73,22 +78,25 @@ def paired_bootstrap(
         ``(mean, low, high)``.
 
     Raises:
-        InputError: the figure is none of these, a run has no predictions of test rows, two of a system have the same
-            seed and fold, no seed has the same folds in both, or the test rows differ between seeds or systems.
+        NotComparable: the figure is none of these, no seed has predictions of the same folds in both systems, or the
+            test rows differ between seeds or systems.
+        InputError: two runs of a system have the same seed and fold, or test rows cannot be read.
     """
     if figure not in FIGURES:
-        raise InputError(f"{figure} cannot be computed from predictions; choose from {', '.join(FIGURES)}")
+        raise NotComparable(f"{figure} cannot be computed from predictions; choose from {', '.join(FIGURES)}")
     one, other = _by_seed(first), _by_seed(second)
     seeds = [seed for seed in one if seed in other and one[seed].keys() == other[seed].keys()]
-    alone = ", ".join(str(seed) for seed in sorted(one | other) if seed not in seeds)
+    alone = ", ".join(map(str, sorted({run.arguments.seed for run in [*first, *second]}.difference(seeds))))
     if not seeds:
-        raise InputError(f"no seed has the same folds in both systems (seeds {alone}); train both with the same")
+        raise NotComparable(
+            f"no seed has predictions of the same folds in both systems (seeds {alone}); train both with the same"
+        )
     if alone:
-        logger.warning("seeds that have not the same folds in both systems are left out: %s", alone)
+        logger.warning("seeds without predictions of the same folds in both systems are left out: %s", alone)
     parts = [runs[seed].values() for runs in (one, other) for seed in seeds]
     rows, *others = [np.concatenate([_rows(run) for run in part]) for part in parts]
     if any(not np.array_equal(rows, same) for same in others):
-        raise InputError("the test rows differ between seeds or systems; test all on the same rows")
+        raise NotComparable("the test rows differ between seeds or systems; test all on the same rows")
     labels = rows[:, 0]
     systems = [[np.concatenate([*map(_predictions, runs[seed].values())]) for seed in seeds] for runs in (one, other)]
 
@@ -113,19 +121,18 @@ def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | 
 
 
 def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
-    """Runs by seed and fold, folds in order.
+    """Runs whose predictions are recorded, by seed and fold, folds in order.
 
     Raises:
-        InputError: one has no predictions of test rows, or two have the same seed and fold.
+        InputError: two have the same seed and fold.
     """
     found: dict[int, dict[int, Run]] = {}
     for run in sorted(runs, key=lambda run: run.arguments.fold):
-        seed, fold = run.arguments.seed, run.arguments.fold
-        if "test_predictions" not in run.record:
-            raise InputError(f"the run with seed {seed} and fold {fold} has no predictions of test rows; leave it out")
-        if fold in found.setdefault(seed, {}):
-            raise InputError(f"two runs of a system have seed {seed} and fold {fold}; give one of them")
-        found[seed][fold] = run
+        if "test_predictions" in run.record:
+            seed, fold = run.arguments.seed, run.arguments.fold
+            if fold in found.setdefault(seed, {}):
+                raise InputError(f"two runs of a system have seed {seed} and fold {fold}; give one of them")
+            found[seed][fold] = run
     return found
 
 

@@ -166,6 +166,14 @@ def test_weights_without_a_place_are_not_left_out_in_silence(command, classifier
     assert str(model) in sentence and not output.exists()
 
 
+def test_training_names_weights_of_an_encoder_that_it_leaves_out(classifier, rows, tmp_path, capsys):
+    AutoModel.from_pretrained(classifier).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(classifier).save_pretrained(tmp_path / "model")
+    command = COMMANDS["train"].format(model=tmp_path / "model", rows=rows, output=tmp_path / "o")
+    assert main([*command.split(), "--config_overrides", "pooling=mean", "--max_train_steps", "1"]) == 0
+    assert "have no place in the configuration: pooler.hidden." in capsys.readouterr().err
+
+
 def test_a_model_of_pairs_needs_type_ids(scorer, rows, tmp_path, capsys):
     model = shutil.copytree(scorer, tmp_path / "model")
     write(model, TOKENIZER_CONFIG, {"model_input_names": ["input_ids", "attention_mask"]})

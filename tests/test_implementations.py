@@ -196,11 +196,11 @@ def test_shapes_on_the_meta_device(model_type):
     assert output.pooler_output.shape == (2, 12) and output.pooler_output.is_meta
 
 
-@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa"])
+@pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa", "wordbag"])
 def test_a_gradient_penalty_is_checkpointed(model_type):
-    """Second derivatives under hooks of saved tensors."""
-    model = make(AutoModel, model_type)
-    model.set_attn_implementation("eager")
+    """Second derivatives under hooks of saved tensors, those of a word bag through the kernels of dense layers."""
+    model = make(AutoModel, model_type, **({"dense_map": True, "pooling": "mean"} if model_type == "wordbag" else {}))
+    model.set_attn_implementation("auto" if model_type == "wordbag" else "eager")
     embedded = torch.randn(1, 4, model.config.embedding_size, requires_grad=True)
 
     def penalty(vectors):
@@ -226,20 +226,23 @@ def test_second_derivatives_are_those_of_the_equations_or_an_error(model_type):
         return torch.autograd.grad(first.square().sum(), vectors)
 
     ways = {
-        "hvp": lambda: torch.autograd.functional.hvp(energy, embedded, direction),
-        "grad": lambda: penalty(embedded.clone()),
-        "torch.func": lambda: torch.func.vjp(torch.func.grad(energy), embedded)[1](direction),
+        "hvp": lambda: torch.autograd.functional.hvp(energy, embedded, direction)[1],
+        "torch.func": lambda: torch.func.vjp(torch.func.grad(energy), embedded)[1](direction)[0],
+        "grad": lambda: penalty(embedded.clone())[0],
     }
-    for way, compute in ways.items():
-        model.set_attn_implementation("linear")
+    gradient, step = torch.func.grad(energy), 1e-5 * direction
+    model.set_attn_implementation("linear")
+    once = gradient(embedded)
+    for compute in ways.values():
         with pytest.raises(NotImplementedError, match="no second derivatives.*eager"):
             compute()
-        model.set_attn_implementation("eager")
-        assert all(x.abs().sum() > 0 for x in compute()), way
-    model.set_attn_implementation("linear")
-    once = torch.func.grad(energy)(embedded)
     model.set_attn_implementation("eager")
-    torch.testing.assert_close(once, torch.func.grad(energy)(embedded))
+    torch.testing.assert_close(once, gradient(embedded))
+    found = {way: compute() for way, compute in ways.items()}
+    expected = (gradient(embedded + step) - gradient(embedded - step)) / 2e-5
+    torch.testing.assert_close(found["hvp"], expected, rtol=1e-4, atol=1e-8)
+    torch.testing.assert_close(found["torch.func"], found["hvp"])
+    torch.testing.assert_close((found["grad"] * direction).sum(), 2 * (once * found["hvp"]).sum())
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

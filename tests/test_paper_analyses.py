@@ -220,7 +220,7 @@ BAD = {
         "scatter",
         ("disan0", "disan1"),
         lambda runs: change(runs / "disan1.json", distillation={"teacher": "t", "file": "texts.csv", "rows": 9}),
-        "are both 'DiSAN', but a teacher's texts is None in the one and 'texts.csv' in the other; separate the",
+        "are both 'DiSAN', but a teacher's texts is False in the one and True in the other; separate the",
     ),
     "machines": (
         "convergence",

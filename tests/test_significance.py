@@ -12,7 +12,7 @@ from hf_blosan.errors import InputError
 from hf_blosan.training import RunArguments, train
 from reproduce import significance
 from reproduce.runner import Run
-from reproduce.significance import paired_bootstrap, recorded_runs
+from reproduce.significance import NotComparable, paired_bootstrap, recorded_runs
 
 LABELS = np.random.default_rng(0).integers(0, 2, 400).astype(float)
 ROWS = np.stack([LABELS, np.arange(400)], axis=1)
@@ -61,7 +61,7 @@ def test_runs_of_records(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="the test rows differ between seeds or systems"):
         paired_bootstrap("test_accuracy", first, recorded_runs([tmp_path / "third.json"]))
     with pytest.raises(
-        InputError, match=r"disan.json and .*birnn.json differ in encoder, .*give the runs of one system"
+        InputError, match=r"disan.json and .*birnn.json differ in encoder.*; give the runs of one system"
     ):
         recorded_runs([tmp_path / "disan.json", tmp_path / "birnn.json"])
     (tmp_path / "other.json").write_text("{}")
@@ -91,16 +91,16 @@ def test_classes_are_compared_by_name(tmp_path, monkeypatch):
 def test_only_runs_in_common_are_compared(monkeypatch, caplog):
     one = runs(monkeypatch, 10)
     for other in (runs(monkeypatch, 5, seeds=(3,)), runs(monkeypatch, 5, folds=(0,)), []):
-        with pytest.raises(InputError, match="no seed has the same folds in both systems"):
+        with pytest.raises(NotComparable, match=r"no seed has predictions of the same folds .* \(seeds 1, 2"):
             paired_bootstrap("test_accuracy", one, other)
     with pytest.raises(InputError, match="test_f1 cannot be computed from predictions; choose from test_accuracy"):
         paired_bootstrap("test_f1", one, one)
     assert not caplog.records
     other = runs(monkeypatch, 5, seeds=(2, 3))
     assert paired_bootstrap("test_accuracy", one, other)[0] == pytest.approx(0.1)
-    assert "seeds that have not the same folds in both systems are left out: 1, 3" in caplog.text
+    assert "seeds without predictions of the same folds in both systems are left out: 1, 3" in caplog.text
     del other[0].record["test_predictions"]
-    with pytest.raises(InputError, match="the run with seed 2 and fold 0 has no predictions"):
+    with pytest.raises(NotComparable, match="no seed has predictions of the same folds"):
         paired_bootstrap("test_accuracy", one, other)
     with pytest.raises(InputError, match="two runs of a system have seed 1 and fold 0"):
         paired_bootstrap("test_accuracy", [*one, *one], other)

@@ -67,6 +67,18 @@ def test_tokens_are_those_that_word_vectors_have():
     )
 
 
+def test_words_that_are_separated_by_spaces_stay_words(tmp_path):
+    texts = ["我 喜欢 这个 电影 ， 很 好看", "他 说 don't", "ฉัน ชอบ หนัง เรื่อง นี้", "well-known"]
+    tokenizer = build_tokenizer(texts)
+    assert tokenizer.tokenize(texts[0]) == texts[0].split() and tokenizer.tokenize(texts[2]) == texts[2].split()
+    assert tokenizer.tokenize(texts[1])[2:] == ["do", "n't"] and tokenizer.tokenize("well-known") == ["well-known"]
+    vectors = read_word_vectors(write(tmp_path / "v.txt", "喜欢 1 2\n电影 3 4\ncafe\u0301 5 6\n"))
+    assert vectors.words == ["喜欢", "电影", "café"]
+    assert embedding_matrix(tokenizer, vectors, seed=0)[1].with_vector == 2
+    apart = ["我喜欢这个电影，很好看。 他说", "ฉันชอบหนังเรื่องนี้ สวัสดีครับทุกคน"]  # spaces between sentences alone
+    assert "我" in build_tokenizer(apart).get_vocab()
+
+
 def test_composed_and_decomposed_characters_are_the_same():
     tokenizer = build_tokenizer(["un café"])
     assert tokenizer("un cafe\u0301")["input_ids"] == tokenizer("un café")["input_ids"]

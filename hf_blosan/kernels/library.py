@@ -169,6 +169,7 @@ class Differentiable:
                 elif equation is not None and (torch.is_grad_enabled() or is_batched(grad, *saved)):
                     found = by_torch(equation, ctx.options, needed, grad, *saved[: ctx.num_tensors])
                 else:
+                    refuse_forward_mode()
                     found = gradient(*ctx.options, needed, grad, *saved)
                     if torch.is_grad_enabled():
                         found = DifferentiableOnce.apply(len(found), *found, grad, *saved)

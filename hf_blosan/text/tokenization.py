@@ -11,6 +11,7 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, islice
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -36,6 +37,10 @@ _POSITIONS_AFTER_PADDING = (
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts without spaces between words, whose characters are tokens: a sentence would be one unknown word."""
 _WORD = rf"[\p{{L}}\p{{M}}\p{{N}}_&&[^{_UNSPACED}]]"
+_ANY_WORD = r"[\p{L}\p{M}\p{N}_]"
+_SEGMENTED = 1 / 8
+"""Spaces between characters of these scripts, for each character, above which words are separated by spaces."""
+_TEXTS_TO_LOOK_AT = 1000
 
 
 def _any_case(text: str) -> str:
@@ -45,9 +50,9 @@ def _any_case(text: str) -> str:
 
 _CLITIC = rf"'(?:{'|'.join(map(_any_case, ('s', 're', 've', 'll', 'd', 'm', 'em')))})(?!{_WORD})"
 _NOT = _any_case("n't")
-_TOKEN = "|".join(
+_CHARACTER = rf"[{_UNSPACED}]\p{{M}}*|"
+_TOKEN = _CHARACTER + "|".join(
     (
-        rf"[{_UNSPACED}]\p{{M}}*",
         rf"{_WORD}+?(?={_NOT}(?!{_WORD}))",  # "does" of "doesn't"
         rf"{_NOT}(?!{_WORD})",
         _CLITIC,
@@ -102,9 +107,11 @@ def build_tokenizer(
     for name, value in (("min_frequency", min_frequency), ("max_vocab_size", max_vocab_size)):
         if value is not None and value < 1:
             raise InputError(f"{name} is {value}; use 1 or more")
+    first = list(islice(texts := iter(texts), _TEXTS_TO_LOOK_AT))
+    texts = chain(first, texts)
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNK_TOKEN))
     tokenizer.normalizer = _normalizer(lower_case, pretokenized)
-    tokenizer.pre_tokenizer = _pre_tokenizer(split_compounds, pretokenized)
+    tokenizer.pre_tokenizer = _pre_tokenizer(split_compounds, pretokenized, _are_segmented(first))
     special_tokens = [PAD_TOKEN, UNK_TOKEN]
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 if max_vocab_size is None else max_vocab_size + len(special_tokens),
@@ -399,8 +406,19 @@ def _normalizer(lower_case: bool, pretokenized: bool) -> normalizers.Normalizer:
     return normalizers.Sequence([normalizers.NFC()] + ([normalizers.Lowercase()] if lower_case else []) + steps)
 
 
-def _pre_tokenizer(split_compounds: bool, pretokenized: bool) -> pre_tokenizers.PreTokenizer:
-    words = pre_tokenizers.Split(Regex(_TOKEN), behavior="removed", invert=True)
+def _are_segmented(texts: Iterable[str]) -> bool:
+    """Whether words of scripts without spaces are separated by spaces all the same."""
+    characters, spaces = (
+        pre_tokenizers.Split(Regex(pattern), behavior="removed", invert=True).pre_tokenize_str
+        for pattern in (f"[{_UNSPACED}]", rf"(?<=[{_UNSPACED}])\s+(?=[{_UNSPACED}])")
+    )
+    counts = [(len(characters(text)), len(spaces(text))) for text in texts]
+    return sum(n for _, n in counts) > _SEGMENTED * sum(n for n, _ in counts)
+
+
+def _pre_tokenizer(split_compounds: bool, pretokenized: bool, segmented: bool) -> pre_tokenizers.PreTokenizer:
+    pattern = _TOKEN.replace(_WORD, _ANY_WORD).removeprefix(_CHARACTER) if segmented else _TOKEN
+    words = pre_tokenizers.Split(Regex(pattern), behavior="removed", invert=True)
     steps = [pre_tokenizers.WhitespaceSplit() if pretokenized else words]
     if split_compounds:
         steps.append(pre_tokenizers.Split(Regex(_COMPOUND_SEPARATOR), behavior="isolated"))

@@ -6,6 +6,7 @@ import codecs
 import gzip
 import logging
 import re
+import unicodedata
 import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def read_word_vectors(
                 "or give a file of that width"
             )
         try:
-            word = first.decode()
+            word = unicodedata.normalize("NFC", first.decode())  # as the tokenizer reads texts
         except UnicodeDecodeError as error:
             raise InputError(f"{path}, line {number}: the word is not UTF-8; correct the line") from error
         if words is not None and word not in words:

@@ -149,7 +149,7 @@ def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, m
     new = sorted({*report["missing_keys"], *(weight for weight, *_ in differing)})
     if others := [weight for weight in new if weight.startswith(encoder)]:
         logger.warning("these weights of %s start from random numbers: %s", name, ", ".join(others))
-    if left_out := [weight for weight in sorted(report["unexpected_keys"]) if weight.startswith(encoder)]:
+    if left_out := [weight for weight in sorted(report["unexpected_keys"]) if not weight.startswith("classifier.")]:
         logger.warning("these weights of %s have no place in the configuration: %s", name, listed(left_out, 5))
     if len(new) > len(others):
         logger.info("%s gets a new head for %s", name, type(model).__name__)

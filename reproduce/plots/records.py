@@ -53,7 +53,7 @@ class Record:
         start = {
             "word vectors": (content["word_vectors"] or {}).get("file"),
             "a start from a saved model": bool(content.get("continued_from")),  # may be another for each seed
-            "a teacher's texts": (content.get("distillation") or {}).get("file"),
+            "a teacher's texts": bool(content.get("distillation")),  # may be others for each fold
         }
         fields = {"encoder": content["encoder"]} | start | content["settings"] | content["config"]
         return {name: value for name, value in fields.items() if name not in MAY_DIFFER}
