@@ -50,14 +50,15 @@ def predict(arguments: PredictArguments) -> None:
     Raises:
         InputError: the model, the rows or the output cannot be used.
     """
+    check_streams(arguments, PREDICTIONS)
     kind = kind_of(read_config(arguments.model, trust_remote_code=arguments.trust_remote_code))
-    formats = PREDICTIONS if kind.flat else NESTED_PREDICTIONS
-    check_streams(arguments, formats)
     if arguments.probabilities and kind.column:
         raise InputError(
             f"--probabilities: {arguments.model} writes the column {kind.column!r}, which has no "
             "probabilities; leave it out"
         )
+    formats = PREDICTIONS if kind.flat else NESTED_PREDICTIONS
+    choose_format(arguments.path, formats)
     batches = load_batches(arguments, kind)
 
     def compute(items: list[tuple]) -> Columns:
