@@ -71,7 +71,7 @@ def load(
 
 
 def check_complete(name: str, config: PreTrainedConfig, report: dict[str, Any]) -> None:
-    """Raise InputError if a saved model lacks weights, or has some of other shapes, or others.
+    """Raise InputError if a saved model lacks weights, or has some of other shapes or without a place in it.
 
     Args:
         name, config: of the model.

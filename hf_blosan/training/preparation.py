@@ -346,14 +346,13 @@ def propose_config(
     of_words = recipe.embedding_trainable if arguments.word_vectors else None
     default = "none" if arguments.backbone else "all" if subwords else of_words or "train_words"
     trainable = arguments.embedding_trainable or default
+    has_fixed_vectors = arguments.word_vectors and trainable == "train_words"
     proposed |= {
         "vocab_size": vocabulary_size(tokenizer),
         "pad_token_id": tokenizer.pad_token_id,
         "unk_token_id": tokenizer.unk_token_id,
         "embedding_trainable": trainable,
-        "num_fixed_embeddings": num_fixed_words(tokenizer)
-        if trainable == "train_words" and arguments.word_vectors
-        else 0,
+        "num_fixed_embeddings": num_fixed_words(tokenizer) if has_fixed_vectors else 0,
         "num_sentences": task.num_sentences,
     }
     if "block_length" in known:
