@@ -92,11 +92,27 @@ def driver():
 
 
 @pytest.fixture
-def questions(tmp_path):
+def question_file(tmp_path):
     """A file of 50 rows with questions."""
     from small_data import question_rows, write_rows
 
     return str(write_rows(tmp_path / "questions.jsonl", question_rows(50)))
+
+
+@pytest.fixture(scope="session")
+def questions(tmp_path_factory):
+    """Options that name three files of questions with their classes, for training."""
+    from small_data import question_rows, write_splits
+
+    return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory):
+    """Options that name three files of scored pairs, for training."""
+    from small_data import pair_rows, write_splits
+
+    return write_splits(tmp_path_factory.mktemp("pairs"), pair_rows)
 
 
 @pytest.fixture

@@ -220,10 +220,6 @@ class TestModel:
 
 
 class TestTraining:
-    @pytest.fixture(scope="class")
-    def questions(self, tmp_path_factory):
-        return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
-
     @staticmethod
     def options(output, data, folder, **changes):
         changes = {"config_overrides": TINY} | changes

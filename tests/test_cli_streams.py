@@ -33,11 +33,11 @@ from hf_blosan.tasks.kinds import kind_of
 
 
 class TestPredict:
-    def test_as_the_pipeline_in_every_format(self, classifier, questions, tmp_path, small_buffer):
+    def test_as_the_pipeline_in_every_format(self, classifier, question_file, tmp_path, small_buffer):
         classify = pipeline("text-classification", classifier)
         expected = [classify(row["text"])[0] for row in question_rows(50)]
         for name in ("o.jsonl", "o.csv", "o.parquet"):
-            assert main(["predict", classifier, questions, str(tmp_path / name), "--batch-size", "4"]) == 0
+            assert main(["predict", classifier, question_file, str(tmp_path / name), "--batch-size", "4"]) == 0
         table = pyarrow.parquet.read_table(tmp_path / "o.parquet").to_pylist()
         with (tmp_path / "o.csv").open() as file:
             cells = [{"label": row["label"], "score": float(row["score"])} for row in csv.DictReader(file)]
@@ -46,8 +46,8 @@ class TestPredict:
             np.testing.assert_allclose([row["score"] for row in found], [row["score"] for row in expected], atol=1e-6)
         assert not list(tmp_path.glob(".*"))
 
-    def test_probabilities(self, classifier, questions, tmp_path):
-        assert main(["predict", classifier, questions, str(tmp_path / "o.jsonl"), "--probabilities"]) == 0
+    def test_probabilities(self, classifier, question_file, tmp_path):
+        assert main(["predict", classifier, question_file, str(tmp_path / "o.jsonl"), "--probabilities"]) == 0
         for row in read_lines(tmp_path / "o.jsonl"):
             probabilities = {name: row[f"probability_{name}"] for name in ("animal", "colour", "number")}
             assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
@@ -81,11 +81,11 @@ class TestPredict:
         classify = pipeline("text-classification", classifier)
         assert [row["score"] for row in rows] == pytest.approx([classify(t)[0]["score"] for t in ("a cat", "", "red")])
 
-    def test_long_texts_are_truncated_and_counted(self, classifier, questions, tmp_path, caplog):
+    def test_long_texts_are_truncated_and_counted(self, classifier, question_file, tmp_path, caplog):
         """The warning has a line of its own, not the progress bar's."""
         bars = []
         with caplog.filtering(lambda entry: bars.append((entry.levelname, len(tqdm._instances))) or True):
-            assert main(["predict", classifier, questions, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
+            assert main(["predict", classifier, question_file, str(tmp_path / "o.csv"), "--max_length", "3"]) == 0
         (message,) = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
         assert re.match(r"texts with more than 3 tokens \(the longest has 12\) were truncated: \d+; ", message)
         assert ("WARNING", 0) in bars
@@ -182,18 +182,18 @@ class TestEncode:
     @pytest.mark.parametrize(
         ("fields", "why"), [({"pooling": "none"}, 'has pooling="none"'), ({"predicate_size": 2}, "needs predicates")]
     )
-    def test_encoders_without_sentence_vectors(self, fields, why, questions, tmp_path, capsys):
+    def test_encoders_without_sentence_vectors(self, fields, why, question_file, tmp_path, capsys):
         folder = save(tmp_path / "model", question_rows(6), hf_blosan.DiSANModel, **fields)
-        message = refused(capsys, "encode", folder, questions, tmp_path / "o.npy")
+        message = refused(capsys, "encode", folder, question_file, tmp_path / "o.npy")
         assert why in message and message.endswith("gives no sentence vectors; give another one")
 
-    def test_the_pooled_output_in_every_format(self, classifier, questions, tmp_path, small_buffer):
+    def test_the_pooled_output_in_every_format(self, classifier, question_file, tmp_path, small_buffer):
         model, tokenizer = AutoModel.from_pretrained(classifier), AutoTokenizer.from_pretrained(classifier)
         with torch.no_grad():
             texts = [row["text"] for row in question_rows(50)]
             expected = model(**tokenizer(texts, padding=True, return_tensors="pt")).pooler_output.numpy()
         for name in ("o.npy", "o.jsonl", "o.parquet"):
-            assert main(["encode", classifier, questions, str(tmp_path / name), "--batch_size", "4"]) == 0
+            assert main(["encode", classifier, question_file, str(tmp_path / name), "--batch_size", "4"]) == 0
         vectors = np.load(tmp_path / "o.npy", mmap_mode="r")
         assert vectors.dtype == np.float32 and vectors.shape == (50, 8)
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
@@ -201,16 +201,18 @@ class TestEncode:
         for found in (table, [row["vector"] for row in read_lines(tmp_path / "o.jsonl")]):
             np.testing.assert_array_equal(np.array(found, dtype=np.float32), vectors)
 
-    def test_parquet_needs_pyarrow_before_the_first_row(self, classifier, questions, tmp_path, monkeypatch, capsys):
+    def test_parquet_needs_pyarrow_before_the_first_row(
+        self, classifier, question_file, tmp_path, monkeypatch, capsys
+    ):
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         for command in ("encode", "predict"):
-            message = refused(capsys, command, classifier, questions, tmp_path / "o.parquet")
+            message = refused(capsys, command, classifier, question_file, tmp_path / "o.parquet")
             assert message == f"error: writing {tmp_path}/o.parquet needs pyarrow: pip install pyarrow"
         assert not list(tmp_path.glob("*o.parquet*"))
 
-    def test_a_link_stays_one(self, classifier, questions, tmp_path):
+    def test_a_link_stays_one(self, classifier, question_file, tmp_path):
         (tmp_path / "link.npy").symlink_to(tmp_path / "vectors.npy")
-        assert main(["encode", classifier, str(questions), str(tmp_path / "link.npy")]) == 0
+        assert main(["encode", classifier, str(question_file), str(tmp_path / "link.npy")]) == 0
         assert (tmp_path / "link.npy").is_symlink() and len(np.load(tmp_path / "vectors.npy")) == 50
 
     def test_both_texts(self, scorer, tmp_path, capsys):
@@ -230,12 +232,12 @@ class TestEncode:
             np.testing.assert_array_equal(np.array([row["vector_pair"] for row in rows], dtype=np.float32), both[:, 1])
 
 
-def test_an_encoder_that_pools_nothing(classifier, questions, tmp_path, capsys):
+def test_an_encoder_that_pools_nothing(classifier, question_file, tmp_path, capsys):
     tokenizer = AutoTokenizer.from_pretrained(classifier)
     config = DistilBertConfig(vocab_size=len(tokenizer), dim=8, hidden_dim=8, n_layers=1, n_heads=1)
     for part in (DistilBertModel(config), tokenizer):
         part.save_pretrained(tmp_path / "model")
-    message = refused(capsys, "encode", tmp_path / "model", questions, tmp_path / "o.npy")
+    message = refused(capsys, "encode", tmp_path / "model", question_file, tmp_path / "o.npy")
     assert "model gives no sentence vectors (pooler_output); give an encoder that pools its tokens" in message.replace(
         "'", ""
     )

@@ -97,10 +97,10 @@ class TestStreaming:
         assert np.load(output, mmap_mode="r").shape == (3000, 8) and read == written == 3000
         assert max(ahead) == 32
 
-    def test_full_disk(self, classifier, questions, tmp_path, capsys, small_buffer):
+    def test_full_disk(self, classifier, question_file, tmp_path, capsys, small_buffer):
         """What does not fit is lost, and nothing else."""
         whole, output = tmp_path / "whole.jsonl", tmp_path / "o.jsonl"
-        words = ["encode", classifier, questions, str(output), "--batch_size", "4"]
+        words = ["encode", classifier, question_file, str(output), "--batch_size", "4"]
         assert main([*words[:3], str(whole), *words[4:]]) == 0
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (whole.stat().st_size // 2, limits[1]))
@@ -113,21 +113,21 @@ class TestStreaming:
         assert main([*words, "--resume"]) == 0
         assert output.read_bytes() == whole.read_bytes()
 
-    def test_full_disk_at_the_end(self, classifier, questions, tmp_path, monkeypatch, capsys):
+    def test_full_disk_at_the_end(self, classifier, question_file, tmp_path, monkeypatch, capsys):
         with monkeypatch.context() as patch:
             error = OSError(errno.ENOSPC, "No space left on device")
             patch.setattr(pyarrow.parquet.ParquetWriter, "write_table", Mock(side_effect=error))
-            message = refused(capsys, "encode", classifier, questions, tmp_path / "o.parquet")
+            message = refused(capsys, "encode", classifier, question_file, tmp_path / "o.parquet")
         assert "cannot be written (No space left on device); free some space and repeat the command" in message
         assert {path.name for path in tmp_path.glob(".o*")} == {".o.parquet.partial", ".o.parquet.partial.json"}
-        assert main(["encode", classifier, questions, str(tmp_path / "o.parquet"), "--resume"]) == 0
+        assert main(["encode", classifier, question_file, str(tmp_path / "o.parquet"), "--resume"]) == 0
 
     def test_input_that_cannot_be_read_for_a_while(
-        self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
+        self, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer
     ):
         """As on a network drive; a damaged file keeps nothing, see below."""
         output, read = tmp_path / "o.jsonl", rows_of_files.lines_of
-        words = ["predict", classifier, questions, str(output), "--batch_size", "4"]
+        words = ["predict", classifier, question_file, str(output), "--batch_size", "4"]
 
         def stop(file):
             yield from islice(read(file), 30)
@@ -143,10 +143,10 @@ class TestStreaming:
     @pytest.mark.parametrize("after", [1, 4])
     @pytest.mark.parametrize(("command", "suffix"), OUTPUTS)
     def test_resumed_is_uninterrupted(
-        self, command, suffix, after, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
+        self, command, suffix, after, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer
     ):
         whole, output = tmp_path / f"whole{suffix}", tmp_path / f"o{suffix}"
-        words = [command, classifier, questions, str(output), "--batch_size", "4"]
+        words = [command, classifier, question_file, str(output), "--batch_size", "4"]
         assert main([*words[:3], str(whole), *words[4:]]) == 0
         with monkeypatch.context() as patch:
             interrupt(patch, after=after, garbage=after == 4)
@@ -161,10 +161,12 @@ class TestStreaming:
         assert output.read_bytes() == whole.read_bytes()
         assert not list(tmp_path.glob(".*"))
 
-    def test_the_input_is_not_overwritten(self, classifier, questions, capsys):
-        content = Path(questions).read_bytes()
-        assert "is read, too, and would be lost" in refused(capsys, "predict", classifier, questions, questions)
-        assert Path(questions).read_bytes() == content
+    def test_the_input_is_not_overwritten(self, classifier, question_file, capsys):
+        content = Path(question_file).read_bytes()
+        assert "is read, too, and would be lost" in refused(
+            capsys, "predict", classifier, question_file, question_file
+        )
+        assert Path(question_file).read_bytes() == content
 
     def test_a_closed_pipe_ends_the_command(self):
         """As in `hf-blosan tasks | head -0`."""
@@ -176,10 +178,10 @@ class TestStreaming:
         assert run.returncode == 141 and not run.stderr
 
     def test_what_has_changed_is_not_continued(
-        self, classifier, scorer, questions, tmp_path, monkeypatch, capsys, small_buffer
+        self, classifier, scorer, question_file, tmp_path, monkeypatch, capsys, small_buffer
     ):
         output = tmp_path / "o.jsonl"
-        words = ["predict", classifier, questions, str(output), "--batch_size", "4"]
+        words = ["predict", classifier, question_file, str(output), "--batch_size", "4"]
         with monkeypatch.context() as patch:
             interrupt(patch, after=2)
             assert main(words) == 130
@@ -203,20 +205,20 @@ class TestStreaming:
         AutoModelForSequenceClassification.from_pretrained(classifier).save_pretrained(other)
         AutoTokenizer.from_pretrained(classifier).save_pretrained(other)
         assert "another model" in refused(capsys, words[0], other, *words[2:], "--resume")
-        with open(questions, "a") as file:
+        with open(question_file, "a") as file:
             file.write('{"text": "one more"}\n')
         assert "another input" in refused(capsys, *words, "--resume")
         assert partial.read_bytes() == content and not output.exists()
         partial.write_bytes(content[:-9])
-        write_rows(Path(questions), question_rows(50))
+        write_rows(Path(question_file), question_rows(50))
         assert main([*words, "--overwrite"]) == 0 and len(read_lines(output)) == 50
         assert not list(tmp_path.glob(".*"))
 
     def test_unfinished_output_is_not_thrown_away(
-        self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
+        self, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer
     ):
         output, partial = tmp_path / "o.jsonl", tmp_path / ".o.jsonl.partial"
-        words = ["predict", classifier, questions, str(output), "--batch_size", "4"]
+        words = ["predict", classifier, question_file, str(output), "--batch_size", "4"]
         with monkeypatch.context() as patch:
             interrupt(patch, after=2)
             assert main(words) == 130
@@ -248,7 +250,7 @@ class TestStreaming:
         assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 50
         assert not list(tmp_path.glob(".*"))
 
-    def test_killed_before_the_first_rows(self, classifier, questions, tmp_path):
+    def test_killed_before_the_first_rows(self, classifier, question_file, tmp_path):
         """Nothing is there to be continued or lost."""
         path = tmp_path / "o.jsonl"
         for options in ([], ["--resume"]):
@@ -256,7 +258,7 @@ class TestStreaming:
             output.file.write(b"half of the fi")
             output.file.close()
             output.lock.release()
-            assert main(["predict", classifier, questions, str(path), *options]) == 0
+            assert main(["predict", classifier, question_file, str(path), *options]) == 0
             assert len(read_lines(path)) == 50 and not list(tmp_path.glob(".*"))
 
     def test_a_parquet_file_of_tags_some_of_which_are_missing(self, tmp_path, monkeypatch):

@@ -10,8 +10,6 @@ import pytest
 from small_data import (
     options,
     prepared,
-    question_rows,
-    write_splits,
     write_vectors,
 )
 
@@ -19,11 +17,6 @@ from hf_blosan.errors import InputError
 from hf_blosan.files import plain, write_json
 from hf_blosan.training.preparation import find_task
 from hf_blosan.training.reporting import command_line, count_parameters, held_out
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory):
-    return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
 
 
 class TestReporting:

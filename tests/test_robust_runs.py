@@ -18,7 +18,7 @@ import pytest
 import torch
 from filelock import FileLock
 from safetensors.torch import load_file
-from small_data import options, question_rows, read_log, write_splits
+from small_data import options, read_log, write_splits
 
 from hf_blosan.errors import InputError
 from hf_blosan.training import checkpoints, train
@@ -30,11 +30,6 @@ from hf_blosan.training.output_folder import is_full
 
 FILES = ("model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl", "best_model.safetensors")
 AVERAGED = {"ema_decay": 0.5, "checkpointing_steps": "5"}
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory):
-    return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
 
 
 @pytest.fixture(scope="module")

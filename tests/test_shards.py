@@ -77,21 +77,21 @@ class TestParts:
         assert [len(part) for part in parts] == [17, 17, 16]
         np.testing.assert_allclose(np.concatenate(parts), np.load(tmp_path / "whole.npy"), atol=1e-6)
 
-    def test_of_predictions(self, classifier, questions, tmp_path, small_buffer):
-        assert run("predict", classifier, questions, tmp_path / "whole.jsonl", "--probabilities") == 0
+    def test_of_predictions(self, classifier, question_file, tmp_path, small_buffer):
+        assert run("predict", classifier, question_file, tmp_path / "whole.jsonl", "--probabilities") == 0
         for index in range(NUMBER):
             shard = ["--shard", f"{index}/{NUMBER}"]
-            assert run("predict", classifier, questions, tmp_path / "p.jsonl", "--probabilities", *shard) == 0
+            assert run("predict", classifier, question_file, tmp_path / "p.jsonl", "--probabilities", *shard) == 0
         found = [row for part in sorted(tmp_path.glob("p-*")) for row in read_lines(part)]
         for row, expected in zip(found, read_lines(tmp_path / "whole.jsonl"), strict=True):
             assert row.pop("label") == expected.pop("label") and row == pytest.approx(expected, abs=1e-6)
 
-    def test_read_as_one_data_set(self, classifier, questions, tmp_path, small_buffer):
+    def test_read_as_one_data_set(self, classifier, question_file, tmp_path, small_buffer):
         """By readers that are given the folder, although the manifests lie in it."""
         folder = tmp_path / "vectors"
-        assert run("encode", classifier, questions, tmp_path / "whole.npy") == 0
+        assert run("encode", classifier, question_file, tmp_path / "whole.npy") == 0
         for index in (2, 0, 1):
-            assert run("encode", classifier, questions, folder / "v.parquet", "--shard", f"{index}/{NUMBER}") == 0
+            assert run("encode", classifier, question_file, folder / "v.parquet", "--shard", f"{index}/{NUMBER}") == 0
         whole, cache = np.load(tmp_path / "whole.npy"), str(tmp_path / "cache")
         rows = datasets.load_dataset("parquet", data_dir=str(folder), split="train", cache_dir=cache)
         table = pyarrow.dataset.dataset(folder, format="parquet").to_table()
@@ -119,9 +119,9 @@ class TestParts:
     @pytest.mark.parametrize("after", [1, 2])
     @pytest.mark.parametrize("suffix", [".npy", ".parquet"])
     def test_resumed_is_uninterrupted(
-        self, suffix, after, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer
+        self, suffix, after, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer
     ):
-        words = ["encode", classifier, questions, tmp_path / f"v{suffix}", "--shard", "1/3"]
+        words = ["encode", classifier, question_file, tmp_path / f"v{suffix}", "--shard", "1/3"]
         assert run(*words) == 0
         part, manifest = tmp_path / f"v-00001-of-00003{suffix}", tmp_path / f".v-00001-of-00003{suffix}.json"
         content, described = part.read_bytes(), manifest.read_bytes()
@@ -134,14 +134,14 @@ class TestParts:
         assert run(*words, "--resume") == 0
         assert part.read_bytes() == content and manifest.read_bytes() == described
 
-    def test_resumed_on_another_machine(self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer):
+    def test_resumed_on_another_machine(self, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer):
         """Where the files have other paths and times."""
         output, other = tmp_path / "v.npy", tmp_path / "other"
         with monkeypatch.context() as patch:
             interrupt(patch, after=1)
-            assert run("encode", classifier, questions, output, "--shard", "1/3") == 130
+            assert run("encode", classifier, question_file, output, "--shard", "1/3") == 130
         other.mkdir()
-        model, source = shutil.copytree(classifier, other / Path(classifier).name), shutil.copy(questions, other)
+        model, source = shutil.copytree(classifier, other / Path(classifier).name), shutil.copy(question_file, other)
         rows = read_lines(source)
         write_rows(Path(source), [rows[0] | {"more": 1}, *rows[1:]])
         assert "another input" in refused(
@@ -150,23 +150,23 @@ class TestParts:
         write_rows(Path(source), rows)
         assert run("encode", model, source, output, "--shard", "1/3", "--resume") == 0
 
-    def test_a_complete_part_is_not_made_again(self, classifier, questions, tmp_path, monkeypatch, small_buffer):
+    def test_a_complete_part_is_not_made_again(self, classifier, question_file, tmp_path, monkeypatch, small_buffer):
         """With --resume, so that a scheduler can start all shards again."""
-        words = ["encode", classifier, questions, tmp_path / "v.npy", "--shard", "1/3"]
+        words = ["encode", classifier, question_file, tmp_path / "v.npy", "--shard", "1/3"]
         assert run(*words) == 0
         part, appended = tmp_path / "v-00001-of-00003.npy", []
         append = stream.Output.append
         monkeypatch.setattr(stream.Output, "append", lambda *given: appended.append(1) or append(*given))
         assert run(*words, "--resume") == 0 and not appended
-        write_rows(Path(questions), question_rows(51))
+        write_rows(Path(question_file), question_rows(51))
         assert run(*words, "--resume") == 0 and appended
         appended.clear()
         part.write_bytes(part.read_bytes()[:-4])
         assert run(*words, "--resume") == 0 and appended
 
-    def test_killed_before_the_manifest(self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer):
+    def test_killed_before_the_manifest(self, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer):
         """An older manifest does not describe the new part."""
-        words = ["encode", classifier, questions, tmp_path / "v.npy", "--shard", "0/1"]
+        words = ["encode", classifier, question_file, tmp_path / "v.npy", "--shard", "0/1"]
         assert run(*words) == 0
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "write_manifest", lambda *given: 1 / 0)
@@ -175,12 +175,12 @@ class TestParts:
         assert state(tmp_path / "v.npy", capsys)[0] == 1
         assert run(*words, "--resume") == 0 and state(tmp_path / "v.npy", capsys)[0] == 0
 
-    def test_refused(self, classifier, questions, tmp_path, capsys):
-        words = ["encode", classifier, questions]
+    def test_refused(self, classifier, question_file, tmp_path, capsys):
+        words = ["encode", classifier, question_file]
         assert "--shard needs files" in refused(capsys, *words, "-", "--shard", "0/2")
         assert "--shard is 2/2; parts are" in refused(capsys, *words, tmp_path / "v.npy", "--shard", "2/2")
         message = refused(capsys, *words, tmp_path / "v.npy", "--shard", "0/51")
-        assert message.endswith("--shard is 0/51; " + questions + " has 50 rows, so give at most 50 parts")
+        assert message.endswith("--shard is 0/51; " + question_file + " has 50 rows, so give at most 50 parts")
         assert not list(tmp_path.glob("*v*"))
 
 
@@ -282,13 +282,15 @@ class TestVectorDtype:
             vector_formats("float16")[".npy"].encode({"vector": np.array([[1.0, -7e4]], dtype=np.float32)})
 
     @pytest.mark.parametrize(("dtype", "output"), [("float16", "o.jsonl"), ("int8", "o.npy"), ("int8", "-")])
-    def test_files_that_cannot_hold_it(self, dtype, output, classifier, questions, capsys):
-        message = refused(capsys, "encode", classifier, questions, output, "--vector_dtype", dtype)
+    def test_files_that_cannot_hold_it(self, dtype, output, classifier, question_file, capsys):
+        message = refused(capsys, "encode", classifier, question_file, output, "--vector_dtype", dtype)
         assert message.startswith(f"error: --vector_dtype {dtype} is for files that end in ")
         assert message.endswith(f".parquet; the output is {output}.")
 
-    def test_another_dtype_is_not_continued(self, classifier, questions, tmp_path, monkeypatch, capsys, small_buffer):
-        words = ["encode", classifier, questions, tmp_path / "o.npy"]
+    def test_another_dtype_is_not_continued(
+        self, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer
+    ):
+        words = ["encode", classifier, question_file, tmp_path / "o.npy"]
         with monkeypatch.context() as patch:
             interrupt(patch, after=2)
             assert run(*words) == 130

@@ -10,7 +10,7 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
-from small_data import options, pair_rows, prepared, question_rows, read_log, write_rows, write_splits
+from small_data import options, prepared, question_rows, read_log, write_rows, write_splits
 from transformers import AutoModelForSequenceClassification, pipeline
 
 import hf_blosan
@@ -21,16 +21,6 @@ from hf_blosan.training import run as run_module
 from hf_blosan.training.checkpoints import save_pretrained
 from hf_blosan.training.evaluation import Evaluator
 from hf_blosan.training.reporting import count_parameters, read_record
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory):
-    return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory):
-    return write_splits(tmp_path_factory.mktemp("pairs"), pair_rows)
 
 
 def assert_same_state(first: Path, second: Path):

@@ -7,7 +7,7 @@ import socket
 import pytest
 from huggingface_hub import ModelCard, constants
 from loopback_hub import TOKEN, LoopbackHub, problems
-from small_data import TINY, options, pair_rows, question_rows, write_splits
+from small_data import TINY, options, pair_rows, write_splits
 
 from hf_blosan.errors import InputError
 from hf_blosan.hub.upload import NOT_UPLOADED
@@ -25,11 +25,6 @@ def hub(monkeypatch, tmp_path):
     with LoopbackHub() as running:
         running.use_here(monkeypatch, tmp_path / "cache")
         yield running
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory):
-    return write_splits(tmp_path_factory.mktemp("questions"), question_rows)
 
 
 def push(folder, data, **changes):
