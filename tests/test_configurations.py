@@ -5,9 +5,9 @@ import math
 import pytest
 from huggingface_hub.errors import StrictDataclassError
 from test_models import SMALL
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel
 
-from hf_blosan import AutoModelForPairRegression
+from hf_blosan import AutoModelForPairRegression, DiSANConfig, DiSANModel
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,18 @@ def test_pair_regression_leaves_the_callers_configuration_alone():
     config = AutoConfig.for_model("disan", num_sentences=2, num_labels=3, **SMALL)
     assert AutoModelForPairRegression.from_config(config).config.num_labels == 1
     assert config.num_labels == 3 and config.problem_type is None
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"directions": ["forward", "backward", "forward"]}, "hidden_size=8 does not divide into 3 directions"),
+        ({"windows": [1]}, "windows=.1.: give one for each direction"),
+        ({"dropout": 1.5}, "dropout=1.5: it is a probability"),
+        ({"num_sentences": 3}, "num_sentences=3: a row holds 1 sentence or 2"),
+    ],
+)
+def test_fields_given_while_loading_are_checked(fields, message, tmp_path):
+    DiSANModel(DiSANConfig(vocab_size=9, embedding_size=4, hidden_size=8)).save_pretrained(tmp_path)
+    with pytest.raises(StrictDataclassError, match=message):
+        AutoModel.from_pretrained(tmp_path, **fields)

@@ -105,6 +105,25 @@ def test_train_merge_save_load(model_type, head, fields, tmp_path):
     torch.testing.assert_close(logits(head.from_pretrained(tmp_path / "merged")), logits(merged), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_adapters_of_transformers(dtype, tmp_path):
+    """They leave the word table as it is, in whatever dtype."""
+    base, folder = make("disan", AutoModelForSequenceClassification, SINGLE), tmp_path / "base"
+    base.model.get_input_embeddings().weight.data.uniform_(-1, 1)
+    base.save_pretrained(folder, embedding_dtype=dtype)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    model.add_adapter(peft.LoraConfig(target_modules="all-linear", r=4, init_lora_weights=False))
+    model.eval().save_pretrained(tmp_path / "adapter")
+    loaded = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    loaded.load_adapter(str(tmp_path / "adapter"))
+    whole = AutoModelForSequenceClassification.from_pretrained(tmp_path / "adapter").eval()
+    for found in (loaded, whole):
+        assert found.get_input_embeddings().weight.dtype == getattr(torch, dtype)
+        torch.testing.assert_close(logits(found), logits(model), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="the model has adapters of peft; merge them first"):
+        whole.set_layers_dtype("int8")
+
+
 @pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa", "multihead"])
 def test_adapted_maps_are_called(model_type):
     """A kernel reads weight and bias of a map and would pass its adapter by."""

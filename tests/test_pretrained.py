@@ -158,7 +158,15 @@ class TestNames:
         model.save(str(tmp_path / "encoders" / "unit-en"))
         assert identity("unit-en") != before
         message = refused(capsys, "encode", "unit-en", texts)
-        assert "go through Dense of sentence-transformers (modules.json), which is not applied here" in message
+        assert "need Dense (modules.json) of sentence-transformers, which is not applied here" in message
+        SentenceTransformer(
+            hf_blosan.pretrained(tiny_en), prompts={"query": "q: "}, default_prompt_name="query", truncate_dim=4
+        ).save(str(tmp_path / "prompted"))
+        message, file = (
+            refused(capsys, "encode", str(tmp_path / "prompted"), texts),
+            "config_sentence_transformers.json",
+        )
+        assert f"need default_prompt_name ({file}), truncate_dim ({file}) of sentence-transformers, which" in message
 
     def test_encode_resumes_with_the_same_encoder_only(self, tiny_en, tmp_path, monkeypatch):
         before = identity(tiny_en)

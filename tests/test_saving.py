@@ -82,7 +82,10 @@ def test_every_save_has_all_entries(model_type, tmp_path):
         heads = {f"heads_{kind}.py" for _, kind in others.values()}
         assert len(code(folder) & heads) == (suffix in others)
         for name in code(folder) - own:
-            assert (folder / name).read_text() == (BUNDLE / name).read_text()
+            # So that transformers can tell this head's configuration from others in folders of the same name.
+            is_own = suffix == "ForPairRegression" and name == f"configuration_{model_type}.py"
+            added = f"\n# Of {stem}{suffix}.\n" if is_own else ""
+            assert (folder / name).read_text() == (BUNDLE / name).read_text() + added
         for entry in named.values():
             module, _, class_name = entry.partition(".")
             assert f"class {class_name}(" in (folder / f"{module}.py").read_text()
@@ -249,6 +252,8 @@ for place in places:
         encoder = AutoModel.from_pretrained(place, **trusted)
         encoded = encoder(batch["input_ids"]).pooler_output
         assert type(AutoModelForTextEncoding.from_pretrained(place, **trusted)) is type(encoder)
+        small = AutoModel.from_pretrained(place, config=config, embedding_dtype="int8", **trusted)
+        assert small.get_input_embeddings().weight.dtype == torch.int8 and config.embedding_dtype == "float32"
         model = AutoModelForSequenceClassification.from_pretrained(place, **trusted)
         assert "transformers_modules" in type(model).__module__ and model.config.model_type == config.model_type
         same = AutoModelForSequenceClassification.from_config(model.config, **trusted)
@@ -288,9 +293,9 @@ def run_elsewhere(tmp_path, hub, places):
     "model_types", [("mtsa",), pytest.param(tuple(FAMILIES), marks=pytest.mark.slow)], ids=["one", "all"]
 )
 def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch, remove_kernels):
-    """From a folder and from the Hub: equal results there; saved again they are complete again."""
+    """From folders, two of one name, and from the Hub: equal results there; saved again they are complete again."""
     tokenizer = build_tokenizer(TEXTS)
-    models, places = {}, []
+    models, others, places = {}, {}, []
     with LoopbackHub() as hub:
         hub.use_here(monkeypatch, tmp_path / "cache")
         for number, model_type in enumerate(model_types):
@@ -298,18 +303,20 @@ def test_checkpoints_load_without_the_package(model_types, tmp_path, monkeypatch
             models[model_type] = model = make(
                 model_type, suffix, num_sentences=1 + number % 2 if "Seq" in suffix else 2
             )
-            folder = tmp_path / model_type
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
+            folder, namesake = tmp_path / model_type, tmp_path / "others" / model_type
+            others[str(namesake)] = make(model_type, "ForSequenceClassification")
+            for path, saved in ((folder, model), (namesake, others[str(namesake)])):
+                saved.save_pretrained(path)
+                tokenizer.save_pretrained(path)
             model.push_to_hub(f"me/{model_type}", private=number == 0)
             tokenizer.push_to_hub(f"me/{model_type}")
             assert set(hub.repos[f"me/{model_type}"].files) == {path.name for path in folder.iterdir()} | {"README.md"}
-            places += [folder, f"me/{model_type}"]
+            places += [namesake, folder, f"me/{model_type}"]
         found = run_elsewhere(tmp_path, hub, places)
         monkeypatch.undo()
     remove_kernels()  # what the models have there
     for place in map(str, places):
-        model, there = models[Path(place).name], found[place]
+        model, there = others.get(place) or models[Path(place).name], found[place]
         texts = ("the dog sees the cat", "a bird sings") if model.config.num_sentences == 2 else (TEXTS[0],)
         batch = tokenizer(*texts, return_tensors="pt")
         with torch.no_grad():

@@ -134,24 +134,33 @@ def is_normalized(name: str) -> bool:
         name: as in :func:`load`; empty for a model that was not loaded.
 
     Raises:
-        InputError: modules.json is damaged, or has other modules after the encoder, which this package does not apply.
+        InputError: a file of sentence-transformers is damaged, or asks for what this package does not apply: other
+            modules after the encoder, a prompt before every text, or shortened vectors.
     """
-    missing = dict.fromkeys(
-        ("_raise_exceptions_for_missing_entries", "_raise_exceptions_for_connection_errors"), False
-    )
+    if not name:
+        return False
     with loading(name):
-        file = cached_file(locate(name), "modules.json", **missing) if name else None
-        modules = json.loads(Path(file).read_text()) if file else []
-        later = [module["type"].rpartition(".")[2] for module in modules[1:]]
-    if others := [module for module in later if module != "Normalize"]:
+        modules, options = (_read_json(name, file) for file in ("modules.json", "config_sentence_transformers.json"))
+        later = [module["type"].rpartition(".")[2] for module in (modules or [])[1:]]
+        others = [f"{module} (modules.json)" for module in later if module != "Normalize"]
+        asked = [option for option in ("default_prompt_name", "truncate_dim") if (options or {}).get(option)]
+        others += [f"{option} (config_sentence_transformers.json)" for option in asked]
+    if others:
         raise InputError(
-            f"the vectors of {name!r} go through {', '.join(others)} of sentence-transformers (modules.json), which "
-            "is not applied here; use SentenceTransformer"
+            f"the vectors of {name!r} need {', '.join(others)} of sentence-transformers, which is not applied "
+            "here; use SentenceTransformer"
         )
-    if name and not file and not Path(locate(name)).is_dir():
+    if modules is None and not Path(locate(name)).is_dir():
         if try_to_load_from_cache(name, "modules.json") is not _CACHED_NO_EXIST:
             logger.warning("modules.json of %s is not in the cache; if it has a Normalize, that is not applied", name)
     return bool(later)
+
+
+def _read_json(name: str, file: str) -> Any:
+    """What a file of a saved model has; ``None`` if there is no such file."""
+    missing = ("_raise_exceptions_for_missing_entries", "_raise_exceptions_for_connection_errors")
+    path = cached_file(locate(name), file, **dict.fromkeys(missing, False))
+    return json.loads(Path(path).read_text()) if path else None
 
 
 def identity(name: str) -> list[Any]:

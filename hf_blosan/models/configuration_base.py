@@ -57,7 +57,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         num_fixed_embeddings: see ``embedding_trainable``.
         embedding_dropout: probability of dropping a word vector as a whole, in training.
         embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
-            ``"bfloat16"`` or ``"int8"`` (a scale per row; such a table cannot be trained).
+            ``"bfloat16"`` or ``"int8"`` (a scale per row). Only ``"float32"`` can be trained.
         layers_dtype: of the weights of linear maps: ``"float32"`` (the dtype of the model, whichever it is), or, for
             inference, ``"int8"`` (a scale per row; inputs are rounded to int8, too).
         num_sentences: 1, or 2 for pairs, whose sentences are distinguished by ``token_type_ids``.

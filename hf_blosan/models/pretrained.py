@@ -59,6 +59,10 @@ def code_of(model: PreTrainedModel) -> tuple[dict[str, str], dict[str, str]]:
                 files.add(int8_layers().__file__)
             files = files.union(*map(get_relative_import_files, files))
             texts |= {Path(file).name: Path(file).read_text(encoding="utf-8") for file in files}
+            # Transformers tells configurations of folders of one name apart by their code, and has one class for each.
+            head, _, class_name = auto_map.get("AutoModelForSequenceClassification", name).partition(".")
+            if head != name and class_name not in texts[f"configuration_{model_type}.py"]:
+                texts[f"configuration_{model_type}.py"] += f"\n# Of {class_name}.\n"
             if is_int8 and "from .layers_int8" not in texts[f"{name}.py"]:  # transformers copies what is imported
                 texts[f"{name}.py"] += "\n\nfrom .layers_int8 import Int8Linear  # noqa: E402, F401\n"
             return auto_map, texts
@@ -165,6 +169,10 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     accepts_loss_kwargs = False
     _can_compile_fullgraph = True
 
+    def __init__(self, config: SentenceEncoderConfig, *args, **kwargs):
+        config.validate()  # again: from_pretrained changes its fields one by one
+        super().__init__(config, *args, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module):
         if isinstance(module, (nn.Linear, nn.LayerNorm, FeatureAttention, FusionGate)) and module.bias is not None:
@@ -201,7 +209,8 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         Weights are copied to aligned memory: as mapped from the file they may be unaligned, and matrix products would
         differ in the last bit.
         """
-        if isinstance(config := kwargs.get("config"), SentenceEncoderConfig):  # transformers would leave it as it is
+        # Transformers would leave it as it is. With code of a checkpoint its class need not be this module's.
+        if hasattr(config := kwargs.get("config"), "embedding_dtype"):
             kwargs["config"] = config = copy.deepcopy(config)
             for name in {"embedding_dtype", "layers_dtype"} & kwargs.keys():
                 setattr(config, name, kwargs.pop(name))
@@ -222,6 +231,9 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """As in transformers; also a word table and layers in another dtype than the model's."""
         if os.path.isdir(folder := load_config.pretrained_model_name_or_path or ""):
             check_inside(folder, map(os.path.abspath, checkpoint_files or ()))
+        given = model, state_dict, checkpoint_files, load_config
+        if model._hf_peft_config_loaded:  # the weights are those of an adapter alone
+            return PreTrainedModel._load_pretrained_model(*given, *args, **kwargs)
         if model.base_model is model:  # an encoder does without the head that its checkpoint may have
             model._keys_to_ignore_on_load_unexpected = {r"^classifier\."}
         stored = int8_parts(state_dict, checkpoint_files)
@@ -234,7 +246,6 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
             config.embedding_dtype = "int8" if stored_as_int8 else "float32"
             with torch.device(model.get_input_embeddings().weight.device):
                 model.set_input_embeddings(WordEmbeddings(config))
-        given = model, state_dict, checkpoint_files, load_config
         return PreTrainedModel._load_pretrained_model(*given, *args, **kwargs)
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
@@ -307,9 +318,13 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """Convert the weights of linear maps: ``"float32"`` (the model's dtype), or ``"int8"``, for inference.
 
         Raises:
-            ValueError: the name is unknown.
+            ValueError: the name is unknown, or the model has adapters, which int8 would leave out.
         """
         check_choice("layers_dtype", layers_dtype, LAYERS_DTYPES)
+        if layers_dtype == "int8" and any(hasattr(module, "base_layer") for module in self.modules()):
+            raise ValueError(
+                'layers_dtype="int8": the model has adapters of peft; merge them first (merge_and_unload)'
+            )
         self.config.layers_dtype = layers_dtype
         if layers_dtype == "int8" or any(hasattr(module, "to_float") for module in self.modules()):
             int8_layers().convert_layers(self, lambda _: layers_dtype == "int8")
