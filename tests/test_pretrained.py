@@ -147,6 +147,8 @@ class TestNames:
         model = SentenceTransformer(hf_blosan.pretrained(tiny_en), device="cpu")
         expected = model.encode(TEXTS)
         np.testing.assert_allclose(encoded(tiny_en, texts, tmp_path), expected, rtol=0, atol=1e-6)
+        options = {"prompts": {"query": "q: "}, "default_prompt_name": "query", "truncate_dim": 4}
+        SentenceTransformer(hf_blosan.pretrained(tiny_en), **options).save(str(tmp_path / "prompted"))
         model.append(Normalize())
         model.save(str(tmp_path / "encoders" / "unit-en"))
         monkeypatch.setattr(registry, "PRETRAINED", tmp_path / "encoders")
@@ -159,13 +161,8 @@ class TestNames:
         assert identity("unit-en") != before
         message = refused(capsys, "encode", "unit-en", texts)
         assert "need Dense (modules.json) of sentence-transformers, which is not applied here" in message
-        SentenceTransformer(
-            hf_blosan.pretrained(tiny_en), prompts={"query": "q: "}, default_prompt_name="query", truncate_dim=4
-        ).save(str(tmp_path / "prompted"))
-        message, file = (
-            refused(capsys, "encode", str(tmp_path / "prompted"), texts),
-            "config_sentence_transformers.json",
-        )
+        message = refused(capsys, "encode", str(tmp_path / "prompted"), texts)
+        file = "config_sentence_transformers.json"
         assert f"need default_prompt_name ({file}), truncate_dim ({file}) of sentence-transformers, which" in message
 
     def test_encode_resumes_with_the_same_encoder_only(self, tiny_en, tmp_path, monkeypatch):
