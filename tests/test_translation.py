@@ -442,7 +442,7 @@ class TestTask:
 
 def test_without_sacrebleu(tokenizer, data_dir, monkeypatch):
     """The sentence comes before training."""
-    monkeypatch.setattr("hf_blosan.tasks.metrics.find_spec", lambda name: None)
+    monkeypatch.setattr("hf_blosan.errors.find_spec", lambda name: None)
     kind = find_kind(TASKS["multi30k_en_de"])
     with pytest.raises(InputError, match=re.escape(f"BLEU needs the package sacrebleu; {install('translation')}")):
         kind.encode(load_task(kind.task, data_dir=data_dir, seed=0), tokenizer)

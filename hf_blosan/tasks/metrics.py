@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 
 import datasets
 import evaluate
@@ -18,25 +17,24 @@ import numpy as np
 import scipy.stats
 import sklearn.metrics
 
-from ..errors import InputError, install
+from ..errors import InputError, require
 from .tags import spans
 from .task import Task
 
 
 class _OfflineMetric(evaluate.Metric):
-    """Common parts; subclasses define ``key``, ``value_type`` and ``score``; their docstrings describe them."""
+    """Common parts; subclasses define ``key``, ``value`` and ``score``; their docstrings describe them."""
 
     key: str
-    value_type, what = "int64", "class ids"
+    value, what = datasets.Value("int64"), "class ids, one"
     score: Callable[..., float]
 
     def _info(self) -> evaluate.MetricInfo:
-        value = datasets.Value(self.value_type)
         return evaluate.MetricInfo(
             description=self.__doc__,
             citation="",
-            inputs_description=f"predictions, references: predicted and true {self.what}, one per row.",
-            features=datasets.Features({"predictions": value, "references": value}),
+            inputs_description=f"predictions, references: predicted and true {self.what} per row.",
+            features=datasets.Features({"predictions": self.value, "references": self.value}),
         )
 
     def _compute(self, predictions, references) -> dict[str, float]:
@@ -78,7 +76,7 @@ class Pearson(_OfflineMetric):
     absence of correlation; NaN compares as worse than every number, so it wins against none.
     """
 
-    key, value_type, what = "pearson", "float64", "scores"
+    key, value, what = "pearson", datasets.Value("float64"), "scores, one"
     correlation = staticmethod(scipy.stats.pearsonr)
 
     def score(self, references, predictions) -> float:
@@ -97,21 +95,14 @@ class Spearman(Pearson):
 class MeanSquaredError(_OfflineMetric):
     """``mse``: mean squared difference, in squared score units; smaller is better."""
 
-    key, value_type, what = "mse", "float64", "scores"
+    key, value, what = "mse", datasets.Value("float64"), "scores, one"
     score = staticmethod(sklearn.metrics.mean_squared_error)
 
 
-class _TagMetric(evaluate.Metric):
+class _TagMetric(_OfflineMetric):
     """Metrics of tag sequences: predictions and references are lists of tags such as ``B-PER``, one per row."""
 
-    def _info(self) -> evaluate.MetricInfo:
-        tags = datasets.List(datasets.Value("string"))
-        return evaluate.MetricInfo(
-            description=self.__doc__,
-            citation="",
-            inputs_description="predictions, references: predicted and true tags, a list per row.",
-            features=datasets.Features({"predictions": tags, "references": tags}),
-        )
+    value, what = datasets.List(datasets.Value("string")), "tags, a list"
 
 
 class SpanScores(_TagMetric):
@@ -161,11 +152,10 @@ class TagAccuracy(_TagMetric):
 class SacreBLEU(_OfflineMetric):
     """``bleu``: BLEU of the corpus, 0 to 100, by sacreBLEU's defaults (tokenizer 13a, case counts; Post 2018)."""
 
-    key, value_type, what = "bleu", "string", "translations, as plain text"
+    key, value, what = "bleu", datasets.Value("string"), "translations, as plain text, one"
 
     def _info(self) -> evaluate.MetricInfo:
-        if find_spec("sacrebleu") is None:
-            raise InputError(f"BLEU needs the package sacrebleu; {install('translation')}")
+        require("BLEU needs the package", "translation", "sacrebleu")
         return super()._info()
 
     @staticmethod
