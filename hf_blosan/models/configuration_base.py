@@ -78,6 +78,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
     attribute_map = {"hidden_act": "activation", "hidden_dropout_prob": "dropout"}
     keys_to_ignore_at_inference = ["hidden_states", "attentions", "gates", "pooler_attentions"]
     stackable = False  # whether num_hidden_layers may exceed 1
+    undirected = None  # why an encoder has no directions
 
     # Not None: where several model classes share one config class, the Auto classes search this list.
     architectures: list[str] | None = field(default_factory=list)
@@ -178,6 +179,10 @@ class SentenceEncoderConfig(PreTrainedConfig):
             raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set one of these")
 
     def validate_directions(self):
+        if self.undirected:
+            if self.directions:
+                raise ValueError(f"directions={self.directions}: {self.undirected}; leave the list empty")
+            return
         for direction in self.directions:
             check_choice("an entry of directions", direction, DIRECTIONS)
         if not self.directions or self.hidden_size % len(self.directions):
@@ -185,6 +190,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
                 f"hidden_size={self.hidden_size} does not divide into {len(self.directions)} directions; "
                 "choose a multiple of their number"
             )
+
+    def validate_heads(self):
+        heads = getattr(self, "num_heads", 1)
+        if heads < 1 or self.hidden_size % heads:
+            raise ValueError(f"num_heads={heads} does not divide hidden_size={self.hidden_size}; choose a divisor")
 
     @property
     def window_counts(self) -> dict[str, int]:

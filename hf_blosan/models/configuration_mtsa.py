@@ -100,10 +100,7 @@ class MTSAConfig(SentenceEncoderConfig):
         return {"direction": len(self.directions), "head": self.num_heads}
 
     def validate_heads(self):
-        if self.num_heads < 1 or self.hidden_size % self.num_heads:
-            raise ValueError(
-                f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}; choose a divisor"
-            )
+        super().validate_heads()
         if self.num_heads % len(self.directions):
             raise ValueError(
                 f"num_heads={self.num_heads} does not divide evenly among {len(self.directions)} directions; "

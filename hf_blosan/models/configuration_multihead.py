@@ -28,21 +28,10 @@ class MultiHeadConfig(SentenceEncoderConfig):
 
     model_type = "multihead"
     stackable = True
+    undirected = "multi-head attention has no order masks here"
     attribute_map = {**SentenceEncoderConfig.attribute_map, "num_attention_heads": "num_heads"}
 
     num_heads: int = 8
     output_layer: bool = False
     variant: Literal["sinusoidal", "relu"] = "sinusoidal"
     directions: list[str] = field(default_factory=list)
-
-    def validate_directions(self):
-        if self.directions:
-            raise ValueError(
-                f"directions={self.directions}: multi-head attention has no order masks here; leave the list empty"
-            )
-
-    def validate_heads(self):
-        if self.num_heads < 1 or self.hidden_size % self.num_heads:
-            raise ValueError(
-                f"num_heads={self.num_heads} does not divide hidden_size={self.hidden_size}; choose a divisor"
-            )

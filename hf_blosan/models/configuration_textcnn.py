@@ -35,6 +35,7 @@ class TextCNNConfig(SentenceEncoderConfig):
 
     model_type = "textcnn"
     stackable = True
+    undirected = "convolutions have no order masks"
 
     architecture: Literal["multi", "hierarchical"] = "multi"
     filter_sizes: list[int] | None = None
@@ -50,10 +51,6 @@ class TextCNNConfig(SentenceEncoderConfig):
         if self.num_hidden_layers is None:
             self.num_hidden_layers = num_layers
         super().__post_init__(**kwargs)
-
-    def validate_directions(self):
-        if self.directions:
-            raise ValueError(f"directions={self.directions}: convolutions have no order masks; leave the list empty")
 
     def validate_layers(self):
         super().validate_layers()

@@ -24,6 +24,7 @@ class WordBagConfig(SentenceEncoderConfig):
     """
 
     model_type = "wordbag"
+    undirected = "words without context have no order masks"
 
     dense_map: bool = False
     hidden_size: int | None = None
@@ -38,12 +39,6 @@ class WordBagConfig(SentenceEncoderConfig):
         config = super().for_passages()
         config.dense_map = True
         return config
-
-    def validate_directions(self):
-        if self.directions:
-            raise ValueError(
-                f"directions={self.directions}: words without context have no order masks; leave the list empty"
-            )
 
     def validate_dense_map(self):
         if not self.dense_map and self.hidden_size != self.input_size:
