@@ -9,9 +9,10 @@ SPINS = 10_000
 
 
 def prepare_imports() -> None:
-    """Limit spinning of idle threads, and silence warnings of other packages."""
+    """Limit spinning of idle threads, and hide warnings caused by torchao, which transformers imports if installed."""
     wait_briefly()
-    quiet_imports()
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def wait_briefly() -> None:
@@ -22,9 +23,3 @@ def wait_briefly() -> None:
     """
     if not os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}:
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)
-
-
-def quiet_imports() -> None:
-    """Hide warnings caused by torchao, which transformers imports if installed; errors are shown."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
