@@ -54,7 +54,7 @@ def make_app(
     """
     kind = kind_of(model.config) if "For" in type(model).__name__ else SentenceVectors(model.config)
     pairs = kind.task.num_sentences == 2
-    task = ANSWERS[kind.pipeline](model.config)
+    task = ANSWERS[kind.pipeline]
     batches = Batches(model, tokenizer, kind, batch_size=arguments.batch_size, max_length=arguments.max_length)
     queue = Queue(batches, size=arguments.queue_size, batch_tokens=arguments.batch_tokens)
     batches([("a", "b")[: 1 + pairs]])  # the first one takes longest
@@ -90,7 +90,7 @@ def make_app(
         outputs = await wait_for(answer, request, arguments.timeout)
         if outputs is None:
             return Response(status_code=CLIENT_GONE)
-        return Response(task.encode(body, outputs), media_type="application/json")
+        return Response(task.encode(model.config, body, outputs), media_type="application/json")
 
     @app.get("/health", responses={503: errors[500] | {"description": "A batch takes too long."}})
     async def health() -> dict[str, str]:

@@ -81,21 +81,17 @@ class Classification:
     answer = list[list[Label]]
     fields = {"parameters": (ClassificationParameters | None, None)}
 
-    def __init__(self, config: Any):
-        self.config = config
-        self.labels = saved_labels(config)
-
     def truncates(self, body: Any) -> bool:
         return bool(body.parameters and body.parameters.truncate)
 
-    def encode(self, body: Any, logits: np.ndarray) -> bytes:
-        """The answer as JSON, from logits (texts, labels)."""
-        parameters = body.parameters or ClassificationParameters()
-        scores = probabilities_of(self.config, logits, parameters.function_to_apply)
+    def encode(self, config: Any, body: Any, logits: np.ndarray) -> bytes:
+        """The answer as JSON, from logits (texts, labels) of the model with that configuration."""
+        parameters, labels = body.parameters or ClassificationParameters(), saved_labels(config)
+        scores = probabilities_of(config, logits, parameters.function_to_apply)
         scores = logits if scores is None else scores
         best = (-scores).argsort(axis=1, kind="stable")[:, : parameters.top_k]
         answers = [
-            [{"label": self.labels[i], "score": float(row[i])} for i in order]
+            [{"label": labels[i], "score": float(row[i])} for i in order]
             for row, order in zip(scores, best, strict=True)
         ]
         return orjson.dumps(answers)
@@ -111,20 +107,17 @@ class Embedding:
         "truncate": (StrictBool | None, Field(None, description="Shorten texts that are too long.")),
     }
 
-    def __init__(self, config: Any):
-        """Vectors do not depend on the model's configuration."""
-
     def truncates(self, body: Any) -> bool:
         return bool(body.truncate)
 
-    def encode(self, body: Any, vectors: np.ndarray) -> bytes:
+    def encode(self, config: Any, body: Any, vectors: np.ndarray) -> bytes:
         """The answer as JSON, from vectors (texts, width)."""
         if body.normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return orjson.dumps(vectors, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-ANSWERS = {answer.name: answer for answer in (Classification, Embedding)}
+ANSWERS = {answer.name: answer for answer in (Classification(), Embedding())}
 """The answer types, by the model's pipeline."""
 
 
