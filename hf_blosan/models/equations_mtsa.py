@@ -35,7 +35,7 @@ def divided(values: Sequence, num_heads: int) -> list:
     return [value for value in values for _ in range(num_heads // len(values))]
 
 
-def _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows=slice(None)) -> Tensor:
+def _visible_to_heads(q_BHND, key_mask, rows, directions, windows=None, token_mask=None, include_self=False) -> Tensor:
     """The multi-mask of MTSA Alg. 1 combined with padding, booleans (B or 1, H, N, N)."""
     B, num_heads, length, _ = q_BHND.shape
     heads = for_each_head(directions, windows, num_heads)
@@ -121,21 +121,11 @@ def add_decay(
 
 
 def _both_weights(
-    q: Tensor,
-    k: Tensor,
-    source_scores: Tensor,
-    *,
-    directions,
-    windows=None,
-    key_mask=None,
-    token_mask=None,
-    score_function="sigmoid",
-    include_self=False,
-    rows=slice(None),
+    q: Tensor, k: Tensor, source_scores: Tensor, *, key_mask=None, score_function="sigmoid", rows=slice(None), **seen
 ) -> tuple[Tensor, Tensor]:
     """E_R (B, H, N queries, N) and E_S (B, H, N, D)."""
     q_BHND, k_BHND, scores_BHND = upcast(q, k, source_scores)
-    visible_BHNN = _visible_to_heads(q_BHND, directions, windows, key_mask, token_mask, include_self, rows)
+    visible_BHNN = _visible_to_heads(q_BHND, key_mask, rows, **seen)
     token_weights_BHNN = _token_weights(q_BHND[:, :, rows], k_BHND, visible_BHNN, score_function)
     return token_weights_BHNN, _source_weights(scores_BHND, key_mask)
 
