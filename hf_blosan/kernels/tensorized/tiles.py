@@ -55,7 +55,7 @@ def forward(
         n = len(v_nND)
         mask_nN, penalty_nN = (None if penalty_BN is None else x[here[0]] for x in (key_mask, penalty_BN))
         values = scratch("values", n, N, 2 * D)
-        source_nND, clamped_nND = (x[:, 0] for x in _source_weights(source_scores[here][:, None], mask_nN))
+        source_nND, clamped_nND = _source_weights(source_scores[here], mask_nN)
         torch.mul(source_nND, v_nND, out=values[..., :D])
         values[..., D:] = source_nND
         if mask_nN is not None:
@@ -143,20 +143,18 @@ def empty_by_head(like_BHND: Tensor) -> Tensor:
     return like_BHND.new_empty(H, B, N, D).transpose(0, 1)
 
 
-def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _source_weights(scores_nND: Tensor, mask_nN: Tensor | None) -> tuple[Tensor, Tensor]:
     """E_S = exp(S), 0 at padding, up to a factor per feature, which cancels; and where the exponent was clamped.
 
     The factor centres the scores: subtracting the maximum would let a query that sees only low scores (word order may
     hide the high ones) underflow to 0/0. Only rounding exceeds the upper limit.
     """
-    mask_B1N1 = None if key_mask is None else key_mask[:, None, :, None]
-    scores = scores_BHND.detach()
-    top = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, MASKED)).amax(2, keepdim=True)
-    low = (scores if mask_B1N1 is None else scores.masked_fill(~mask_B1N1, -MASKED)).amin(2, keepdim=True)
-    exponents_BHND = scores_BHND - (top - ((top - low) / 2).clamp(min=0.0, max=HIGHEST))
-    weights_BHND = exponents_BHND.clamp(LOWEST, HIGHEST).exp()
-    weights_BHND = weights_BHND if mask_B1N1 is None else torch.where(mask_B1N1, weights_BHND, 0.0)
-    return weights_BHND, exponents_BHND < LOWEST
+    hidden = None if mask_nN is None else ~mask_nN[..., None]
+    top = (scores_nND if hidden is None else scores_nND.masked_fill(hidden, MASKED)).amax(1, keepdim=True)
+    low = (scores_nND if hidden is None else scores_nND.masked_fill(hidden, -MASKED)).amin(1, keepdim=True)
+    exponents_nND = scores_nND - (top - ((top - low) / 2).clamp(min=0.0, max=HIGHEST))
+    weights_nND = exponents_nND.clamp(LOWEST, HIGHEST).exp()
+    return weights_nND if hidden is None else weights_nND.masked_fill_(hidden, 0.0), exponents_nND < LOWEST
 
 
 class _Seen(NamedTuple):
