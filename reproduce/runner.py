@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -11,7 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from signal import Signals
 from tempfile import TemporaryDirectory
@@ -216,13 +215,12 @@ def _train_alone(run: Run, table: str, keep_models: bool, processes: list[subpro
 def _call(arguments: RunArguments, log: Path, processes: list[subprocess.Popen]) -> int:
     """Train in a process whose output goes to `log`; return its exit code."""
     # Tensors of these sizes do not use a second thread. The user's environment takes precedence.
-    options = {"text": True, "stderr": subprocess.STDOUT, "env": {"OMP_NUM_THREADS": "1"} | os.environ}
+    options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "env": {"OMP_NUM_THREADS": "1"} | os.environ}
     with log.open("w", encoding="utf-8") as file:
-        command = [sys.executable, "-m", "reproduce.one_run"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, **options)
+        command = [sys.executable, "-m", "hf_blosan.training", *arguments.to_argv()]
+        process = subprocess.Popen(command, stdout=file, **options)
     processes.append(process)
-    process.communicate(json.dumps(asdict(arguments)))
-    return process.returncode
+    return process.wait()
 
 
 def _last_message(log: Path) -> str:
