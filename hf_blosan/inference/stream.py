@@ -122,7 +122,9 @@ def stream(
     if arguments.output != "-":
         check_not_read("output file", arguments.path, [arguments.input])
     with Rows(arguments.input) as rows:
-        head = begin(rows, size)  # of the file, so that all shards take the same columns
+        head = list(islice(rows.numbered(), min(size, 100)))  # of the file, so that all shards take the same columns
+        if not head:
+            raise InputError(f"{rows.name} has no rows; give a file with at least one")
         names, read = batches.kind.choose_texts([row for _, row in head], rows.name, ColumnNames.of(arguments))
         rows.take_only(names)
         names = {"--text_column_name or --text_pair_column_name": names}
@@ -208,12 +210,12 @@ def computed(compute: Callable[[list[tuple]], Columns], block: list[tuple[int, t
 @contextmanager
 def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
     """Keep the rows of an interrupted output for resuming, unless the input is wrong; say how to go on."""
-    useful = True
+    useful, files = True, "-" not in (arguments.input, arguments.output)
     try:
         yield
     except InputError as error:
         # Otherwise the input has to change, so there is nothing to resume.
-        useful = is_of_the_system(error.__cause__) and "-" not in (arguments.input, arguments.output)
+        useful = is_of_the_system(error.__cause__) and files
         if useful:
             raise InputError(f"{error} with --resume") from error
         raise
@@ -226,7 +228,8 @@ def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
             f"command with {proceed}"
         ) from error
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(interruption(arguments, output)) from error
+        how = "; the same command with --resume continues there" if files and output.rows else ""
+        raise KeyboardInterrupt(f"interrupted after {output.rows:,} rows{how}") from error
     finally:
         output.close(discard=not useful)
 
@@ -240,22 +243,3 @@ def check_streams(arguments: StreamArguments, formats: Mapping[str, Format]) -> 
     if arguments.input == "-" and sys.stdin is None:
         raise InputError("standard input is closed; give an input file")
     choose_format(arguments.path, formats)
-
-
-def interruption(arguments: StreamArguments, output: Output) -> str:
-    """The message after an interruption."""
-    if "-" in (arguments.input, arguments.output) or not output.rows:
-        return f"interrupted after {output.rows:,} rows"
-    return f"interrupted after {output.rows:,} rows; the same command with --resume continues there"
-
-
-def begin(rows: Rows, read_ahead: int) -> list[tuple[int, dict[str, Any]]]:
-    """The first rows with their numbers.
-
-    Raises:
-        InputError: there are no rows.
-    """
-    head = list(islice(rows.numbered(), min(read_ahead, 100)))
-    if not head:
-        raise InputError(f"{rows.name} has no rows; give a file with at least one")
-    return head
