@@ -15,7 +15,7 @@ from small_data import TINY, question_rows, read_lines, write_rows, write_trec
 from transformers import AutoModel, AutoTokenizer
 
 from hf_blosan import DiSANForSequenceClassification
-from hf_blosan.cli import lists
+from hf_blosan.cli import commands
 from hf_blosan.cli.commands import COMMANDS, main
 from hf_blosan.cli.options import Parser
 from hf_blosan.models.encoder import SentenceEncoderModel
@@ -227,7 +227,7 @@ def test_an_interruption_without_progress(monkeypatch, capsys):
     def interrupted(task):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lists, "describe_rows", interrupted)
+    monkeypatch.setattr(commands, "describe_rows", interrupted)
     assert main(["tasks"]) == 130
     assert capsys.readouterr().err == "\ninterrupted\n"
 

@@ -15,11 +15,13 @@ from .. import __version__
 from ..analysis.arguments import DemoArguments, ExplainArguments
 from ..errors import InputError, install
 from ..inference.arguments import BenchArguments, EncodeArguments, PredictArguments, ShardsArguments
+from ..registry import ENCODERS
 from ..serving.arguments import ServeArguments
+from ..tasks import TASKS
+from ..tasks.kinds import describe_rows
 from ..training import check_extra
 from ..training.arguments import EvaluateArguments, RunArguments
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
-from .lists import encoder_list, task_list
 from .options import Parser, add_options, exit_status, read_options
 from .startup import prepare_imports
 
@@ -41,6 +43,26 @@ class Command:
     function: str
     epilog: str = ""
     needs_training: bool = False
+
+
+def task_list() -> str:
+    """Name, title, and a description of the rows."""
+    return "\n".join(f"  {task.name:<18}{task.title} ({describe_rows(task)})" for task in TASKS.values())
+
+
+def encoder_list() -> str:
+    """Model type and description."""
+    return "\n".join(f"  {name:<18}{encoder.description}" for name, encoder in ENCODERS.items())
+
+
+def print_tasks(options: NoArguments) -> None:
+    """Print the tasks."""
+    print(task_list())
+
+
+def print_encoders(options: NoArguments) -> None:
+    """Print the encoders."""
+    print(encoder_list())
 
 
 COMMANDS = {
@@ -81,8 +103,8 @@ COMMANDS = {
     "export": Command("write a model as an ONNX graph", ExportArguments, "hf_blosan.export:run_command"),
     "card": Command("model cards from the records of runs", CardArguments, "hf_blosan.hub.model_card:write_cards"),
     "push": Command("upload a folder to the Hugging Face Hub", PushArguments, "hf_blosan.hub.upload:push"),
-    "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.lists:tasks"),
-    "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.lists:encoders"),
+    "tasks": Command("list the tasks", NoArguments, "hf_blosan.cli.commands:print_tasks"),
+    "encoders": Command("list the encoders", NoArguments, "hf_blosan.cli.commands:print_encoders"),
 }
 """All commands."""
 
