@@ -13,7 +13,8 @@ from small_data import TINY, WORDS, options, pair_rows, question_rows, read_log,
 
 from hf_blosan.errors import install
 from hf_blosan.training import train
-from reproduce.plots import convergence, length, main, scatter
+from reproduce.plots import convergence, length, scatter
+from reproduce.plots.command import main
 from reproduce.plots.records import read_records
 
 BAG = {"encoder": "wordbag", "config_overrides": f"{TINY},dense_map=true"}
