@@ -98,12 +98,6 @@ INLINE void write(T* data, int64_t token, const Item& item, const Shape& shape, 
   __builtin_prefetch(row + item.length * shape.size + item.first, 1);
   store_features(row, item.first, shape.size, v);
 }
-template <class T>
-INLINE Vector<T> at(const T* rows, int64_t row) { return load<Vector<T>>(rows + row * lanes<T>); }
-template <class T>
-INLINE void put(T* rows, int64_t row, Vector<T> v) { store(rows + row * lanes<T>, v); }
-template <class T>
-INLINE void add(T* rows, int64_t row, Vector<T> v) { put(rows, row, at(rows, row) + v); }
 
 // Reads the tokens of an item into the buffers, and exp - 1 of its keys and queries. Returns the half range H of the
 // scores.
@@ -302,23 +296,28 @@ INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, cons
   return 0;
 }
 
-// Calls work(tier, moments) with the tier's coefficients in the type that its sums are taken in.
-template <class Work>
-INLINE void with_tier(const ExpansionTier& tier, const Buffers<float>& b, int64_t length, const Work& work) {
-  const auto call = [&]<class N>(const N* weight) {
-    work(Tier<N>{N(tier.half_range), float(tier.tilt), tier.terms, weight, weight + tier.terms * tier.terms},
-         b.template moments_of<N>(length, tier.terms));
-  };
-  tier.narrow ? call(tier.narrow) : call(tier.wide);
-}
-
-// Calls work(wide, m, n) for all chunks m and n whose queries and keys meet pair by pair; `wide` is a constant of the
-// type std::bool_constant.
-template <class Work>
-INLINE void near_chunks(int64_t length, const Seen& seen, int64_t far, bool wide, const Work& work) {
+// Calls far_work(tier, moments, view), with the tier's coefficients in the type its sums are taken in, if there are
+// distant keys, and near_work(wide, m, n) for all chunks m and n whose queries and keys meet pair by pair; `wide` is a
+// constant of the type std::bool_constant.
+template <class T, class FarWork, class NearWork>
+INLINE void all_pairs(const Directional<T>& a, T half_range, int64_t length, const Buffers<T>& b,
+                      const FarWork& far_work, const NearWork& near_work) {
+  const Seen& seen = a.seen;
+  const ExpansionTier* tier = nullptr;
+  const int64_t far = reach(a, half_range, length, tier);
+  if constexpr (sizeof(T) == sizeof(float)) {
+    const auto call = [&]<class N>(const N* weight) {
+      far_work(Tier<N>{N(tier->half_range), float(tier->tilt), tier->terms, weight, weight + tier->terms * tier->terms},
+               b.template moments_of<N>(length, tier->terms),
+               View{length, seen.before > 0, seen.after > 0, far, b.first_real});
+    };
+    if (far) tier->narrow ? call(tier->narrow) : call(tier->wide);
+  }
   const int64_t count = num_chunks(length), last = num_chunks(window(seen));
   const auto meet = [&](int64_t m, int64_t start, int64_t stop) {
-    for (int64_t n = start; n < stop; n++) wide ? work(std::true_type(), m, n) : work(std::false_type(), m, n);
+    for (int64_t n = start; n < stop; n++) {
+      half_range > a.limit ? near_work(std::true_type(), m, n) : near_work(std::false_type(), m, n);
+    }
   };
   for (int64_t m = 0; m < count; m++) {
     if (seen.before) meet(m, larger<int64_t>(0, m - last), m - far);
@@ -338,17 +337,10 @@ void directional(const Directional<T>& a, int64_t start, int64_t stop, void* scr
       put(b.num, j, V{});
       put(b.den, j, V{});
     }
-    const ExpansionTier* tier = nullptr;
-    const int64_t far = reach(a, half_range, item.length, tier);
-    if constexpr (sizeof(T) == sizeof(float)) {
-      if (far) {
-        const View view{item.length, a.seen.before > 0, a.seen.after > 0, far, b.first_real};
-        with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
-          far_forward(tier, moments, b.k, b.q, b.ones, b.x, view, b.num, b.den);
-        });
-      }
-    }
-    near_chunks(item.length, a.seen, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
+    const auto far = [&](const auto& tier, const auto& moments, const View& view) {
+      far_forward(tier, moments, b.k, b.q, b.ones, b.x, view, b.num, b.den);
+    };
+    all_pairs(a, half_range, item.length, b, far, [&](auto wide, int64_t m, int64_t n) {
       near_forward<wide.value>(a, item, b, m, n);
     });
     for (int64_t j = 0; j < item.length; j++) {
@@ -373,18 +365,11 @@ void directional_backward(const Directional<T>& a, int64_t start, int64_t stop, 
       put(b.out, j, read(a.saved_out, a.shape.size, j, item, a.shape));
       for (T* rows : {b.to_keys, b.to_queries, b.to_values}) put(rows, j, V{});
     }
-    const ExpansionTier* tier = nullptr;
-    const int64_t far = reach(a, half_range, item.length, tier);
-    if constexpr (sizeof(T) == sizeof(float)) {
-      if (far) {
-        const View view{item.length, a.seen.before > 0, a.seen.after > 0, far, b.first_real};
-        with_tier(*tier, b, item.length, [&](const auto& tier, const auto& moments) {
-          far_backward(tier, moments, b.k, b.q, b.ones, b.x, b.shares, b.out, view, b.all_positions, b.to_keys,
-                       b.to_queries, b.to_values);
-        });
-      }
-    }
-    near_chunks(item.length, a.seen, far, half_range > a.limit, [&](auto wide, int64_t m, int64_t n) {
+    const auto far = [&](const auto& tier, const auto& moments, const View& view) {
+      far_backward(tier, moments, b.k, b.q, b.ones, b.x, b.shares, b.out, view, b.all_positions, b.to_keys,
+                   b.to_queries, b.to_values);
+    };
+    all_pairs(a, half_range, item.length, b, far, [&](auto wide, int64_t m, int64_t n) {
       near_backward<wide.value>(a, item, b, m, n);
     });
     for (int64_t i = 0; i < item.length; i++) {

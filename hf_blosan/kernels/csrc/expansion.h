@@ -32,10 +32,12 @@ INLINE Vector<float, N> load_sum(const N* from, int64_t row) {
 }
 template <class N>
 INLINE void store_sum(N* to, int64_t row, Vector<float, N> v) { store(to + row * lanes<float>, v); }
-INLINE Vector<float> load_row(const float* from, int64_t row) { return load<Vector<float>>(from + row * lanes<float>); }
-INLINE void add_row(float* to, int64_t row, Vector<float> v) {
-  store(to + row * lanes<float>, load_row(to, row) + v);
-}
+template <class T>
+INLINE Vector<T> at(const T* rows, int64_t row) { return load<Vector<T>>(rows + row * lanes<T>); }
+template <class T>
+INLINE void put(T* rows, int64_t row, Vector<T> v) { store(rows + row * lanes<T>, v); }
+template <class T>
+INLINE void add(T* rows, int64_t row, Vector<T> v) { put(rows, row, at(rows, row) + v); }
 
 // Row (2 m) terms + r: the sum of starts exp(tilt a) T_r(a / h) over chunk m; (2 m + 1) terms + r: times values.
 // Two points at a time, so that sums are loaded and stored half as often; an odd last point is paired with weight 0.
@@ -51,14 +53,14 @@ void gather(const float* points, int64_t length, const Tier<N>& tier, const floa
     const int64_t last = smaller(length, (m + 1) * CHUNK);
     for (int64_t i = m * CHUNK; i < last; i += 2) {
       const int64_t i1 = smaller(i + 1, last - 1);
-      const Vector<float> a = load_row(points, i), b = load_row(points, i1);
-      W y0 = to_sum(exp<float>(a * tier.tilt) * load_row(starts, i), N());
-      W z0 = to_sum(exp<float>(b * tier.tilt) * load_row(starts, i1) * float(i1 - i), N());
+      const Vector<float> a = at(points, i), b = at(points, i1);
+      W y0 = to_sum(exp<float>(a * tier.tilt) * at(starts, i), N());
+      W z0 = to_sum(exp<float>(b * tier.tilt) * at(starts, i1) * float(i1 - i), N());
       W y = to_sum(a, N()) / tier.half_range, z = to_sum(b, N()) / tier.half_range;
       W y1 = y0 * y, z1 = z0 * z;
       y = y + y;
       z = z + z;
-      const W v = to_sum(load_row(values, i), N()), w = to_sum(load_row(values, i1), N());
+      const W v = to_sum(at(values, i), N()), w = to_sum(at(values, i1), N());
       for (int64_t r = 0; r < terms; r++) {
         store_sum<N>(one, r, load_sum(one, r) + (y0 + z0));
         store_sum<N>(other, r, load_sum(other, r) + (y0 * v + z0 * w));
@@ -168,7 +170,7 @@ INLINE void far_sums(const Tier<N>& tier, const Moments<N>& moments, const FarSu
     }
     for (int64_t i = m * CHUNK; i < smaller(view.length, (m + 1) * CHUNK); i++) {
       Vector<float> sums[count];
-      evaluate<count>(load_row(points, i), tier, moments.terms, sums);
+      evaluate<count>(at(points, i), tier, moments.terms, sums);
       work(i, sums);
     }
   }
@@ -180,8 +182,8 @@ void far_forward(const Tier<N>& tier, const Moments<N>& moments, const float* ke
                  const float* ones, const float* values, const View& view, float* numerator, float* denominator) {
   gather(keys, view.length, tier, ones, values, moments.of_chunks);
   far_sums<2>(tier, moments, {{tier.weight, false}, {tier.weight, true}}, queries, view, [&](int64_t j, auto* sums) {
-    add_row(denominator, j, sums[0]);
-    add_row(numerator, j, sums[1]);
+    add(denominator, j, sums[0]);
+    add(numerator, j, sums[1]);
   });
 }
 
@@ -192,14 +194,14 @@ void far_backward(const Tier<N>& tier, const Moments<N>& moments, const float* k
                   const int32_t* all_positions, float* to_keys, float* to_queries, float* to_values) {
   gather(keys, view.length, tier, ones, values, moments.of_chunks);
   far_sums<2>(tier, moments, {{tier.slope, false}, {tier.slope, true}}, queries, view, [&](int64_t j, auto* sums) {
-    add_row(to_queries, j, load_row(shares, j) * (sums[1] - load_row(out, j) * sums[0]));
+    add(to_queries, j, at(shares, j) * (sums[1] - at(out, j) * sums[0]));
   });
   // Gradients flow from queries to keys, so what is visible is mirrored: a key before its query sees it ahead.
   const View mirrored{view.length, view.after, view.before, view.far, all_positions};
   const FarSum<N> wanted[] = {{tier.weight, false}, {tier.slope, false}, {tier.slope, true}};
   gather(queries, view.length, tier, shares, out, moments.of_chunks);
   far_sums<3>(tier, moments, wanted, keys, mirrored, [&](int64_t i, auto* sums) {
-    add_row(to_values, i, sums[0] * load_row(ones, i));
-    add_row(to_keys, i, (load_row(values, i) * sums[1] - sums[2]) * load_row(ones, i));
+    add(to_values, i, sums[0] * at(ones, i));
+    add(to_keys, i, (at(values, i) * sums[1] - sums[2]) * at(ones, i));
   });
 }
