@@ -44,15 +44,22 @@ __all__ = [
 ]
 
 
-def _operator(function: Operator) -> Operator:
+def _operator(function: Operator, form: str = "B, N, D", **forms: str) -> Operator:
     """Apply the rules above to a function of the models. Models need no wrapper: their tensors have one dtype, and
-    ``ContextFusion`` does not read padding."""
+    ``ContextFusion`` does not read padding.
+
+    Args:
+        form: of its tensors; ``forms``: of those by these names.
+    """
     parameters = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
 
     @functools.wraps(function)
     def operator(*args, **options):
         given = dict(zip(names, args, strict=False)) | {name: options[name] for name in names if name in options}
+        for name, x in given.items():
+            if x.dim() != (dims := forms.get(name, form)).count(",") + 1:
+                raise ValueError(f"{name} has shape {tuple(x.shape)}; give a tensor ({dims})")
         bias = {} if options.get("bias") is None else {"bias": options["bias"]}
         dtype = _common_dtype(given | bias)
         real_BN = _real_tokens(**options)
@@ -95,7 +102,7 @@ def _without_padding(x: Tensor, real_BN: Tensor | None) -> Tensor:
     return zero_padding(x, real_BN if x.dim() == 3 else real_BN[:, None])
 
 
-@_operator
+@functools.partial(_operator, scores="B, N")
 def additive_attention(scores: Tensor, values: Tensor, *, mask: Tensor, empty_rows: str = "zero") -> Tensor:
     """Vanilla additive attention (DiSAN Eq. 3-5): :func:`source2token_attention` with one score per token, (B, N)."""
     options = {"mask": mask, "empty_rows": empty_rows, "implementation": "eager"}
@@ -168,5 +175,5 @@ directional_attention_weights = _operator(equations.directional_attention_weight
 linear_recurrence = _operator(attention_recurrent.linear_recurrence)
 source2token_attention = _operator(attention.source2token_attention)
 source2token_weights = _operator(equations.source2token_weights)
-tensorized_attention = _operator(attention_mtsa.tensorized_attention)
-tensorized_attention_weights = _operator(equations_mtsa.tensorized_attention_weights)
+tensorized_attention = _operator(attention_mtsa.tensorized_attention, "B, H, N, D")
+tensorized_attention_weights = _operator(equations_mtsa.tensorized_attention_weights, "B, H, N, D")

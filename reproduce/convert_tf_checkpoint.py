@@ -5,7 +5,9 @@ them to a file of named arrays (``tf.train.load_checkpoint`` reads them, ``numpy
 
     python -m reproduce.convert_tf_checkpoint --weights variables.npz --model_type disan --output_dir out/disan
 
-Sizes are inferred from the arrays; ``--config_overrides activation=relu,block_length=4`` sets the others.
+Sizes are inferred from the arrays; ``--config_overrides activation=relu,block_length=4`` sets the others. The word
+vectors that the authors do not train are a constant of their graph, not a variable: add them to the file as
+``glove_only_embedding``, or the converted model lacks the last rows of their vocabulary.
 """
 
 import re
@@ -28,7 +30,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, Auto
 
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan.cli.options import Parser, exit_status, option
-from hf_blosan.cli.overrides import check_field_names, parse_config_overrides
+from hf_blosan.cli.overrides import check_field_names, format_config_overrides, parse_config_overrides
 from hf_blosan.errors import InputError, first_line
 from hf_blosan.files import check_writable
 from hf_blosan.hub.configs import config_problem
@@ -37,6 +39,9 @@ from .tf_variable_names import CONTEXTS, model_rules
 
 # What torch and numpy raise for arrays of impossible shapes or types.
 UNREADABLE = (ValueError, TypeError, LookupError, RuntimeError)
+
+# Fields that no array tells, and in which the authors' models differ.
+UNKNOWN = ("activation", "block_length")
 
 # Variables of optimisers and of TensorFlow itself.
 BOOKKEEPING = re.compile(r"(^|/)(global_step|beta[12]_power)$|/(Adadelta|Adam)(_\d+)?$|/ExponentialMovingAverage$")
@@ -358,7 +363,15 @@ def convert(argv: list[str] | None) -> None:
     check_writable("--output_dir", arguments.output_dir, folder=True)
     model = convert_model(arguments.model_type, read_arrays(arguments.weights), **overrides)
     model.save_pretrained(arguments.output_dir)
-    print(f"{type(model).__name__} with {model.num_parameters():,} parameters saved in {arguments.output_dir}")
+    config = model.config
+    print(
+        f"{type(model).__name__} with {model.num_parameters():,} parameters and a vocabulary of {config.vocab_size:,} "
+        f"words, {config.num_fixed_embeddings:,} of them from glove_only_embedding, saved in {arguments.output_dir}"
+    )
+    assumed = {name: getattr(config, name) for name in UNKNOWN if hasattr(config, name) and name not in overrides}
+    if assumed:
+        text = format_config_overrides(assumed)
+        print(f"not in the arrays, so as in a new configuration: {text}; --config_overrides has others")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from statistics import mean
 from textwrap import fill
 
 from hf_blosan.cli.options import Parser, exit_status, option
-from hf_blosan.errors import InputError
+from hf_blosan.errors import InputError, listed
 from hf_blosan.files import write_text
 from hf_blosan.training.reporting import read_record
 
@@ -39,11 +39,14 @@ def recorded_table(folder: Path, data_dir: str | None = None) -> tuple[Table, li
     """The table of a folder of records, and all runs on its tasks, with the same seeds and folds.
 
     Raises:
-        InputError: a run has no record.
+        InputError: there are no records, they are of several tables, or a run has none.
     """
     records = [read_record(path) for path in sorted(folder.glob("*.json"))]
-    (name,) = {record["experiment"]["table"] for record in records}
-    table, tasks = get_table(name), {record["task"]["name"] for record in records}
+    names = {record["experiment"]["table"] for record in records}
+    if len(names) != 1:
+        what = f"records of {listed(sorted(names))}, not of one table" if names else "no records"
+        raise InputError(f"{folder} has {what}; correct --results")
+    table, tasks = get_table(*names), {record["task"]["name"] for record in records}
     table = replace(table, columns=tuple(column for column in table.columns if column.task in tasks))
     words = ["--data_dir", data_dir or "data"] if records[0]["data"]["source"] == "local files" else []
     seeds, folds = sorted({record["seed"] for record in records}), {r["data"]["held_out"].get("test") for r in records}
@@ -67,7 +70,7 @@ def update(page: str, results: Path, data_dir: str | None = None) -> str:
         sentences = SENTENCE.findall(section)
         leaders = {column: Leader(row, not level, text) for column, text, row, level in sentences}
         if data_dir and sentences:
-            leaders = find_leaders(table, runs)
+            leaders, _ = find_leaders(table, runs)
             lines = [f"- {column}: {leader.sentence}" for column, leader in leaders.items()]
             text = "".join(fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines)
             start = SENTENCE.search(section).start()

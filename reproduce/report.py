@@ -8,6 +8,7 @@ from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
+from hf_blosan.errors import listed
 from hf_blosan.hub.model_card import data_sentence
 
 from .runner import Run
@@ -32,7 +33,7 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
         baseline: the row that the others are compared with, by a paired bootstrap over the test rows. ``"best"``: in
             each column the best row, which is bold if significantly different from all others.
     """
-    leaders = find_leaders(table, runs) if baseline == BEST else {}
+    leaders, reasons = find_leaders(table, runs) if baseline == BEST else ({}, {})
     lines = table_lines(table, runs, missing, leaders)
     notes = _notes(table, runs, missing)
     if BEST_SEEN in lines[0]:
@@ -41,7 +42,9 @@ def render(table: Table, runs: list[Run], missing: Mapping[str, str], baseline: 
             "authors' code reports for TREC, CR, MPQA and SUBJ."
         )
     if baseline == BEST:
-        notes += [*(f"{name}: {leader.sentence}" for name, leader in leaders.items()), LEADERS]
+        notes += [f"{name}: {leader.sentence}" for name, leader in leaders.items()]
+        notes += [f"{name}: no comparison, as {reason}." for name, reason in reasons.items()]
+        notes.append(LEADERS)
     elif baseline:
         notes += _differences(table, runs, baseline)
     if table.published and any(column.name not in row.paper for row in table.rows for column in table.columns):
@@ -92,14 +95,6 @@ def _finished(runs: list[Run], row: Row, column: Column) -> list[Run]:
     return [run for run in runs if run.record and run.row == row and run.task == column.task]
 
 
-def _test(figure: str, first: list[Run], second: list[Run]) -> tuple[float, float, float] | None:
-    """The paired bootstrap; None for systems that cannot be compared, such as unfinished ones."""
-    try:
-        return paired_bootstrap(figure, first, second)
-    except NotComparable:
-        return None
-
-
 def _interval(column: Column, found: tuple[float, float, float]) -> list[str]:
     """A difference and the ends of its interval, as printed."""
     return [f"{column.scale * value:+.{column.digits}f}" for value in found]
@@ -107,22 +102,19 @@ def _interval(column: Column, found: tuple[float, float, float]) -> list[str]:
 
 def _differences(table: Table, runs: list[Run], baseline: Row) -> list[str]:
     """The difference of every row from the baseline."""
-    lines, without = [], []
+    lines, without = [], {}
     for column, row in product(table.columns, table.rows):
         first, second = _finished(runs, row, column), _finished(runs, baseline, column)
-        if row != baseline and (found := _test(column.figure, first, second)):
-            mean, low, high = _interval(column, found)
+        if row == baseline or not (first and second and column.is_tested):
+            continue
+        try:
+            mean, low, high = _interval(column, paired_bootstrap(column.figure, first, second))
             lines.append(f"{column.name}: {row.name} - {baseline.name} = {mean}, 95 % interval {low} to {high}")
-        elif row != baseline and first and second and column.figure.startswith("test_"):
-            without.append(f"{column.name} of {row.name}")
+        except NotComparable as error:
+            without.setdefault(str(error), []).append(f"{column.name} of {row.name}")
     if lines:
         lines.append("Intervals: paired bootstrap over the test rows, 2,000 samples.")
-    if without:
-        lines.append(
-            f"No interval for {', '.join(without)}: it needs predictions of both systems on the same test rows, with "
-            "the same seeds and folds, and a metric that is computed from them."
-        )
-    return lines
+    return lines + [f"No interval for {', '.join(names)}: {reason}." for reason, names in without.items()]
 
 
 @dataclass(frozen=True)
@@ -134,24 +126,30 @@ class Leader:
     sentence: str
 
 
-def find_leaders(table: Table, runs: list[Run]) -> dict[str, Leader]:
-    """The best row of each column that allows a paired test."""
-    found = {column.name: _leader(table, column, runs) for column in table.columns}
-    return {name: leader for name, leader in found.items() if leader}
+def find_leaders(table: Table, runs: list[Run]) -> tuple[dict[str, Leader], dict[str, str]]:
+    """The best row of each column of test figures, and of columns that allow no paired test the reason."""
+    leaders, reasons = {}, {}
+    for column in table.columns:
+        finished = {row.name: own for row in table.rows if (own := _finished(runs, row, column))}
+        if len(finished) < 2 or not column.is_tested:
+            continue
+        try:
+            leaders[column.name] = _leader(column, finished)
+        except NotComparable as error:
+            reasons[column.name] = str(error)
+    return leaders, reasons
 
 
-def _leader(table: Table, column: Column, runs: list[Run]) -> Leader | None:
-    finished = {row.name: _finished(runs, row, column) for row in table.rows}
+def _leader(column: Column, finished: dict[str, list[Run]]) -> Leader:
     figures = {name: [column.figure_of(run.record) for run in own] for name, own in finished.items()}
-    means = {name: mean(own) for name, own in figures.items() if own and None not in own}
-    if len(means) < 2:
-        return None
+    if undefined := [name for name, own in figures.items() if None in own]:
+        raise NotComparable(f"{listed(undefined)} has no figure in a finished run; it was undefined there")
+    means = {name: mean(own) for name, own in figures.items()}
     first, *others = sorted(means, key=means.__getitem__, reverse=column.figure not in LOWER_IS_BETTER)
     level, below = [], []
     for name in others:
         pair = finished[first], finished[name]
-        if (found := _test(column.figure, *pair)) is None:
-            return None
+        found = paired_bootstrap(column.figure, *pair)
         p = paired_p_value(column.figure, *pair)
         difference, low, high = _interval(column, found)
         text = f"{name} ({difference}, {low} to {high}{'' if p is None else f', p = {p:.3f}'})"
@@ -171,14 +169,16 @@ def _cell(
     """Mean over seeds and folds, with the standard deviation if there are several."""
     selected = [run for run in runs if run.row == row and run.task == column.task]
     failed = sum(run.failure is not None for run in selected)
-    figures = [figure_of(run.record) for run in selected if run.record]
-    figures = [figure for figure in figures if figure is not None]
+    every = [figure_of(run.record) for run in selected if run.record]
+    figures = [figure for figure in every if figure is not None]
     if not figures:
         return "no data" if column.task in missing else "failed" if failed else NO_FIGURE
     text = column.text(mean(figures))
     if len(figures) > 1 and column.figure != "parameters":
         text += f" ± {column.text(stdev(figures))}"
-    return f"{text} ({failed} failed)" if failed else text
+    undefined = len(every) - len(figures) if column.is_tested and figure_of == column.figure_of else 0
+    counts = ", ".join(f"{count} {what}" for count, what in ((failed, "failed"), (undefined, "undefined")) if count)
+    return f"{text} ({counts})" if counts else text
 
 
 def _notes(table: Table, runs: list[Run], missing: Mapping[str, str]) -> list[str]:

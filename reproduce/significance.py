@@ -78,8 +78,8 @@ def paired_bootstrap(
         ``(mean, low, high)``.
 
     Raises:
-        NotComparable: the figure is none of these, no seed has predictions of the same folds in both systems, or the
-            test rows differ between seeds or systems.
+        NotComparable: the figure is none of these or undefined for some predictions, no seed has predictions of the
+            same folds in both systems, or the test rows differ between seeds or systems.
         InputError: two runs of a system have the same seed and fold, or test rows cannot be read.
     """
     if figure not in FIGURES:
@@ -106,8 +106,11 @@ def paired_bootstrap(
 
     rows = np.arange(len(labels))
     options = {"n_resamples": samples, "method": "percentile", "vectorized": False, "rng": seed}
-    low, high = stats.bootstrap((rows,), difference, **options).confidence_interval
-    return float(difference(rows)), float(low), float(high)
+    mean = difference(rows)
+    low, high = stats.bootstrap((rows,), difference, **options).confidence_interval if np.isfinite(mean) else (0, 0)
+    if not np.isfinite([mean, low, high]).all():
+        raise NotComparable(f"{figure} is undefined for the predictions of a run, or for some of their rows")
+    return float(mean), float(low), float(high)
 
 
 def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | None:
@@ -117,7 +120,9 @@ def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | 
         for runs in (first, second)
     )
     pairs = [(one[key], other[key]) for key in one if key in other]
-    return float(stats.ttest_rel(*zip(*pairs, strict=True)).pvalue) if len(pairs) > 2 else None
+    if len(pairs) < 3:
+        return None
+    return 1.0 if all(a == b for a, b in pairs) else float(stats.ttest_rel(*zip(*pairs, strict=True)).pvalue)
 
 
 def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:

@@ -44,6 +44,11 @@ class Column:
     unit: str = ""
     train_rows: int | None = None  # in the papers, for tasks that also have smaller versions
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether it is a metric of the test rows, of which paired tests may be made."""
+        return self.figure.startswith("test_")
+
     def figure_of(self, record: Mapping[str, Any]) -> float | None:
         """The figure in a record; None if undefined (a correlation of constant predictions)."""
         training = record["training"]

@@ -180,6 +180,23 @@ class TestDifferences:
         p = ttest_1samp(below, 0).pvalue
         assert f", p = {p:.3f})" in sentence and (p < 0.05) == (below[1] > 0)
 
+    def test_what_cannot_be_compared_is_said(self, trained, tmp_path, capsys, monkeypatch):
+        """A run without the figure leads nothing, and is counted; nor is anything told apart without predictions."""
+        options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path, "--seeds", "1", "2", "3"]
+        run(capsys, *options)
+        _, lines, _ = run(capsys, *options, "--baseline", "best")
+        assert sum(line.startswith("- SST-5: no comparison, as no seed has predictions") for line in lines) == 1
+        _, lines, _ = run(capsys, *options, "--baseline", "Bi-LSTM")
+        assert sum(line.startswith("- No interval for SST-5 of DiSAN: no seed has predictions") for line in lines) == 1
+        path = next(tmp_path.glob("disan*seed2*.json"))
+        record = json.loads(path.read_text())
+        record["figures"]["test_accuracy"] = None
+        path.write_text(json.dumps(record))
+        _, lines, _ = run(capsys, *options, "--baseline", "best")
+        assert "(1 undefined)" in lines[5] and "**" not in "".join(lines)
+        reason = "DiSAN has no figure in a finished run; it was undefined there"
+        assert f"- SST-5: no comparison, as {reason}." in lines
+
 
 class TestCommand:
     def test_seeds_and_folds(self, trained, tmp_path, capsys):

@@ -3,6 +3,8 @@
 import doctest
 import functools
 import math
+import re
+from inspect import signature
 
 import pytest
 import torch
@@ -313,13 +315,33 @@ def test_tensors_of_different_shapes_are_refused():
         F.tensorized_attention_weights(x[:, None], x[:1, None], x[:, None], directions="full")
 
 
+@pytest.mark.parametrize(
+    "function, options, form",
+    [
+        (F.directional_attention, {"direction": "forward"}, "(B, N, D)"),
+        (F.directional_attention_weights, {"direction": "forward"}, "(B, N, D)"),
+        (F.linear_recurrence, {}, "(B, N, D)"),
+        (F.source2token_attention, {"mask": torch.ones(2, 3)}, "(B, N, D)"),
+        (F.tensorized_attention, {"directions": "forward"}, "(B, H, N, D)"),
+        (F.tensorized_attention_weights, {"directions": "forward"}, "(B, H, N, D)"),
+    ],
+)
+def test_other_numbers_of_dimensions_are_refused(function, options, form):
+    for shape in ((3, 4), (2, 2, 2, 3, 4)):
+        tensors = [name for name, p in signature(function).parameters.items() if p.default is p.empty and p.kind == 1]
+        with pytest.raises(ValueError, match=re.escape(f"has shape {shape}; give a tensor {form}")):
+            function(*[torch.ones(shape)] * len(tensors), **options)
+    with pytest.raises(ValueError, match=r"scores has shape \(2, 3, 4\); give a tensor \(B, N\)"):
+        F.additive_attention(torch.ones(2, 3, 4), torch.ones(2, 3, 4), mask=torch.ones(2, 3))
+
+
 @pytest.mark.parametrize("implementation", F.IMPLEMENTATIONS)
 def test_scores_of_other_shapes_are_not_pooled(implementation):
     values, mask = torch.randn(3, 4, 16), torch.ones(3, 4)
     pool = functools.partial(F.source2token_attention, values=values, mask=mask, implementation=implementation)
     for scores in (values, values[..., :1]):
         assert pool(scores).shape == (3, 16)
-    for scores in (values[:, :1], values[:1], values[0], values[..., :2]):
+    for scores in (values[:, :1], values[:1], values[..., :2]):
         with pytest.raises(ValueError, match=r"values \(3, 4, 16\); give that or \(B, N, 1\)"):
             pool(scores)
     with pytest.raises(ValueError, match=r"scores are \(1, 4, 1\)"):

@@ -213,8 +213,11 @@ def test_the_command_writes_the_page(tmp_path, capsys):
     assert page.main(["--page", str(file), "--results", str(ROOT / "results")]) == 0
     assert capsys.readouterr().out == f"{file}: updated\n"
     assert file.read_text() == f"# Results\n\n{PAGE[start:end]}"
-    assert page.main(["--page", str(tmp_path / "gone.md")]) == 2
-    assert "gone.md" in capsys.readouterr().err
+    for words, message in (
+        (["--page", str(tmp_path / "gone.md")], "gone.md"),
+        (["--page", str(file), "--results", str(tmp_path)], "has no records; correct --results"),
+    ):
+        assert page.main(words) == 2 and message in capsys.readouterr().err
 
 
 COMPARED = [folder for folder in FOLDERS if folder.name not in ("mtsa_srl", "mtsa_translation", "trec_all_systems")]

@@ -12,7 +12,7 @@ from hf_blosan.errors import InputError
 from hf_blosan.training import RunArguments, train
 from reproduce import significance
 from reproduce.runner import Run
-from reproduce.significance import NotComparable, paired_bootstrap, recorded_runs
+from reproduce.significance import NotComparable, paired_bootstrap, paired_p_value, recorded_runs
 
 LABELS = np.random.default_rng(0).integers(0, 2, 400).astype(float)
 ROWS = np.stack([LABELS, np.arange(400)], axis=1)
@@ -104,6 +104,19 @@ def test_only_runs_in_common_are_compared(monkeypatch, caplog):
         paired_bootstrap("test_accuracy", one, other)
     with pytest.raises(InputError, match="two runs of a system have seed 1 and fold 0"):
         paired_bootstrap("test_accuracy", [*one, *one], other)
+
+
+def test_what_is_undefined_is_not_compared(monkeypatch):
+    one, other = runs(monkeypatch, 10), runs(monkeypatch, 5)
+    other[0].record["test_predictions"] = [3.0] * 200
+    other[1].record["test_predictions"] = [3.0] * 200
+    for run in [*one, *other]:
+        run.record["task"] = {}
+    with pytest.raises(NotComparable, match="test_pearson is undefined for the predictions of a run"):
+        paired_bootstrap("test_pearson", one, other)
+    for run in [*one, *other]:
+        run.record["figures"] = {"test_accuracy": 0.5}
+    assert paired_p_value("test_accuracy", one, other) == 1
 
 
 @pytest.mark.parametrize("differs", [[1, 0], [0, 1]], ids=["labels", "rows with the same labels"])
