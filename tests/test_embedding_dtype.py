@@ -176,6 +176,9 @@ def test_half_precision_beside_float32_is_for_inference(dtype, tmp_path):
     model = AutoModel.from_pretrained(tmp_path, embedding_dtype=dtype).train()
     with pytest.raises(ValueError, match=f"the word table is {dtype} and cannot be trained; load the model with emb"):
         model(IDS)
+    with torch.no_grad():  # for its dropout
+        model(IDS)
+    model.float()(IDS).pooler_output.sum().backward()
     AutoModel.from_pretrained(tmp_path, embedding_dtype=dtype, embedding_trainable="none").train()(IDS)
     AutoModel.from_pretrained(tmp_path).to(getattr(torch, dtype)).train()(IDS).pooler_output.sum().backward()
 

@@ -322,6 +322,7 @@ def test_tensors_of_different_shapes_are_refused():
         (F.directional_attention_weights, {"direction": "forward"}, "(B, N, D)"),
         (F.linear_recurrence, {}, "(B, N, D)"),
         (F.source2token_attention, {"mask": torch.ones(2, 3)}, "(B, N, D)"),
+        (F.source2token_weights, {"mask": torch.ones(2, 3)}, "(B, N, D)"),
         (F.tensorized_attention, {"directions": "forward"}, "(B, H, N, D)"),
         (F.tensorized_attention_weights, {"directions": "forward"}, "(B, H, N, D)"),
     ],

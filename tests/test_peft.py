@@ -6,7 +6,7 @@ import peft
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig
 
 from hf_blosan import AutoModelForPairRegression
 from hf_blosan.models import attention
@@ -120,8 +120,30 @@ def test_adapters_of_transformers(dtype, tmp_path):
     for found in (loaded, whole):
         assert found.get_input_embeddings().weight.dtype == getattr(torch, dtype)
         torch.testing.assert_close(logits(found), logits(model), rtol=0, atol=0)
-    with pytest.raises(ValueError, match="the model has adapters of peft; merge them first"):
+    with pytest.raises(ValueError, match=r"model\.context.* has adapters of peft; merge them first"):
         whole.set_layers_dtype("int8")
+    assert whole.config.layers_dtype == "float32"
+    torch.testing.assert_close(logits(whole), logits(model), rtol=0, atol=0)
+    whole.delete_adapter("default")
+    whole.set_layers_dtype("int8")
+    assert (logits(whole) - logits(base)).abs().max() < 0.05
+
+
+def test_adapters_below_layers_in_int8(tmp_path):
+    """On a backbone, and on maps of a recurrent state, both of which stay as they are."""
+    backbone = BertConfig(
+        vocab_size=40, hidden_size=12, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    on_backbone = AutoConfig.for_model("disan", hidden_size=24, backbone_config=backbone)
+    recurrent = AutoConfig.for_model("birnn", **SMALL)
+    for name, config, maps in (("bert", on_backbone, "query"), ("lstm", recurrent, "from_input")):
+        base = AutoModelForSequenceClassification.from_config(config).eval()
+        base.save_pretrained(tmp_path / name, layers_dtype="int8")
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name).eval()
+        model.add_adapter(peft.LoraConfig(target_modules=[maps], r=2, init_lora_weights=False))
+        model.eval().save_pretrained(tmp_path / f"{name}-adapter")
+        again = AutoModelForSequenceClassification.from_pretrained(tmp_path / f"{name}-adapter").eval()
+        torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("model_type", ["disan", "biblosan", "mtsa", "multihead"])

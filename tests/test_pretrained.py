@@ -182,6 +182,7 @@ class TestNames:
         monkeypatch.setattr(saved, "cached_file", lambda *given, **options: None)  # without a network
         assert not saved.is_normalized("me/my-copy")
         assert "modules.json of me/my-copy is not in the cache; if it has a Normalize, that is not" in caplog.text
+        assert "config_sentence_transformers.json of me/my-copy is not in the cache; if it has a def" in caplog.text
 
     def test_push_adds_the_code(self, tiny_en, tmp_path, monkeypatch, capsys):
         folder = Path(hf_blosan.pretrained(tiny_en))

@@ -140,19 +140,23 @@ def is_normalized(name: str) -> bool:
     if not name:
         return False
     with loading(name):
-        modules, options = (_read_json(name, file) for file in ("modules.json", "config_sentence_transformers.json"))
-        later = [module["type"].rpartition(".")[2] for module in (modules or [])[1:]]
+        files = {file: _read_json(name, file) for file in ("modules.json", "config_sentence_transformers.json")}
+        modules, options = (content or empty for content, empty in zip(files.values(), ([], {}), strict=True))
+        later = [module["type"].rpartition(".")[2] for module in modules[1:]]
         others = [f"{module} (modules.json)" for module in later if module != "Normalize"]
-        asked = [option for option in ("default_prompt_name", "truncate_dim") if (options or {}).get(option)]
-        others += [f"{option} (config_sentence_transformers.json)" for option in asked]
+        prompt = options.get("prompts", {}).get(options.get("default_prompt_name"))
+        asked = {"default_prompt_name": prompt, "truncate_dim": options.get("truncate_dim")}
+        others += [f"{option} (config_sentence_transformers.json)" for option, value in asked.items() if value]
     if others:
         raise InputError(
             f"the vectors of {name!r} need {', '.join(others)} of sentence-transformers, which is not applied "
             "here; use SentenceTransformer"
         )
-    if modules is None and not Path(locate(name)).is_dir():
-        if try_to_load_from_cache(name, "modules.json") is not _CACHED_NO_EXIST:
-            logger.warning("modules.json of %s is not in the cache; if it has a Normalize, that is not applied", name)
+    for file, content in files.items():
+        if content is None and not Path(locate(name)).is_dir():
+            if try_to_load_from_cache(name, file) is not _CACHED_NO_EXIST:
+                what = "a Normalize" if file == "modules.json" else "a default prompt"
+                logger.warning("%s of %s is not in the cache; if it has %s, that is not applied", file, name, what)
     return bool(later)
 
 

@@ -179,21 +179,18 @@ class SentenceEncoderConfig(PreTrainedConfig):
             raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set one of these")
 
     def validate_directions(self):
-        if self.undirected:
-            if self.directions:
-                raise ValueError(f"directions={self.directions}: {self.undirected}; leave the list empty")
-            return
+        if self.undirected and self.directions:
+            raise ValueError(f"directions={self.directions}: {self.undirected}; leave the list empty")
         for direction in self.directions:
             check_choice("an entry of directions", direction, DIRECTIONS)
-        if not self.directions or self.hidden_size % len(self.directions):
+        if not self.undirected and (not self.directions or self.hidden_size % len(self.directions)):
             raise ValueError(
                 f"hidden_size={self.hidden_size} does not divide into {len(self.directions)} directions; "
                 "choose a multiple of their number"
             )
 
     def validate_heads(self):
-        heads = getattr(self, "num_heads", 1)
-        if heads < 1 or self.hidden_size % heads:
+        if (heads := getattr(self, "num_heads", 1)) < 1 or self.hidden_size % heads:
             raise ValueError(f"num_heads={heads} does not divide hidden_size={self.hidden_size}; choose a divisor")
 
     @property

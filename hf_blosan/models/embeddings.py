@@ -91,7 +91,7 @@ class WordEmbeddings(nn.Embedding):
         trainable = weight.is_floating_point() and config.embedding_trainable != "none"
         super().__init__(num_trained, size, padding_idx=padding_idx, _weight=weight, _freeze=not trainable)
         # Frozen by choice; a table in fewer bits than the layers cannot be trained.
-        self.own_dtype = "" if config.embedding_dtype == "float32" else config.embedding_dtype
+        self.has_own_dtype = config.embedding_dtype != "float32"
         self.frozen, self.is_int8 = config.embedding_trainable == "none", not weight.is_floating_point()
         # Buffers (saved with the model), because from_pretrained makes every parameter trainable, and because other
         # libraries take a model's dtype from its first parameter.
@@ -107,10 +107,12 @@ class WordEmbeddings(nn.Embedding):
         self.zero_ids = [i for i in special if i is not None] if config.embedding_trainable == "train_words" else []
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        if self.training and self.own_dtype and (not self.frozen if self.is_int8 else self.weight.requires_grad):
+        is_half = self.has_own_dtype and self.weight.dtype in (torch.float16, torch.bfloat16)
+        learns = not self.frozen if self.is_int8 else is_half and self.weight.requires_grad and torch.is_grad_enabled()
+        if self.training and learns:
             raise ValueError(
-                f"the word table is {self.own_dtype} and cannot be trained; load the model with "
-                'embedding_dtype="float32", or set embedding_trainable="none" to train the layers alone'
+                f"the word table is {str(self.weight.dtype).removeprefix('torch.')} and cannot be trained; load the "
+                'model with embedding_dtype="float32", or set embedding_trainable="none" to train the layers alone'
             )
         try:
             vectors_BNE = self.look_up(input_ids)

@@ -173,6 +173,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     takes_words = False  # whether the first layer of ``context`` can compute on distinct words
 
     def __init__(self, config: SentenceEncoderConfig):
+        config.validate()  # again: from_pretrained changes its fields one by one
         super().__init__(config)
         self.embeddings = InputEmbeddings(config)
         self.context = self.make_context(config)

@@ -1,6 +1,6 @@
 """Linear maps with weights in int8. Only checkpoints with such layers carry this file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -46,13 +46,29 @@ class Int8Linear(nn.Module):
 
 
 def convert_layers(model: nn.Module, is_int8: Callable[[str], bool]) -> None:
-    """Make linear maps int8, or not, by their names; a backbone, and maps of a recurrent state, stay as they are."""
-    for parent_name, parent in list(model.named_modules()):
-        if "backbone" in parent_name.split(".") or not getattr(parent, "takes_int8", True):
-            continue
-        for name, map_ in list(parent.named_children()):
-            wanted = is_int8(f"{parent_name}.{name}".removeprefix("."))
-            if type(map_) is nn.Linear and wanted:
-                setattr(parent, name, Int8Linear(map_))
-            elif isinstance(map_, Int8Linear) and not wanted:
-                setattr(parent, name, map_.to_float())
+    """Make linear maps int8, or not, by their names; a backbone, and maps of a recurrent state, stay as they are.
+
+    Raises:
+        ValueError: a map that would become int8 has adapters; the model stays as it is.
+    """
+    for parent, name, map_ in list(to_convert(model, is_int8)):
+        setattr(parent, name, Int8Linear(map_) if type(map_) is nn.Linear else map_.to_float())
+
+
+def to_convert(parent: nn.Module, is_int8: Callable[[str], bool], prefix: str = "") -> Iterator[tuple]:
+    """The maps to convert, each with the module that it belongs to and its name there."""
+    if not getattr(parent, "takes_int8", True):
+        return
+    for name, map_ in parent.named_children():
+        wanted = is_int8(f"{prefix}{name}")
+        if type(map_) is nn.Linear and wanted:
+            if any(len(getattr(parent, kind)) for kind in getattr(parent, "adapter_layer_names", ())):
+                raise ValueError(
+                    f'layers_dtype="int8": {prefix.rstrip(".")} has adapters of peft; merge them first, by '
+                    "merge_and_unload() of a PeftModel"
+                )
+            yield parent, name, map_
+        elif isinstance(map_, Int8Linear) and not wanted:
+            yield parent, name, map_
+        elif name != "backbone":
+            yield from to_convert(map_, is_int8, f"{prefix}{name}.")

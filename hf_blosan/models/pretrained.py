@@ -61,8 +61,8 @@ def code_of(model: PreTrainedModel) -> tuple[dict[str, str], dict[str, str]]:
             texts |= {Path(file).name: Path(file).read_text(encoding="utf-8") for file in files}
             # Transformers tells configurations of folders of one name apart by their code, and has one class for each.
             head, _, class_name = auto_map.get("AutoModelForSequenceClassification", name).partition(".")
-            if head != name and class_name not in texts[f"configuration_{model_type}.py"]:
-                texts[f"configuration_{model_type}.py"] += f"\n# Of {class_name}.\n"
+            text = texts[f"configuration_{model_type}.py"].partition("\n# Of ")[0]
+            texts[f"configuration_{model_type}.py"] = text if head == name else f"{text}\n# Of {class_name}.\n"
             if is_int8 and "from .layers_int8" not in texts[f"{name}.py"]:  # transformers copies what is imported
                 texts[f"{name}.py"] += "\n\nfrom .layers_int8 import Int8Linear  # noqa: E402, F401\n"
             return auto_map, texts
@@ -169,10 +169,6 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
     accepts_loss_kwargs = False
     _can_compile_fullgraph = True
 
-    def __init__(self, config: SentenceEncoderConfig, *args, **kwargs):
-        config.validate()  # again: from_pretrained changes its fields one by one
-        super().__init__(config, *args, **kwargs)
-
     @torch.no_grad()
     def _init_weights(self, module):
         if isinstance(module, (nn.Linear, nn.LayerNorm, FeatureAttention, FusionGate)) and module.bias is not None:
@@ -209,8 +205,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         Weights are copied to aligned memory: as mapped from the file they may be unaligned, and matrix products would
         differ in the last bit.
         """
-        # Transformers would leave it as it is. With code of a checkpoint its class need not be this module's.
-        if hasattr(config := kwargs.get("config"), "embedding_dtype"):
+        if hasattr(config := kwargs.get("config"), "embedding_dtype"):  # transformers would leave it as it is
             kwargs["config"] = config = copy.deepcopy(config)
             for name in {"embedding_dtype", "layers_dtype"} & kwargs.keys():
                 setattr(config, name, kwargs.pop(name))
@@ -318,17 +313,13 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         """Convert the weights of linear maps: ``"float32"`` (the model's dtype), or ``"int8"``, for inference.
 
         Raises:
-            ValueError: the name is unknown, or the model has adapters, which int8 would leave out.
+            ValueError: the name is unknown, or a map has adapters, which int8 would leave out.
         """
         check_choice("layers_dtype", layers_dtype, LAYERS_DTYPES)
-        if layers_dtype == "int8" and any(hasattr(module, "base_layer") for module in self.modules()):
-            raise ValueError(
-                'layers_dtype="int8": the model has adapters of peft; merge them first (merge_and_unload)'
-            )
-        self.config.layers_dtype = layers_dtype
         if layers_dtype == "int8" or any(hasattr(module, "to_float") for module in self.modules()):
             int8_layers().convert_layers(self, lambda _: layers_dtype == "int8")
             self.pass_on_attn_implementation()
+        self.config.layers_dtype = layers_dtype
 
     def save_pretrained(
         self, save_directory, *args, embedding_dtype: str | None = None, layers_dtype: str | None = None, **kwargs
