@@ -344,7 +344,8 @@ def export(name: str, output: str | Path) -> str:
     normalized = "sentence_embedding" in output_names(model) and is_normalized(name)
     logger.info("tracing and converting %s, which takes ten seconds or more", type(model).__name__)
     difference = export_onnx(model, path, tokenizer, normalized=normalized)
-    done = f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}; it differs by at most {difference:.1g}"
+    done = f"{type(model).__name__} as ONNX, opset {OPSET}, in {path}"
+    done += f"; its outputs differ from the model's by at most {difference:.1g}"
     if not to_folder:
         return done
     if beside:

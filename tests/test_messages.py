@@ -91,7 +91,7 @@ EXPECTED = re.compile(r"|INFO hf_blosan\.[a-z_.]+: .*|.*[\d?k] ?(it|B|examples)/
 """Lines on standard error: what the command does, and bars of progress."""
 
 COMMANDS = (
-    "train --train_file rows.csv --validation_file rows.csv --encoder disan --output_dir out --num_train_epochs 1 "
+    "train --train_file rows.csv --validation_file held_out.csv --encoder disan --output_dir out --num_train_epochs 1 "
     f"--config_overrides {TINY} --results_file run.json --cpu",
     "evaluate out --test_file rows.csv --cpu",
     "predict out rows.csv predictions.csv --cpu",
@@ -132,6 +132,7 @@ def strange(stderr: bytes) -> list[str]:
 def test_commands_print_what_is_expected(tmp_path):
     """On standard error, by themselves and by libraries, in C++ too."""
     write_rows(tmp_path / "rows.csv", question_rows(40))
+    write_rows(tmp_path / "held_out.csv", [row | {"text": f"{row['text']} again"} for row in question_rows(40)])
     with LoopbackHub() as hub:
         environment = hub.environment(tmp_path / "home") | {"PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", RUN_ALL, json.dumps(COMMANDS)]

@@ -381,3 +381,24 @@ class TestPreparation:
         with pytest.raises(InputError, match=message) as caught:
             prepared(options(tmp_path, questions, **changes))
         assert "\n" not in str(caught.value)
+
+    def test_held_out_rows_with_the_texts_of_training_rows_are_warned_of(self, tmp_path, caplog):
+        texts = [f"a number {number}" for number in range(60)]
+        for name, rows, warned in (
+            ("twice", [*texts, *(text.upper() for text in texts)], True),
+            ("once", texts, False),
+        ):
+            table = [{"text": text, "label": "odd" if int(text.split()[-1]) % 2 else "even"} for text in rows]
+            data = {"train_file": str(write_rows(tmp_path / f"{name}.jsonl", table))}
+            caplog.clear()
+            prepared(options(tmp_path / name, data, validation_fraction=0.1))
+            assert ("validation rows have the text of a training row" in caplog.text) == warned
+
+    def test_rows_that_a_model_may_have_seen_are_warned_of(self, tmp_path, questions, caplog):
+        own = {"train_file": questions["train_file"], "validation_fraction": 0.1}
+        train(options(tmp_path / "first", own, max_train_steps=1))
+        again = {"encoder": None, "model_name_or_path": str(tmp_path / "first"), "config_overrides": None}
+        for data, warned in ((own, True), (questions, False)):
+            caplog.clear()
+            prepared(options(tmp_path / "second", data, **again))
+            assert ("was trained on rows of your own: if rows held out here were among them" in caplog.text) == warned

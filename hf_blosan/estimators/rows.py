@@ -15,6 +15,9 @@ from ..errors import InputError, unpaired_surrogate
 from ..tasks import Task
 from ..tasks.custom import task_of_rows
 
+MISSING = ("nan", "None", "<NA>", "NaT")
+"""What pandas and others put into an empty cell, as printed."""
+
 LABELS = {"classification": "label", "regression": "score"}
 """The column of the targets, by kind of task."""
 
@@ -57,6 +60,8 @@ def _item(row: Any, name: str) -> tuple[str, ...]:
     item = (row,) if isinstance(row, str) else tuple(row) if isinstance(row, (list, tuple, np.ndarray)) else ()
     if len(item) not in (1, 2) or not all(isinstance(text, str) for text in item):
         shown = repr(row) if len(repr(row)) <= 60 else f"{repr(row)[:60]}..."
+        if shown in MISSING:
+            raise InputError(f'{name} is missing ({shown}); fill empty cells, by .fillna(""), or leave the row out')
         raise InputError(f"{name} is {shown}; give a text (str), or a pair of two texts")
     if half := unpaired_surrogate("".join(item)):
         raise InputError(f"{name} has an unpaired surrogate, {half!r}; correct the text")

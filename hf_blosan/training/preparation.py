@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,9 @@ CUSTOM_OPTIONS = tuple(inspect.signature(custom_task).parameters)
 DATA_OPTIONS = tuple(inspect.signature(load_task).parameters)[1:]
 HELD_OUT = {"seed": 42, "fold": 0, "num_folds": None, "validation_fraction": None, "select_on_test": False}
 """Options that determine the held-out rows, with their defaults."""
+
+MANY_SHARED = 0.05
+"""Share of held-out rows whose texts are those of training rows, above which their figures mislead."""
 
 MANY_UNKNOWN = 0.3
 """Share of unknown tokens above which a model reads too little of its texts."""
@@ -166,7 +169,15 @@ def prepare(
             splits = {option: getattr(arguments, option) for option in HELD_OUT}
             name, trained = str(arguments.model_name_or_path), remembered_rows(saved_config)
             warn_of_other_splits(name, trained, splits, task)
+        if "text_columns" in remembered_rows(saved_config) and not arguments.task_name and held_out(arguments, task):
+            logger.warning(
+                "%s was trained on rows of your own: if rows held out here were among them, their figures are too "
+                "good; give validation rows that it has not seen",
+                arguments.model_name_or_path,
+            )
     dataset, taught = read_rows(arguments, kind)
+    if not arguments.task_name:
+        warn_of_shared_texts(dataset, kind.task.text_columns)
     if arguments.watch_test and "test" not in dataset:
         raise InputError("--watch_test: there are no test rows; give --test_file, or leave it out.")
     overrides = parse_config_overrides(arguments.config_overrides)
@@ -270,6 +281,26 @@ def warn_of_unknown_tokens(data: DatasetDict, tokenizer: PreTrainedTokenizerBase
             "--tokenizer_name a tokenizer of subwords of their language",
             *(100 * unknown, "training" if split == "train" else split),
         )
+
+
+def warn_of_shared_texts(dataset: DatasetDict, columns: tuple[str, ...]) -> None:
+    """Warn if many held-out rows have the texts of a training row, whatever their case and spaces."""
+
+    def texts(rows: Dataset) -> Iterator[tuple[str, ...]]:
+        return zip(*([" ".join(text.lower().split()) for text in rows[column][:]] for column in columns), strict=True)
+
+    if not {*columns} <= {*dataset["train"].column_names}:  # tags, and sentences of passages
+        return
+    for split in dataset.keys() - {"train"}:
+        held = list(texts(dataset[split]))
+        known = {*held}.intersection(texts(dataset["train"]))
+        shared = sum(row in known for row in held)
+        if shared > MANY_SHARED * len(held):
+            logger.warning(
+                "%d of %d %s rows have the text of a training row, which makes their figures too good; remove "
+                "duplicates before rows are held out",
+                *(shared, len(held), split),
+            )
 
 
 def numbers_of(dataset: DatasetDict) -> dict[str, list[int]]:
