@@ -371,7 +371,7 @@ def convert(argv: list[str] | None) -> None:
     assumed = {name: getattr(config, name) for name in UNKNOWN if hasattr(config, name) and name not in overrides}
     if assumed:
         text = format_config_overrides(assumed)
-        print(f"not in the arrays, so as in a new configuration: {text}; --config_overrides has others")
+        print(f"not in the arrays, so as in a new configuration: {text}; --config_overrides sets others")
 
 
 def main(argv: list[str] | None = None) -> int:

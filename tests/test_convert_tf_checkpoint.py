@@ -106,7 +106,11 @@ def test_command(tmp_path, capsys):
     np.savez(tmp_path / "variables.npz", **{name: array.numpy() for name, array in arrays.items()})
     command = ["--model_type", "disan", "--weights", str(tmp_path / "variables.npz")]
     assert main([*command, "--output_dir", str(tmp_path / "model")]) == 0
-    assert "DiSANForSequenceClassification with" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "DiSANForSequenceClassification with" in printed
+    fixed = len(arrays.get("glove_only_embedding", ()))
+    assert f" {fixed} of them from glove_only_embedding" in printed
+    assert "not in the arrays, so as in a new configuration: activation=elu; --config_overrides sets others" in printed
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     ids, types = torch.arange(2, 12)[None], torch.tensor([[0] * 5 + [1] * 5])
     expected = convert_model("disan", arrays)(ids, token_type_ids=types).logits

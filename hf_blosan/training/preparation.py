@@ -289,12 +289,12 @@ def warn_of_shared_texts(dataset: DatasetDict, columns: tuple[str, ...]) -> None
     def texts(rows: Dataset) -> Iterator[tuple[str, ...]]:
         return zip(*([" ".join(text.lower().split()) for text in rows[column][:]] for column in columns), strict=True)
 
-    if not {*columns} <= {*dataset["train"].column_names}:  # tags, and sentences of passages
+    if len(dataset) == 1 or not {*columns} <= {*dataset["train"].column_names}:  # tags, and sentences of passages
         return
-    for split in dataset.keys() - {"train"}:
+    train = set(texts(dataset["train"]))
+    for split in sorted(dataset.keys() - {"train"}):
         held = list(texts(dataset[split]))
-        known = {*held}.intersection(texts(dataset["train"]))
-        shared = sum(row in known for row in held)
+        shared = sum(row in train for row in held)
         if shared > MANY_SHARED * len(held):
             logger.warning(
                 "%d of %d %s rows have the text of a training row, which makes their figures too good; remove "
