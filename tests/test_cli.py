@@ -109,6 +109,7 @@ class TestMistakes:
             ("predict m --resume", "--resume needs files"),
             ("encode m a b.npy --text_pair_column_name x", "--text_pair_column_name needs --text_column_name"),
             ("bench none", "no saved model at 'none'"),
+            ("bench Disan-mini-em", "no saved model at 'Disan-mini-em' (no such folder); did you mean disan-mini-en?"),
             ("bench none --lengths 8 0", "--lengths is 0; it must be more than 0"),
             ("bench none --seconds inf", "--seconds is inf; it must be more than 0 and at most 86,400."),
             ("push none", "no saved model in none"),

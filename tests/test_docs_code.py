@@ -108,6 +108,7 @@ def save(folder: str, texts: list[str], model_class: type, **config) -> None:
     tokenizer = build_tokenizer(texts)
     model_class(model_class.config_class(vocab_size=len(tokenizer), **config)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    Path(folder, "log.jsonl").touch()  # as a training run leaves it, which the pages may then repeat
 
 
 def write_files(folder: Path) -> None:

@@ -207,6 +207,13 @@ def test_a_run_on_spans(tmp_path, capsys):
         train(options(tmp_path / "other", questions, **saved, config_overrides=None))
 
 
+def test_a_tagger_of_a_pretrained_encoder_leaves_out_its_pooler_without_a_word(tmp_path, caplog):
+    saved = {"encoder": None, "model_name_or_path": "disan-mini-en", "config_overrides": None, "max_train_steps": 1}
+    train(options(tmp_path / "out", write_splits(tmp_path, tagging_rows), **saved))
+    assert "disan-mini-en gets a new head for DiSANForTokenClassification" in caplog.text
+    assert "have no place" not in caplog.text
+
+
 ROLES = {
     "encoder": "birnn",
     "config_overrides": "hidden_size=24,embedding_size=8,predicate_size=4,dropout=0.0",

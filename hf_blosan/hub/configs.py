@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypedDict, get_args, get_origin
@@ -51,6 +52,9 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
     given: Any = {}
     place = locate(name)
     if not os.path.exists(place):  # without a network the answer takes half a minute
+        meant = get_close_matches(name.lower(), pretrained_names(), n=1, cutoff=0.8)
+        if meant and "/" not in name:
+            raise InputError(f"no saved model at {name!r} (no such folder); did you mean {meant[0]}?")
         logger.info("no folder %s; trying it as a name on the Hub", name)
     try:
         given, _ = PreTrainedConfig.get_config_dict(place)

@@ -140,6 +140,10 @@ def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, m
     if differing and not may_differ:
         weight, stored, expected = differing[0]
         remedy = "--ignore_mismatched_sizes gives it a new head"
+        if weight.startswith("classifier.output."):
+            raise InputError(
+                f"the head of the model at {name!r} has {stored[0]} outputs, the task needs {expected[0]}; {remedy}"
+            )
         if weight.startswith(encoder):
             remedy = "leave the sizes of the encoder as they are, or train a new model by --encoder"
         raise InputError(
@@ -149,7 +153,8 @@ def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, m
     new = sorted({*report["missing_keys"], *(weight for weight, *_ in differing)})
     if others := [weight for weight in new if weight.startswith(encoder)]:
         logger.warning("these weights of %s start from random numbers: %s", name, ", ".join(others))
-    if left_out := [weight for weight in sorted(report["unexpected_keys"]) if not weight.startswith("classifier.")]:
+    without_place = ("classifier.",) if encoder_of(model).pooler else ("classifier.", "pooler.", f"{encoder}pooler.")
+    if left_out := [weight for weight in sorted(report["unexpected_keys"]) if not weight.startswith(without_place)]:
         logger.warning("these weights of %s have no place in the configuration: %s", name, listed(left_out, 5))
     if len(new) > len(others):
         logger.info("%s gets a new head for %s", name, type(model).__name__)
