@@ -137,7 +137,7 @@ def test_the_sentences_on_what_people_use():
         if not row["settings"]["signed_difference"]
     ]
     disan, (difference, low, high) = float(page["DiSAN", "SICK-E"].split()[0]) / 100, absolute
-    assert f"DiSAN has {disan:.4f}, {difference:.3f} ± {(high - low) / 2:.3f} above them" in text
+    assert f"DiSAN has {disan:.4f}, {difference:.3f} ± {(high - low) / 2:.3f} above word vectors" in text
     finetuned = float(page["disan-mini-en", "SICK-E"].split()[0].strip("*")) / 100
     assert f"[{finetuned:.4f}](docs/results.md#fine-tuning)" in text
 

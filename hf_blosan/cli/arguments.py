@@ -25,7 +25,7 @@ class CardArguments:
 
     results: list[str] = positional("JSON files written by `train --results_file`.")
     output_dir: str = option(
-        "Folder for the cards, one NAME.md for every file. Default: this one.", ".", group="output"
+        "Folder for the cards, one NAME.md for every file. Default: the current folder.", ".", group="output"
     )
 
 

@@ -80,7 +80,7 @@ COMMANDS = {
         needs_training=True,
     ),
     "predict": Command(
-        "predictions for a file of any size: labels, scores or tags",
+        "predictions of a trained model for a file of any size",
         PredictArguments,
         "hf_blosan.inference.stream:predict",
     ),

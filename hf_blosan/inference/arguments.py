@@ -12,8 +12,8 @@ from ..registry import MODEL
 from .shards import Shard
 
 INPUT = (
-    "Rows: .jsonl, .csv, .tsv, .parquet, or .txt with one text per line (all but Parquet also .gz); - is standard "
-    "input, one JSON object or one text per line."
+    "Rows: .jsonl, .json, .csv, .tsv, .parquet, or .txt with one text per line (all but Parquet also .gz); - is "
+    "standard input, JSON lines, a JSON list, or one text per line."
 )
 
 DAY = 24 * 60 * 60

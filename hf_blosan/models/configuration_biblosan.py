@@ -16,7 +16,8 @@ class BiBloSANConfig(SentenceEncoderConfig):
 
     Args:
         block_length: tokens per block; ``optimal_block_length`` computes it from the lengths of the data. With
-            ``"auto"`` the training command does so and stores the number; no model can be built from it.
+            ``"auto"`` the training command does so, adds 1 in the released formulation as the authors' scripts do, and
+            stores the number; no model can be built from ``"auto"``.
         mask_padding_blocks: hide blocks that contain only padding from the attention between blocks, so that a
             sentence's vector does not depend on the rest of its batch. ``False`` is the authors' code.
         fuse_local: include the attention inside blocks in a token's fusion (h of Eq. 16-18). ``False`` is the ablation

@@ -80,8 +80,12 @@ class RunArguments:
     test_file: str | None = option("Test data. Default: the task's, if any.")
     dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, that defines a custom task.")
     dataset_config_name: str | None = option("Configuration of --dataset_name.")
-    text_column_name: str | None = option("Column of the (first) text of a custom task. Default: see the log.")
-    text_pair_column_name: str | None = option("Column of the second text of pairs. Default: see the log.")
+    text_column_name: str | None = option(
+        "Column of the (first) text of a custom task. Default: sentence1, text or sentence, else the first with texts."
+    )
+    text_pair_column_name: str | None = option(
+        "Column of the second text of pairs. Default: sentence2, or the second with texts where none has such a name."
+    )
     label_column_name: str | None = option("Column of the labels or scores. Default: label, labels or score.")
     do_regression: bool | None = option(
         "Whether the labels of your own texts are scores, or (`--do_regression false`) classes. Default: scores if "
@@ -190,7 +194,7 @@ class RunArguments:
     )
     early_stopping_patience: int | None = option(
         "Stop after this many evaluations without improvement; 0: never. Default: the recipe's. For your own data "
-        "that is 3 epochs and at least 100 updates, with --recipe paper 5."
+        "that is 3 epochs and at least 100 updates, with --recipe paper 5 (tags: as before); for translations never."
     )
     seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)

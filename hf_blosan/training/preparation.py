@@ -143,7 +143,10 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
     config = read_config(name, trust_remote_code=arguments.trust_remote_code)
     model_type = encoder_config(config).model_type
     if model_type not in FAMILIES:
-        raise InputError(f"the model at {name!r} is of type {model_type}; choose one of {', '.join(FAMILIES)}")
+        raise InputError(
+            f"the model at {name!r} is of type {model_type}, not an encoder of this package ({', '.join(FAMILIES)}); "
+            f"put one on top of it by --encoder and --backbone {name}"
+        )
     return model_type, config
 
 
