@@ -263,6 +263,16 @@ class TestTraining:
             prepared(self.options(tmp_path, questions, large, cache_backbone="float16"))
         prepared(self.options(tmp_path, questions, large, cache_backbone="float32"))
 
+    def test_a_run_does_not_go_on_with_states_of_another_backbone(self, questions, folder, tmp_path, cache):
+        changes = {"cache_backbone": "float32", "checkpointing_steps": "1", "max_train_steps": 2}
+        backbone = shutil.copytree(folder, tmp_path / "backbone")
+        train(self.options(tmp_path / "out", questions, backbone, **changes))
+        other = AutoModel.from_pretrained(backbone)
+        other.encoder.layer[-1].output.LayerNorm.weight.data += 0.1
+        other.save_pretrained(backbone)
+        with pytest.raises(InputError, match="belongs to a run with different settings .backbone.: backbone was "):
+            train(self.options(tmp_path / "out", questions, backbone, resume_from_checkpoint="step_1", **changes))
+
     def test_a_row_whose_output_is_not_finite_is_named(self, questions, folder, tmp_path, cache):
         arguments, preparation = prepared(self.options(tmp_path, questions, folder, cache_backbone="float32"))
         preparation.model.classifier.output.weight.data.fill_(math.nan)

@@ -103,6 +103,14 @@ def test_classes_with_decimals(values, ids, ends, tmp_path):
     assert loaded["train"]["label"][:] == loaded["validation"]["label"][:] == ids
 
 
+def test_whole_numbers_with_and_without_decimals_are_the_same_classes(tmp_path):
+    rows = [{"text": f"a {x}", "label": x} for x in ("0", "1", "0.0", "1.0", "2", "7.0")]
+    train = write_rows(tmp_path / "steps.csv", rows)
+    task = custom_task(train, train, do_regression=False)
+    assert task.labels == ("0", "1", "2", "7.0")
+    assert load_task(task, seed=0)["train"]["label"][:] == [0, 1, 0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("given, other", [(("3.10", "3.9", "x"), "3.1"), (("007", "008", "x"), "7")])
 def test_numbers_that_are_not_written_as_such_are_names(given, other, tmp_path):
     train = write_rows(tmp_path / "a.csv", [{"text": f"a {x}", "label": x} for x in given])

@@ -11,6 +11,7 @@ import torch
 import transformers.utils.hub
 from cli_models import refused
 from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file, save_file
 from small_data import question_rows, write_rows
 from test_models import make
 from transformers import (
@@ -164,6 +165,16 @@ def test_weights_without_a_place_are_not_left_out_in_silence(command, classifier
     sentence = run(command, capsys, model=model, rows=rows, output=output)
     assert "has weights for which its config.json has no place (" in sentence and "pooler." in sentence
     assert str(model) in sentence and not output.exists()
+
+
+@pytest.mark.parametrize("part", ["classifier.", "model.context."])
+def test_a_model_without_some_of_its_weights_is_not_measured(part, classifier, rows, tmp_path, capsys):
+    shutil.copytree(classifier, tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if not name.startswith(part)}
+    save_file(kept, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    sentence = run("evaluate", capsys, model=tmp_path / "model", rows=rows)
+    assert f"has no weights {part}" in sentence and "train it for this, or give another one" in sentence
 
 
 def test_training_names_weights_of_an_encoder_that_it_leaves_out(classifier, rows, tmp_path, capsys):

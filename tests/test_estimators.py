@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import joblib
 import numpy as np
@@ -358,6 +359,18 @@ def test_fits_in_threads_are_those_of_one_thread():
         thread.join()
     for estimator in found:
         assert_same(expected, weights(estimator))
+
+
+def test_predictions_in_threads_are_those_of_one_thread():
+    """A tokenizer's limit is a state, which long and short texts change."""
+    X, y = questions(40)
+    estimator = classifier(max_length=6).fit(X, y)
+    calls = [[" ".join(X[i : i + 9]) for i in range(30)] * 4, ["the cat"] * 100]
+    expected = [estimator.predict_proba(call) for call in calls]
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(estimator.predict_proba, calls * 30)]
+    for i, probabilities in enumerate(found):
+        np.testing.assert_allclose(probabilities, expected[i % 2], atol=1e-5)
 
 
 @pytest.mark.parametrize("store", ["pickle", "joblib"])

@@ -29,6 +29,7 @@ from hf_blosan.errors import InputError
 from hf_blosan.files import write_json
 from hf_blosan.inference import output as output_module
 from hf_blosan.inference import stream
+from hf_blosan.inference.batches import Batches
 from hf_blosan.inference.output import NESTED_PREDICTIONS, PREDICTIONS, Output
 
 OUTPUTS = [
@@ -327,6 +328,20 @@ class TestStreaming:
                 main(words)
         assert output.read_text() == "of yesterday"
         assert main([*words, "--resume"]) == 0 and len(read_lines(output)) == 30
+
+    def test_rows_before_the_memory_was_full_are_kept(
+        self, classifier, question_file, tmp_path, monkeypatch, capsys, small_buffer
+    ):
+        whole, output = tmp_path / "whole.jsonl", tmp_path / "o.jsonl"
+        assert main(["predict", classifier, question_file, str(whole), "--batch_size", "4"]) == 0
+        words = ["predict", classifier, question_file, str(output), "--batch_size", "4"]
+        with monkeypatch.context() as patch:
+            answers = [Batches.forward] * 3 + [Mock(side_effect=RuntimeError("CUDA out of memory"))]
+            patch.setattr(Batches, "forward", lambda *given: answers.pop(0)(*given))
+            message = refused(capsys, *words)
+        assert "give a smaller batch size or maximum length; 8 rows are kept, and the same command" in message
+        assert not output.exists()
+        assert main([*words, "--resume"]) == 0 and output.read_bytes() == whole.read_bytes()
 
 
 def spy(tokenize, counts):

@@ -9,8 +9,11 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig
 
 from hf_blosan import AutoModelForPairRegression
+from hf_blosan.hub.saved import contents, identity
 from hf_blosan.models import attention
 from hf_blosan.models.layers_heads import HeadLinear
+from hf_blosan.text.tokenization import build_tokenizer
+from hf_blosan.training.checkpoints import save_pretrained
 
 SMALL = {"vocab_size": 40, "embedding_size": 12, "hidden_size": 24, "classifier_size": 8}
 FIELDS = {
@@ -127,6 +130,19 @@ def test_adapters_of_transformers(dtype, tmp_path):
     whole.delete_adapter("default")
     whole.set_layers_dtype("int8")
     assert (logits(whole) - logits(base)).abs().max() < 0.05
+
+
+def test_adapters_belong_to_the_model_and_go_with_it(tmp_path):
+    tokenizer = build_tokenizer(["a cat"] * 2)
+    base = make("disan", AutoModelForSequenceClassification, SINGLE)
+    save_pretrained(base, tokenizer, tmp_path)
+    before = contents(str(tmp_path)), identity(str(tmp_path))
+    with_lora(copy.deepcopy(base), init_lora_weights=False).save_pretrained(tmp_path)
+    assert contents(str(tmp_path)) != before[0] and identity(str(tmp_path)) != before[1]
+    save_pretrained(base, tokenizer, tmp_path)
+    assert contents(str(tmp_path)) == before[0]
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits(loaded), logits(base), rtol=0, atol=0)
 
 
 def test_adapters_below_layers_in_int8(tmp_path):

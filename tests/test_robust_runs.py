@@ -244,6 +244,18 @@ class TestOutput:
         train(options(tmp_path, questions, max_train_steps=1))
         assert not [path for path in tmp_path.iterdir() if path.name.startswith((".saving", ".step", ".log"))]
 
+    def test_a_checkpoint_that_a_killed_run_had_written_in_full_takes_its_place(self, run_folder, questions):
+        for name, state in (("step_5", "missing"), ("step_10", "half deleted")):
+            shutil.copytree(run_folder / name, run_folder / f".{name}.tmp")
+            if state == "missing":
+                shutil.rmtree(run_folder / name)
+            else:
+                (run_folder / name / "optimizer.bin").unlink()
+        before = contents(run_folder / ".step_10.tmp")
+        train(options(run_folder, questions, resume_from_checkpoint="latest", **AVERAGED))
+        assert not list(run_folder.glob(".step*")) and contents(run_folder / "step_10") == before
+        assert checkpoints.find_checkpoint("step_5", run_folder)
+
     @pytest.mark.parametrize(
         ("changes", "sentence"),
         [

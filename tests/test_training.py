@@ -209,6 +209,11 @@ class TestResume:
         resume = {"resume_from_checkpoint": str(tmp_path / "step_1")}
         with pytest.raises(InputError, match="learning_rate was 0.01, now it is 0.02"):
             train(options(tmp_path, questions, learning_rate=0.02, **resume))
+        warmed = {"lr_scheduler_type": "constant_with_warmup", "num_warmup_steps": 0.5}
+        train(options(tmp_path / "warmed", questions, checkpointing_steps="1", max_train_steps=2, **warmed))
+        with pytest.raises(InputError, match="total_steps was 2, now it is 9"):  # whose warm-up would start again
+            again = {"max_train_steps": 9, "resume_from_checkpoint": str(tmp_path / "warmed" / "step_1")}
+            train(options(tmp_path / "warmed", questions, **warmed, **again))
         monkeypatch.setitem(AcceleratorState._shared_state, "_mixed_precision", "bf16")  # as a launcher sets it
         with pytest.raises(InputError, match="mixed_precision was no, now it is bf16"):
             train(options(tmp_path, questions, **resume))

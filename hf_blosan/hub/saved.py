@@ -24,10 +24,10 @@ from .finite import refuse_not_finite
 
 logger = logging.get_logger(__name__)
 
-SUFFIXES = (".json", ".safetensors", ".bin", ".txt", ".model")
+SUFFIXES = (".json", ".safetensors", ".bin", ".txt", ".model", ".codes")
 NAMES = (
-    *("config", "generation_config", "model", "modules", "pytorch_model"),
-    *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "sentencepiece"),
+    *("config", "generation_config", "model", "modules", "pytorch_model", "adapter"),
+    *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "spm", "sentencepiece", "bpe"),
 )
 """How the names of the files begin that decide what a saved model computes."""
 LOADED_WITH_REPORT = {"output_loading_info": True, "ignore_mismatched_sizes": True}

@@ -34,6 +34,7 @@ OF_HEADS = tuple(f"modeling_*_{path.stem.removeprefix('heads_')}.py" for path in
 REPLACED = (
     *(*CODE, *OF_HEADS, "model*.safetensors", "model.safetensors.index.json"),
     *("predict_results_*.txt", "all_results.json", "onnx/model*.onnx*"),
+    *("adapter_config.json", "adapter_model.*"),
 )
 ATTEMPTS, SECONDS_BETWEEN = 3, 5.0
 

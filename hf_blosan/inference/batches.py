@@ -6,6 +6,7 @@ import logging
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 CHARACTERS_AT_ONCE = 2**23
 """Limit for one tokenizer call, whose result takes a hundred times the memory of its tokens."""
+TOKENIZING = Lock()
+"""Held while a tokenizer is used: its truncation is a state, which other threads would change."""
 
 
 class SentenceVectors(Classification):
@@ -138,7 +141,8 @@ class Batches:
         found = []
         items = list(map(self.cut, items))
         for some in portions(items, self.kind.sizes(items)):
-            rows, long = self.kind.tokenize(some, self.tokenizer, self.limit)
+            with TOKENIZING:
+                rows, long = self.kind.tokenize(some, self.tokenizer, self.limit)
             found += rows
             self.truncated, self.longest = self.truncated + len(long), max(self.longest, *long, 0)
         return found

@@ -215,9 +215,13 @@ def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
         yield
     except InputError as error:
         # Otherwise the input has to change, so there is nothing to resume.
-        useful = is_of_the_system(error.__cause__) and files
+        no_memory = (
+            isinstance(error.__cause__, (MemoryError, RuntimeError)) and output.rows > 0
+        )  # now, maybe not later
+        useful = files and (no_memory or is_of_the_system(error.__cause__))
         if useful:
-            raise InputError(f"{error} with --resume") from error
+            kept = f"; {output.rows:,} rows are kept, and the same command continues there" if no_memory else ""
+            raise InputError(f"{error}{kept} with --resume") from error
         raise
     except OSError as error:
         if arguments.output == "-":

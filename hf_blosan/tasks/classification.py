@@ -329,6 +329,8 @@ def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict
 def _classes(labels: list) -> list[str]:
     found = {label_text(label).strip() for label in labels}
     numbers = all(map(is_number, found))
+    if numbers:  # 1.0 is the class 1, where both are written
+        found -= {f"{name}.0" for name in found if is_integer(name) and name == str(int(name))}
     # -1 marks rows without a label, unless it is one of two labels or there are lower numbers.
     if len(found) > 2 and not (numbers and min(map(float, found)) < -1):
         found -= set(NO_GOLD_LABEL)

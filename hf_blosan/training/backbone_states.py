@@ -90,7 +90,7 @@ def cached_states(
         for ids, types in zip(columns["input_ids"], columns["token_type_ids"], strict=True):
             found.update(sentences_of(ids, types))
     sentences = sorted(found, key=lambda sentence: (len(sentence), sentence))
-    name = fingerprint(backbone, sentences, dtype)
+    name = fingerprint_of_states(backbone, sentences, dtype)
     file = Path(datasets.config.HF_DATASETS_CACHE, "hf_blosan", f"backbone-{name}.arrow")
     backbone = backbone.to(PartialState().device).eval()
 
@@ -139,7 +139,7 @@ def sentence_states(
     return {"states": [states[: len(row)].flatten().numpy() for states, row in zip(kept_BNE, ids, strict=True)]}
 
 
-def fingerprint(backbone: PreTrainedModel, sentences: list[bytes], dtype: str) -> str:
+def fingerprint_of_states(backbone: PreTrainedModel, sentences: list[bytes], dtype: str) -> str:
     """Hash of everything that determines the states."""
     settings = {name: value for name, value in backbone.config.to_dict().items() if name != "_name_or_path"}
     digest = hashlib.sha256(json.dumps([dtype, settings], sort_keys=True, default=str).encode())

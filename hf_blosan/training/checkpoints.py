@@ -35,7 +35,11 @@ WEIGHTS = "model.safetensors"
 BEST_WEIGHTS = "best_model.safetensors"
 AVERAGED_WEIGHTS = "averaged_model.safetensors"
 DESCRIPTION = "checkpoint.json"
-OF_SOME_MODELS = (f"{WEIGHTS}.index.json", "generation_config.json", *SENTENCE_TRANSFORMER)
+OF_SOME_MODELS = (
+    *(f"{WEIGHTS}.index.json", "generation_config.json", *SENTENCE_TRANSFORMER),
+    *("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"),  # peft's, which loading would apply
+    *("special_tokens_map.json", "added_tokens.json"),
+)
 """Files that a later model saved in the same folder may lack."""
 OF_THE_LAUNCH = ("num_processes", "mixed_precision")
 """What resuming needs to be the same and the options of a run do not have."""
@@ -198,6 +202,16 @@ def load_checkpoint(
         save_pretrained(model, tokenizer, output_dir, weights=checkpoint / BEST_WEIGHTS)
     accelerator.wait_for_everyone()
     return progress
+
+
+def complete_checkpoints(output_dir: str | Path) -> None:
+    """Rename the checkpoints that a killed run had written in full and not yet put in place of older ones."""
+    for path in Path(output_dir).glob(f".*.tmp/{DESCRIPTION}"):
+        temporary = path.parent
+        final = temporary.with_name(temporary.name.removeprefix(".").removesuffix(".tmp"))
+        if not _damage(temporary) and (not final.exists() or _damage(final)):
+            shutil.rmtree(final, ignore_errors=True)
+            os.replace(temporary, final)
 
 
 def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:

@@ -23,6 +23,7 @@ from ..errors import InputError, fitting
 from ..hub.finite import NotFinite
 from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
+from .backbone_states import fingerprint_of_states
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
 from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average, word_source
@@ -196,12 +197,13 @@ class TrainingLoop:
             bar.update()
             progress.seconds = time.monotonic() - begin
             self._after_update(bar)
-            if steps and steps.isdecimal() and progress.step % int(steps) == 0:
-                self._save_checkpoint(f"step_{progress.step}")
+            due, saved = steps and steps.isdecimal() and progress.step % int(steps) == 0, None
+            if due:
+                saved = self._save_checkpoint(f"step_{progress.step}")
             if self.finished:
                 break
             if self.accelerator.check_trigger():
-                raise Interrupted(self._save_checkpoint(f"step_{progress.step}"), *signals[:1])
+                raise Interrupted(saved or self._save_checkpoint(f"step_{progress.step}"), *signals[:1])
         loader.end()
         if progress.batches < len(self.loader):
             return False
@@ -329,8 +331,12 @@ def short_hash(content: bytes) -> str:
 def resume_settings(arguments: RunArguments, preparation: Preparation, total_steps: int) -> dict[str, Any]:
     """Everything that determines the weights; resuming a checkpoint requires the same values."""
     settings = {name: getattr(arguments, name) for name in CRITICAL_FOR_RESUMING}
-    if arguments.lr_scheduler_type not in ("constant", "constant_with_warmup"):
+    warmups = (arguments.num_warmup_steps, arguments.embedding_warmup_steps)
+    in_updates = not any(0 < (steps or 0) < 1 for steps in warmups)
+    if arguments.lr_scheduler_type not in ("constant", *["constant_with_warmup"] * in_updates):
         settings["total_steps"] = total_steps
+    if arguments.cache_backbone:  # whose states are of the present one, not of the one in the checkpoint
+        settings["backbone"] = fingerprint_of_states(word_source(preparation.model), [], arguments.cache_backbone)
     settings["task"] = preparation.task.name
     if preparation.kind.loss_scale != 1:
         settings["loss_scale"] = preparation.kind.loss_scale

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from ..errors import InputError
 from ..files import check_not_read, check_writable, existing
 from .arguments import RunArguments
-from .checkpoints import WEIGHTS, is_card
+from .checkpoints import WEIGHTS, complete_checkpoints, is_card
 from .reporting import files_read
 
 LOCK = ".lock"
@@ -60,6 +60,7 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / LOCK, timeout=0):
+            complete_checkpoints(folder)
             for pattern in LEFTOVERS:
                 for path in folder.glob(pattern):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()

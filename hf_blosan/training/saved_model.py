@@ -12,7 +12,7 @@ from huggingface_hub.errors import StrictDataclassError
 from ..data.columns import TEXTS_A_ROW, positions
 from ..errors import InputError, first_line, listed, loading
 from ..hub.configs import config_problem, is_encoder, saved_labels
-from ..hub.saved import check_places, quiet_transformers
+from ..hub.saved import check_complete, quiet_transformers
 from ..registry import locate
 from .optim import encoder_of, word_source
 
@@ -209,7 +209,7 @@ def pretrained_model(
         model.classifier.apply(model._init_weights)
         report["missing_keys"] |= {f"classifier.{key}" for key in model.classifier.state_dict()}
     if not to_train:
-        check_places(name, report["unexpected_keys"])
+        check_complete(name, config, report)
     check_loaded(name, model, report, may_differ=arguments.ignore_mismatched_sizes)
     if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
         kind.start_head(model)
