@@ -75,6 +75,12 @@ def test_scores_or_classes_as_the_user_says(tmp_path, caplog):
     whole = write_rows(tmp_path / "whole.csv", [{"text": "a", "label": 1}, {"text": "b", "label": 3}])
     assert custom_task(whole).kind == "classification"
     assert custom_task(whole, do_regression=True).score_max == 3.0
+    mixed = write_rows(tmp_path / "mixed.jsonl", [{"text": "a", "score": score} for score in (1.5, True, 2)])
+    with pytest.raises(InputError, match="row 2: score 'True' is not a finite number"):  # nor 1.0
+        custom_task(mixed)
+    commas = write_rows(tmp_path / "commas.csv", [{"text": "a", "score": score} for score in ("4,5", "3,0")])
+    with pytest.raises(InputError, match="score has no number, for example '4,5'; write 4.5"):
+        custom_task(commas)
     arguments = RunArguments(train_file="a.csv", encoder="disan", output_dir="out", do_regression=False)
     assert parse_arguments(arguments.to_argv()) == arguments
     with pytest.raises(InputError, match="--task_name knows whether it has scores or classes; leave out"):

@@ -15,6 +15,7 @@ from small_data import (
     prepared,
     question_rows,
     read_lines,
+    role_rows,
     squad_rows,
     tagging_rows,
     write_rows,
@@ -22,11 +23,13 @@ from small_data import (
 )
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+from hf_blosan.cli.commands import main
 from hf_blosan.data.columns import ColumnNames
 from hf_blosan.errors import InputError
 from hf_blosan.functional import optimal_block_length
 from hf_blosan.hub.configs import read_config
 from hf_blosan.hub.saved import load
+from hf_blosan.registry import FAMILIES
 from hf_blosan.tasks import TASKS
 from hf_blosan.tasks.kinds import find_kind, kind_of
 from hf_blosan.tasks.recipes import find_recipe
@@ -212,6 +215,59 @@ class TestPreparation:
         model.save_pretrained(tmp_path / "first", layers_dtype="int8")
         _, preparation = prepared(options(tmp_path, data(200.5, 299.5), **changes))
         torch.testing.assert_close(preparation.model.classifier.output.weight, before.weight * 100, atol=1, rtol=0.1)
+
+    def test_scores_of_pairs_are_continued_on_their_scale(self, tmp_path, caplog):
+        """The range of the head says what its outputs mean; scores of a narrower range do not change it."""
+
+        def data(*scores):
+            rows = [{"sentence1": f"a {i}", "sentence2": "a", "score": scores[i % len(scores)]} for i in range(60)]
+            return {"train_file": str(write_rows(tmp_path / "scores.jsonl", rows)), "validation_fraction": 0.1}
+
+        train(options(tmp_path / "first", data(1, 3, 7), max_train_steps=1))
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        for scores, expected, mapped in (
+            ((2.4, 6.2), (1, 7), None),
+            ((2, 9), (1, 9), "1 to 7, to the task's, 1 to 9"),
+            ((0, 1), (0, 1), "1 to 7, to the task's, 0 to 1"),
+        ):
+            caplog.clear()
+            with caplog.at_level("INFO"):
+                _, preparation = prepared(options(tmp_path, data(*scores), **changes))
+            config = preparation.model.config
+            assert (config.score_min, config.score_max, config.num_score_classes) == (*expected, 7)
+            assert (f"are mapped from their range, {mapped}" in caplog.text) == bool(mapped)
+
+    @pytest.mark.parametrize("encoder", FAMILIES)
+    def test_every_encoder_takes_rows_of_your_own(self, tmp_path, encoder, questions, pairs):
+        """With the sizes of its recipe."""
+        roles = write_splits(tmp_path / "roles", role_rows)
+        for data in (questions, pairs, write_splits(tmp_path / "tags", tagging_rows), roles):
+            _, preparation = prepared(options(tmp_path, data, encoder=encoder, config_overrides=None))
+            assert preparation.model.config.hidden_size >= 100
+
+    def test_a_tagger_gets_a_head_for_sentences_and_a_pooler(self, tmp_path, questions, caplog):
+        data = write_splits(tmp_path, tagging_rows)
+        train(options(tmp_path / "first", data, max_train_steps=1))
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        _, preparation = prepared(options(tmp_path, questions, ignore_mismatched_sizes=True, **changes))
+        assert preparation.model.config.pooling == "source2token" and "model.pooler.hidden.bias" in caplog.text
+        other = [row | {"tags": [tag.replace("ANIMAL", "X") for tag in row["tags"]]} for row in tagging_rows(40)]
+        rows = {"train_file": str(write_rows(tmp_path / "other.jsonl", other)), "validation_fraction": 0.1}
+        prepared(options(tmp_path, rows, **changes))
+        assert "head is for the labels O, B-ANIMAL" in caplog.text and "its weights start those for O" in caplog.text
+
+    def test_models_with_several_labels_a_row_are_refused(self, tmp_path, questions, caplog):
+        train(options(tmp_path / "first", questions, max_train_steps=1))
+        config = json.loads((tmp_path / "first" / "config.json").read_text())
+        config["problem_type"] = "multi_label_classification"
+        (tmp_path / "first" / "config.json").write_text(json.dumps(config))
+        changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
+        with pytest.raises(InputError, match="gives a row several labels, this command one; hf-blosan predict --prob"):
+            prepared(options(tmp_path, questions, **changes))
+        words = ["predict", str(tmp_path / "first"), questions["test_file"], str(tmp_path / "o.jsonl"), "--cpu"]
+        assert main(words) == 0 and "gives a row any number of labels; label is the most probable" in caplog.text
+        caplog.clear()
+        assert main([*words, "--probabilities"]) == 0 and "any number" not in caplog.text
 
     def test_refuses_a_model_that_does_not_fit(self, tmp_path, questions, pairs, caplog):
         train(options(tmp_path / "first", questions, max_train_steps=1))

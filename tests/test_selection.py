@@ -223,9 +223,6 @@ def test_passages_without_the_name_of_the_task(tmp_path):
         assert task.kind == "selection" and loaded[:] == read(rows)[:]
     assert custom_task(file, text_column_name="question", label_column_name="label").kind == "classification"
 
-    text = [{"question": f"Who is {n}?", "sentences": "Ann. Bob.", "label": n % 2} for n in range(4)]
-    assert custom_task(write_rows(tmp_path / "text.jsonl", text)).kind == "classification"
-
 
 @pytest.mark.parametrize("form", ["squad", "listed"])
 def test_a_split_with_hidden_answers_is_not_used(form, tmp_path, caplog):
@@ -257,6 +254,14 @@ def test_other_bad_tables():
         read([{"question": "a", "context": "b.", "answers": {"text": ["b"], "answer_start": []}}])
     with pytest.raises(InputError, match="no question with an answer in its context"):
         read([{"question": "a", "context": "b.", "answers": {"text": ["c"], "answer_start": [0]}}])
+
+
+def test_sentences_that_are_text_are_not_taken_for_pairs(tmp_path):
+    (tmp_path / "a.csv").write_text("question,sentences,label\nwho,a b.,0\nwhere,c d.,1\n")
+    with pytest.raises(InputError, match="a.csv: sentences is not a list; give a list of sentences in each row"):
+        custom_task(tmp_path / "a.csv")
+    names = {"text_column_name": "question", "text_pair_column_name": "sentences", "label_column_name": "label"}
+    assert custom_task(tmp_path / "a.csv", **names).num_sentences == 2
 
 
 def test_a_passage_is_never_in_two_splits(tmp_path):

@@ -62,6 +62,18 @@ def test_tags_that_are_objects(tmp_path):
         custom_task(path)
 
 
+@pytest.mark.parametrize("left_out", [[-1, -1], [-100, -100], [-1.0, -1.0]])
+def test_tags_that_are_numbers(tmp_path, left_out, caplog):
+    """One number with decimals makes all of a JSON column such."""
+    tags = [[0, 1], [1, 2.0 if isinstance(left_out[0], float) else 2], left_out]
+    path = write_rows(tmp_path / "a.jsonl", [{"tokens": ["a", "b"], "tags": row} for row in tags])
+    task = custom_task(path, path)
+    assert task.labels == ("0", "1", "2")
+    with caplog.at_level("INFO"):
+        assert load_task(task, seed=0)["train"]["tags"][:] == [[0, 1], [1, 2]]
+    assert "1 rows have no gold tags and are left out" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("tags", "message"),
     [

@@ -273,6 +273,13 @@ class TestLoop:
         monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": next(values)})
         assert train(options(tmp_path, questions))["training"]["best_step"] == 14
 
+    def test_a_figure_of_zero_is_no_reason_to_stop(self, tmp_path, questions, monkeypatch):
+        """A tagger has it until it finds a first span, and may be near that."""
+        values = iter([0.0, 0.0, 0.0, 0.1, 0.1])
+        monkeypatch.setattr(Evaluator, "validate", lambda self, model: {"validation_accuracy": next(values)})
+        train(options(tmp_path, questions, eval_every=2, early_stopping_patience=1, num_train_epochs=9))
+        assert [entry["best"] for entry in read_log(tmp_path, "validation")] == [True, True, True, True, False]
+
     def test_patience_zero_never_stops(self, tmp_path, questions):
         run = train(options(tmp_path, questions, learning_rate=1e-12, num_train_epochs=4, early_stopping_patience=0))
         assert run["training"]["steps"] == 28 and run["training"]["epochs"] == 4

@@ -312,6 +312,9 @@ class TestTask:
             assert main(["predict", str(tmp_path / "run"), source, str(output), "--cpu"]) == 0
             found.append(read_lines(output))
         assert found[0] == found[1] and len(found[0]) == 12
+        command = ("predict", str(tmp_path / "run"), files["test_file"], tmp_path / "o.jsonl", "--cpu")
+        message = refused(capsys, *command, "--text_column_name", "fr")
+        assert "not fr; name the one to translate with --text_column_name" in message
         source = direction[0]
         for wrong in ({}, {"translation": None}, {"translation": "a"}, {"translation": {direction[1]: "a"}}):
             path = write_rows(tmp_path / "wrong.jsonl", [{"translation": {"en": "a", "de": "b"}}, wrong])
@@ -323,6 +326,11 @@ class TestTask:
         path = str(write_rows(tmp_path / "rows.jsonl", texts))
         with pytest.raises(InputError, match="has the languages en, de, fr; name two, with --text_column_name and"):
             custom_task(path)
+        with pytest.raises(InputError, match="has the languages en, de, fr, not it; name two that it has"):
+            custom_task(path, text_column_name="it")
+        alone = write_rows(tmp_path / "alone.jsonl", [{"translation": {"en": "a"}}])
+        with pytest.raises(InputError, match="has the language en alone; give each row its text in another one, too"):
+            custom_task(alone)
         task = custom_task(path, text_column_name="fr", label_column_name="de")
         assert task.kind == "translation" and task.languages == ("fr", "de")
         with pytest.raises(InputError, match="column 'de' is used twice"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -70,8 +71,10 @@ def _table(path: Path, table: pa.Table) -> Dataset:
 def _array(path: Path, name: str, cells: list, numbers: list[int]) -> pa.Array:
     """The cells of a column, as text if they are of several types; raises InputError if that leaves several."""
     try:
+        kinds = {*map(type, cells)} - {NoneType}
         with suppress(*NO_COMMON_TYPE):
-            return pa.array(cells)
+            if kinds == {bool} or bool not in kinds:  # which pyarrow reads as 1.0 among numbers with decimals
+                return pa.array(cells)
         cells = list(map(_text, cells))
         return pa.array(cells)
     except NO_COMMON_TYPE as error:

@@ -51,11 +51,18 @@ def predict(arguments: PredictArguments) -> None:
         InputError: the model, the rows or the output cannot be used.
     """
     check_streams(arguments, PREDICTIONS)
-    kind = kind_of(read_config(arguments.model, trust_remote_code=arguments.trust_remote_code))
+    config = read_config(arguments.model, trust_remote_code=arguments.trust_remote_code)
+    kind = kind_of(config)
     if arguments.probabilities and kind.column:
         raise InputError(
             f"--probabilities: {arguments.model} writes the column {kind.column!r}, which has no "
             "probabilities; leave it out"
+        )
+    if config.problem_type == "multi_label_classification" and not arguments.probabilities:
+        logger.warning(
+            "%s gives a row any number of labels; label is the most probable one, --probabilities has those of every "
+            "label",
+            arguments.model,
         )
     formats = PREDICTIONS if kind.flat else NESTED_PREDICTIONS
     choose_format(arguments.path, formats)

@@ -254,6 +254,10 @@ class TaskKind(ABC):
         """Adapt the random weights of a new head to the task."""
         return
 
+    def continued(self, saved: PreTrainedConfig) -> Task:
+        """The task, of the user's rows, as a saved model is trained further on it."""
+        return self.task
+
     def continue_head(self, model: PreTrainedModel, saved: PreTrainedConfig) -> None:
         """Adapt a saved head to the task before it is trained further; `saved` is its configuration."""
         return

@@ -328,7 +328,7 @@ _SRL_CONFIGS = {
     "textcnn": _PREDICATES | {"architecture": "hierarchical", "num_hidden_layers": 4},
     "wordbag": _PREDICATES | {"dense_map": True},
 }
-_WORD_BY_WORD = {"wordbag": {"dense_map": True}}
+_OWN_TAGS_CONFIGS = {"wordbag": {"dense_map": True}, "multihead": {"num_heads": 6}}
 
 _ROWS = {
     "disan": _DISAN,
@@ -347,6 +347,6 @@ for _encoder, _rows in list(_ROWS.items()):
         "own_pairs": _rows["snli"],
         "own_scores": _rows["sick"],
         "own_passages": _rows["squad"],
-        "own_tags": replace(_TAGGING, config=_WORD_BY_WORD.get(_encoder, {}), **_OWN_ROWS),
+        "own_tags": replace(_TAGGING, config=_OWN_TAGS_CONFIGS.get(_encoder, {}), **_OWN_ROWS),
         "srl": replace(_SRL, config=_SRL_CONFIGS.get(_encoder, _PREDICATES)),
     }

@@ -16,7 +16,7 @@ from .classification import Classification, labels_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +68,11 @@ class Regression(Classification):
         labels = labels_of(tables, columns)
         where = next(iter(tables))
         if labels[where] and not any(map(is_number, labels[where])):
-            raise InputError(
-                f"{where}: {columns['label_column']} has no number, for example {labels[where][0]!r}; for classes "
-                "give --do_regression false"
-            )
+            first = labels[where][0]
+            remedy = "for classes give --do_regression false"
+            if is_number(str(first).replace(",", ".")):
+                remedy = f"write {str(first).replace(',', '.')}"
+            raise InputError(f"{where}: {columns['label_column']} has no number, for example {first!r}; {remedy}")
         scores = [score for where, table in tables.items() for score in cls.checked(labels[where], table, where)]
         found = cls.range_of(scores, where)
         if len(columns["text_columns"]) == 1 and (width := found["score_max"] - found["score_min"]) < NARROW:
@@ -201,13 +202,28 @@ class Regression(Classification):
             torch.nn.init.zeros_(model.classifier.output.bias)  # a replaced head may have kept it
         self.map_head(model, -1.0, 1.0)
 
-    def continue_head(self, model, saved):
-        """Scores of single sentences move from the range of the saved model to the task's, if their scale differs."""
+    def is_of_another_scale(self, saved: PreTrainedConfig) -> bool:
+        """Whether a saved model's scores have a range so different that the task's are not on the same scale."""
         task, low, high = self.task, saved.score_min, saved.score_max
-        known = saved.problem_type == "regression" and getattr(saved, "finetuning_task", None)
         overlap = min(high, task.score_max) - max(low, task.score_min)
-        widest = max(high - low, task.score_max - task.score_min)
-        if task.num_sentences == 1 and known and overlap * SAME_SCALE < widest:
+        return overlap * SAME_SCALE < max(high - low, task.score_max - task.score_min)
+
+    def continued(self, saved):
+        """Scores of pairs on the scale of the saved model have its range, and more only where theirs is wider."""
+        task = self.task
+        if not (trained_on_scores(saved) and task.num_sentences == saved.num_sentences == 2):
+            return task
+        task = replace(task, num_score_classes=saved.num_score_classes)
+        if self.is_of_another_scale(saved):
+            return task
+        low, high = min(saved.score_min, task.score_min), max(saved.score_max, task.score_max)
+        return replace(task, score_min=low, score_max=high)
+
+    def continue_head(self, model, saved):
+        """Scores move from the saved model's range to the task's; those of single sentences if the scale differs."""
+        task, low, high = self.task, saved.score_min, saved.score_max
+        differs = (low, high) != (task.score_min, task.score_max)
+        if trained_on_scores(saved) and (differs if task.num_sentences == 2 else self.is_of_another_scale(saved)):
             self.map_head(model, low, high)
             ranges = (low, high, task.score_min, task.score_max)
             logger.info("the model's scores are mapped from their range, %g to %g, to the task's, %g to %g", *ranges)
@@ -243,3 +259,8 @@ class Regression(Classification):
 
     def columns(self, answers, items, tokenizer, *, probabilities=False):
         return {"score": np.stack(answers)[:, 0]}
+
+
+def trained_on_scores(saved: PreTrainedConfig) -> bool:
+    """Whether a saved model has a head for scores, trained by this package."""
+    return saved.problem_type == "regression" and bool(getattr(saved, "finetuning_task", None))

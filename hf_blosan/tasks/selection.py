@@ -42,10 +42,20 @@ class Selection(TaskKind):
 
     @classmethod
     def recognises(cls, table, where, names):
-        """Rows with the columns of questions on passages, a list of sentences among them, unless others are named."""
+        """Rows with the columns of questions on passages, unless others are named.
+
+        Raises:
+            InputError: the sentences are text in place of a list.
+        """
         columns = _columns_of(table)
-        lists = columns == SQUAD_COLUMNS or is_list(table.features.get("sentences"))
-        return names == ColumnNames() and columns is not None and lists
+        if names != ColumnNames() or columns is None:
+            return False
+        if columns == COLUMNS and not is_list(table.features["sentences"]):
+            raise InputError(
+                f"{where}: sentences is not a list; give a list of sentences in each row (in .jsonl or .parquet), or "
+                "classify pairs with --text_column_name, --text_pair_column_name and --label_column_name"
+            )
+        return True
 
     @classmethod
     def choose_columns(cls, table, where, names):

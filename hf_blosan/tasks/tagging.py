@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.columns import LABEL_COLUMNS, as_text, check_columns, check_distinct, row_numbers
+from ..data.columns import LABEL_COLUMNS, as_text, check_columns, check_distinct, label_text, row_numbers
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
 from .base import TaskKind
-from .classification import label_fields, listed_labels, shortened, warn_of_case
+from .classification import Classification, label_fields, listed_labels, shortened, warn_of_case
 from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tags import decode_tags, may_follow
 from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
@@ -165,6 +165,8 @@ class Tagging(TaskKind):
 
     def texts(self, rows):
         return chain.from_iterable(rows["tokens"][:])
+
+    continue_head = Classification.continue_head
 
     def prepare_tokenizer(self, tokenizer, *, for_backbone):
         return put_spaces_before_words(super().prepare_tokenizer(tokenizer, for_backbone=for_backbone))
@@ -367,12 +369,12 @@ def _tag_names(table: Dataset, column: str) -> list[str]:
 
 
 def _without_gold(tags: Any) -> bool:
-    return isinstance(tags, list) and len(tags) > 0 and all(str(tag) == str(NO_TAG) for tag in tags)
+    return isinstance(tags, list) and len(tags) > 0 and all(label_text(tag) in NO_TAGS for tag in tags)
 
 
 def _tag(tag: Any, where: str, row: int, cell: str) -> str:
     """A tag as text; raises InputError if it is missing, empty or one of the numbers for no tag."""
-    text = as_text(tag, where, row, cell).strip()
+    text = as_text(int(tag) if isinstance(tag, float) and tag.is_integer() else tag, where, row, cell).strip()
     if not text:
         raise InputError(f"{where}, row {row}: {cell} is empty; write O for a word outside all spans")
     if text in NO_TAGS:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,12 +63,23 @@ class Translation(TaskKind):
     @classmethod
     def recognises(cls, table, where, names):
         languages = languages_of(table)
-        return bool(languages) and {names.text, names.label} <= {None, *languages}
+        unknown = {names.text, names.label} - {None, *languages}
+        if languages and unknown and not unknown & set(table.column_names):
+            raise InputError(
+                f"{where}: column 'translation' has the languages {listed(languages, 8)}, not {listed(unknown)}; name "
+                "two that it has, with --text_column_name and --label_column_name"
+            )
+        return bool(languages) and not unknown
 
     @classmethod
     def choose_columns(cls, table, where, names):
         names.refuse_pair("translation")
         languages = languages_of(table)
+        if len(languages) == 1:
+            raise InputError(
+                f"{where}: column 'translation' has the language {languages[0]} alone; give each row its text in "
+                "another one, too"
+            )
         if len(languages) != 2 and not (names.text and names.label):
             raise InputError(
                 f"{where}: column 'translation' has the languages {listed(languages, 8)}; name two, with "
@@ -207,6 +219,13 @@ class Translation(TaskKind):
     def choose_texts(self, head, where, names):
         if isinstance(head[0].get("translation"), dict):
             language = names.text or self.task.local.text_columns[0]
+            texts = [row["translation"] for row in head if isinstance(row.get("translation"), dict)]
+            languages = dict.fromkeys(chain.from_iterable(texts))
+            if language not in languages:
+                raise InputError(
+                    f"{where}: column 'translation' has the languages {listed(languages, 8)}, not {language}; name "
+                    "the one to translate with --text_column_name"
+                )
             logger.info("%s: texts from %s", where, language)
 
             def read(row: dict[str, Any], number: int) -> tuple[str]:

@@ -303,7 +303,9 @@ class TrainingLoop:
         )
 
     def _is_better(self, value: float, best: float | None) -> bool:
-        return best is None or math.isnan(best) or (value > best if self.greater_is_better else value < best)
+        if best is None or math.isnan(best) or value == best == 0 and self.greater_is_better:
+            return True  # at 0, as while a tagger finds no span, the later model is further on
+        return value > best if self.greater_is_better else value < best
 
     @property
     def epochs(self) -> float:

@@ -141,6 +141,11 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
         return arguments.encoder, None
     name = arguments.model_name_or_path
     config = read_config(name, trust_remote_code=arguments.trust_remote_code)
+    if config.problem_type == "multi_label_classification":
+        raise InputError(
+            f"the model at {name!r} gives a row several labels, this command one; hf-blosan predict --probabilities "
+            "has those of every label, and transformers' Trainer trains it"
+        )
     model_type = encoder_config(config).model_type
     if model_type not in FAMILIES:
         raise InputError(
@@ -163,7 +168,7 @@ def prepare(
         InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
     """
     if saved_config is not None and not arguments.task_name:
-        task = in_order_of(saved_config, task)
+        task = find_kind(in_order_of(saved_config, task)).continued(saved_config)
     kind, backbone = find_kind(task), find_backbone(arguments)
     if saved_config is not None:
         check_head(arguments, kind, saved_config)

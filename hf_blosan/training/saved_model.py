@@ -183,6 +183,8 @@ def pretrained_model(
     has_other_head = is_another and not is_encoder(config)
     if is_another:
         overrides["architectures"] = [wanted_class.__name__]
+    if has_other_head and encoder.pooling == "none":  # as under a tagger, which sets it again
+        overrides = {"pooling": type(encoder)().pooling} | overrides
     with loading(name):
         try:
             for target, given in ((config, kind.config_fields()), (encoder, overrides)):
