@@ -79,6 +79,10 @@ def _requirement(extra: str) -> str:
     return f"hf_blosan[{extra}] @ {url}" if url else f"hf_blosan[{extra}]"
 
 
+class NoMemory(InputError):
+    """What is to be computed does not fit into the memory, as it is now."""
+
+
 @contextmanager
 def fitting(what: str, remedy: str) -> Iterator[None]:
     """Turn running out of memory, for which torch has several messages, into InputError."""
@@ -88,7 +92,7 @@ def fitting(what: str, remedy: str) -> Iterator[None]:
         messages = "out of memory|allocate memory|Storage size|empty_strided"
         if not isinstance(error, MemoryError) and not re.search(messages, str(error)):
             raise
-        raise InputError(f"{what} does not fit into the memory; {remedy}") from error
+        raise NoMemory(f"{what} does not fit into the memory; {remedy}") from error
 
 
 @contextmanager

@@ -79,7 +79,9 @@ def test_scores_or_classes_as_the_user_says(tmp_path, caplog):
     with pytest.raises(InputError, match="row 2: score 'True' is not a finite number"):  # nor 1.0
         custom_task(mixed)
     commas = write_rows(tmp_path / "commas.csv", [{"text": "a", "score": score} for score in ("4,5", "3,0")])
-    with pytest.raises(InputError, match="score has no number, for example '4,5'; write 4.5"):
+    with pytest.raises(
+        InputError, match="score has no number, for example '4,5'; write numbers with a point before the decimals"
+    ):
         custom_task(commas)
     arguments = RunArguments(train_file="a.csv", encoder="disan", output_dir="out", do_regression=False)
     assert parse_arguments(arguments.to_argv()) == arguments

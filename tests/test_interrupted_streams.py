@@ -339,8 +339,8 @@ class TestStreaming:
             answers = [Batches.forward] * 3 + [Mock(side_effect=RuntimeError("CUDA out of memory"))]
             patch.setattr(Batches, "forward", lambda *given: answers.pop(0)(*given))
             message = refused(capsys, *words)
-        assert "give a smaller batch size or maximum length; 8 rows are kept, and the same command" in message
-        assert not output.exists()
+        assert "give a smaller batch size or maximum length and --overwrite; or, once there is more memory" in message
+        assert "continue after 8 rows by the same command with --resume" in message and not output.exists()
         assert main([*words, "--resume"]) == 0 and output.read_bytes() == whole.read_bytes()
 
 

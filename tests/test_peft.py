@@ -1,6 +1,7 @@
 """LoRA by PEFT on all linear maps, as on any model of transformers."""
 
 import copy
+import shutil
 
 import peft
 import pytest
@@ -9,10 +10,13 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig
 
 from hf_blosan import AutoModelForPairRegression
+from hf_blosan.errors import InputError
 from hf_blosan.hub.saved import contents, identity
 from hf_blosan.models import attention
 from hf_blosan.models.layers_heads import HeadLinear
 from hf_blosan.text.tokenization import build_tokenizer
+from hf_blosan.training import RunArguments
+from hf_blosan.training import train as train_command
 from hf_blosan.training.checkpoints import save_pretrained
 
 SMALL = {"vocab_size": 40, "embedding_size": 12, "hidden_size": 24, "classifier_size": 8}
@@ -143,6 +147,12 @@ def test_adapters_belong_to_the_model_and_go_with_it(tmp_path):
     assert contents(str(tmp_path)) == before[0]
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits(loaded), logits(base), rtol=0, atol=0)
+    with_lora(copy.deepcopy(base)).save_pretrained(tmp_path / "adapter")
+    shutil.copytree(tmp_path / "adapter", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("README.md"))
+    (tmp_path / "rows.csv").write_text("text,label\n" + "a cat,LABEL_0\na cat,LABEL_1\n" * 9)
+    rows = {"train_file": str(tmp_path / "rows.csv"), "validation_fraction": 0.2}
+    with pytest.raises(InputError, match="has adapters of peft; merge them and save the model again to train it"):
+        train_command(RunArguments(model_name_or_path=str(tmp_path), output_dir=str(tmp_path / "o"), cpu=True, **rows))
 
 
 def test_adapters_below_layers_in_int8(tmp_path):

@@ -229,6 +229,7 @@ class TestPreparation:
             ((2.4, 6.2), (1, 7), None),
             ((2, 9), (1, 9), "1 to 7, to the task's, 1 to 9"),
             ((0, 1), (0, 1), "1 to 7, to the task's, 0 to 1"),
+            ((1, 2), (1, 2), "1 to 7, to the task's, 1 to 2"),
         ):
             caplog.clear()
             with caplog.at_level("INFO"):
@@ -264,6 +265,10 @@ class TestPreparation:
         changes = {"encoder": None, "config_overrides": None, "model_name_or_path": str(tmp_path / "first")}
         with pytest.raises(InputError, match="gives a row several labels, this command one; hf-blosan predict --prob"):
             prepared(options(tmp_path, questions, **changes))
+        model, tokenizer = load(str(tmp_path / "first"))
+        for part in (model.base_model, tokenizer):
+            part.save_pretrained(tmp_path / "encoder")
+        prepared(options(tmp_path, questions, **changes | {"model_name_or_path": str(tmp_path / "encoder")}))
         words = ["predict", str(tmp_path / "first"), questions["test_file"], str(tmp_path / "o.jsonl"), "--cpu"]
         assert main(words) == 0 and "gives a row any number of labels; label is the most probable" in caplog.text
         caplog.clear()

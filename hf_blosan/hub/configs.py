@@ -50,6 +50,7 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
             weights lie outside the folder.
     """
     given: Any = {}
+    name = os.fspath(name)
     place = locate(name)
     if not os.path.exists(place):  # without a network the answer takes half a minute
         meant = get_close_matches(name.lower(), pretrained_names(), n=1, cutoff=0.8)

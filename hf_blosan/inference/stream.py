@@ -18,7 +18,7 @@ from tqdm import tqdm
 from .. import __version__
 from ..data.columns import ColumnNames
 from ..data.rows import Rows, is_of_the_system
-from ..errors import InputError
+from ..errors import InputError, NoMemory
 from ..files import check_not_read
 from ..hub.configs import read_config
 from ..hub.finite import NotFinite
@@ -222,13 +222,15 @@ def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
         yield
     except InputError as error:
         # Otherwise the input has to change, so there is nothing to resume.
-        no_memory = (
-            isinstance(error.__cause__, (MemoryError, RuntimeError)) and output.rows > 0
-        )  # now, maybe not later
-        useful = files and (no_memory or is_of_the_system(error.__cause__))
+        useful = files and is_of_the_system(error.__cause__)
         if useful:
-            kept = f"; {output.rows:,} rows are kept, and the same command continues there" if no_memory else ""
-            raise InputError(f"{error}{kept} with --resume") from error
+            raise InputError(f"{error} with --resume") from error
+        if isinstance(error, NoMemory) and files and output.rows:
+            useful = True  # there may be more of it later
+            raise InputError(
+                f"{error} and --overwrite; or, once there is more memory, continue after {output.rows:,} rows by the "
+                "same command with --resume"
+            ) from error
         raise
     except OSError as error:
         if arguments.output == "-":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedConfig, PreTrainedModel
 
+    from .task import Task
+
 logger = logging.getLogger(__name__)
 
 MEASURED = {"metrics": ("Pearson", "Spearman", "MeanSquaredError"), "best_metric": "pearson"}
@@ -27,7 +30,7 @@ CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
 MUCH_BEYOND = 0.05
 """How far beyond the task's range, in parts of it, a teacher's score is worth a warning."""
 SAME_SCALE = 5
-"""Up to which ratio of the wider of two ranges to what they share their scores are on the same scale."""
+"""Below which ratio of the wider of two ranges to what they share their scores are on the same scale."""
 LARGEST_SCORE = 1e15  # its square fits in float32
 NARROW = 0.01
 """The recipes do not learn scores of texts that lie within less than this, unlike scores from 0 to 1."""
@@ -70,8 +73,8 @@ class Regression(Classification):
         if labels[where] and not any(map(is_number, labels[where])):
             first = labels[where][0]
             remedy = "for classes give --do_regression false"
-            if is_number(str(first).replace(",", ".")):
-                remedy = f"write {str(first).replace(',', '.')}"
+            if re.fullmatch(r"-?[\d.,]*\d", str(first)):
+                remedy = "write numbers with a point before the decimals and nothing between thousands"
             raise InputError(f"{where}: {columns['label_column']} has no number, for example {first!r}; {remedy}")
         scores = [score for where, table in tables.items() for score in cls.checked(labels[where], table, where)]
         found = cls.range_of(scores, where)
@@ -153,7 +156,8 @@ class Regression(Classification):
                 "has scores; give a model trained on these"
             )
         ranges = [(task.score_min, task.score_max) for task in (teacher.task, self.task)]
-        if ranges[0][0] is not None and ranges[0] != ranges[1]:
+        (low, high), (lowest, highest) = ranges
+        if low is not None and (low < lowest or high > highest or self.is_of_another_scale(teacher.task)):
             given, wanted = (f"{low:g} to {high:g}" for low, high in ranges)
             raise InputError(
                 f"--distill_from: the model at {name!r} predicts scores from {given}, the task has "
@@ -202,11 +206,11 @@ class Regression(Classification):
             torch.nn.init.zeros_(model.classifier.output.bias)  # a replaced head may have kept it
         self.map_head(model, -1.0, 1.0)
 
-    def is_of_another_scale(self, saved: PreTrainedConfig) -> bool:
+    def is_of_another_scale(self, saved: PreTrainedConfig | Task) -> bool:
         """Whether a saved model's scores have a range so different that the task's are not on the same scale."""
         task, low, high = self.task, saved.score_min, saved.score_max
         overlap = min(high, task.score_max) - max(low, task.score_min)
-        return overlap * SAME_SCALE < max(high - low, task.score_max - task.score_min)
+        return overlap * SAME_SCALE <= max(high - low, task.score_max - task.score_min)
 
     def continued(self, saved):
         """Scores of pairs on the scale of the saved model have its range, and more only where theirs is wider."""

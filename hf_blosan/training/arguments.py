@@ -194,7 +194,7 @@ class RunArguments:
     )
     early_stopping_patience: int | None = option(
         "Stop after this many evaluations without improvement; 0: never. Default: the recipe's. For your own data "
-        "that is 3 epochs and at least 100 updates, with --recipe paper 5 (tags: as before); for translations never."
+        "that is 3 epochs and at least 100 updates; 5 with --recipe paper, except for tags; never for translations."
     )
     seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
@@ -399,7 +399,6 @@ class EvaluateArguments:
     """Options of ``hf-blosan evaluate``."""
 
     encoder: ClassVar[None] = None
-    ignore_mismatched_sizes: ClassVar[bool] = False
 
     model_name_or_path: str = positional(MODEL)
     task_name: str | None = option("Task to evaluate on. Default: the one the model was trained on.", group="data")

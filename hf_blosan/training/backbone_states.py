@@ -139,12 +139,19 @@ def sentence_states(
     return {"states": [states[: len(row)].flatten().numpy() for states, row in zip(kept_BNE, ids, strict=True)]}
 
 
+def digest_of_weights(backbone: PreTrainedModel) -> Any:
+    """The SHA-256 object of a model's weights and their names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(backbone.state_dict().items()):
+        digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest
+
+
 def fingerprint_of_states(backbone: PreTrainedModel, sentences: list[bytes], dtype: str) -> str:
     """Hash of everything that determines the states."""
     settings = {name: value for name, value in backbone.config.to_dict().items() if name != "_name_or_path"}
-    digest = hashlib.sha256(json.dumps([dtype, settings], sort_keys=True, default=str).encode())
-    for name, tensor in sorted(backbone.state_dict().items()):
-        digest.update(name.encode() + tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    digest = digest_of_weights(backbone)
+    digest.update(json.dumps([dtype, settings], sort_keys=True, default=str).encode())
     for sentence in sentences:
         digest.update(hashlib.sha256(sentence).digest())
     return digest.hexdigest()[:16]

@@ -173,6 +173,12 @@ def check_fits(name: str, config: PreTrainedConfig, kind: TaskKind) -> None:
             "another model or other rows"
         )
     check_order_of_labels(name, kind, config)
+    classes = kind.config_fields().get("num_score_classes") if task.num_sentences == 2 else None
+    if classes and classes != config.num_score_classes:
+        raise InputError(
+            f"the model at {name!r} has {config.num_score_classes} classes of scores, {task.title} has {classes}; "
+            "choose another model or other rows"
+        )
     taken = getattr(encoder_config(config), "num_sentences", task.num_sentences)  # other classes do not say
     if taken != task.num_sentences:
         raise InputError(

@@ -23,7 +23,7 @@ from ..errors import InputError, fitting
 from ..hub.finite import NotFinite
 from ..tasks.words import GOLD
 from .arguments import CRITICAL_FOR_RESUMING
-from .backbone_states import fingerprint_of_states
+from .backbone_states import digest_of_weights
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
 from .interruption import Interrupted, deferred_signals
 from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average, word_source
@@ -197,8 +197,8 @@ class TrainingLoop:
             bar.update()
             progress.seconds = time.monotonic() - begin
             self._after_update(bar)
-            due, saved = steps and steps.isdecimal() and progress.step % int(steps) == 0, None
-            if due:
+            saved = None
+            if steps and steps.isdecimal() and progress.step % int(steps) == 0:
                 saved = self._save_checkpoint(f"step_{progress.step}")
             if self.finished:
                 break
@@ -338,7 +338,7 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
     if arguments.lr_scheduler_type not in ("constant", *["constant_with_warmup"] * in_updates):
         settings["total_steps"] = total_steps
     if arguments.cache_backbone:  # whose states are of the present one, not of the one in the checkpoint
-        settings["backbone"] = fingerprint_of_states(word_source(preparation.model), [], arguments.cache_backbone)
+        settings["backbone"] = digest_of_weights(word_source(preparation.model)).hexdigest()[:16]
     settings["task"] = preparation.task.name
     if preparation.kind.loss_scale != 1:
         settings["loss_scale"] = preparation.kind.loss_scale

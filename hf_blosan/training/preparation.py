@@ -17,7 +17,7 @@ from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
 from ..errors import InputError, first_line, loading
 from ..functional import optimal_block_length
-from ..hub.configs import config_problem, read_config
+from ..hub.configs import config_problem, is_encoder, read_config
 from ..registry import FAMILIES
 from ..tasks import Task, custom_task, get_task, load_task
 from ..tasks.base import TaskKind, config_class
@@ -141,16 +141,19 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
         return arguments.encoder, None
     name = arguments.model_name_or_path
     config = read_config(name, trust_remote_code=arguments.trust_remote_code)
-    if config.problem_type == "multi_label_classification":
+    if config.problem_type == "multi_label_classification" and not is_encoder(config):
         raise InputError(
             f"the model at {name!r} gives a row several labels, this command one; hf-blosan predict --probabilities "
             "has those of every label, and transformers' Trainer trains it"
         )
     model_type = encoder_config(config).model_type
     if model_type not in FAMILIES:
+        remedy = (
+            f"; --encoder and --backbone {name} put one on top of it" if isinstance(arguments, RunArguments) else ""
+        )
         raise InputError(
-            f"the model at {name!r} is of type {model_type}, not an encoder of this package ({', '.join(FAMILIES)}); "
-            f"put one on top of it by --encoder and --backbone {name}"
+            f"the model at {name!r} is of type {model_type}, not an encoder of this package "
+            f"({', '.join(FAMILIES)}){remedy}"
         )
     return model_type, config
 

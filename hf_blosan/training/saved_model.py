@@ -212,7 +212,12 @@ def pretrained_model(
         report["missing_keys"] |= {f"classifier.{key}" for key in model.classifier.state_dict()}
     if not to_train:
         check_complete(name, config, report)
-    check_loaded(name, model, report, may_differ=arguments.ignore_mismatched_sizes)
+    elif getattr(model, "_hf_peft_config_loaded", False):
+        raise InputError(
+            f"the model at {name!r} has adapters of peft; merge them and save the model again to train it"
+        )
+    else:
+        check_loaded(name, model, report, may_differ=arguments.ignore_mismatched_sizes)
     if any("classifier.output" in str(key) for keys in ("missing_keys", "mismatched_keys") for key in report[keys]):
         kind.start_head(model)
     elif to_train:
