@@ -204,7 +204,7 @@ def test_a_run_on_spans(tmp_path, capsys):
     saved = {"encoder": None, "model_name_or_path": str(tmp_path / "out"), "ignore_mismatched_sizes": True}
     questions = write_splits(tmp_path / "questions", question_rows)
     with pytest.raises(InputError, match='pooling="none" gives no sentence vector.*; change its configuration by'):
-        train(options(tmp_path / "other", questions, **saved, config_overrides=None))
+        train(options(tmp_path / "other", questions, **saved, config_overrides="pooling=none"))
 
 
 def test_a_tagger_of_a_pretrained_encoder_leaves_out_its_pooler_without_a_word(tmp_path, caplog):
