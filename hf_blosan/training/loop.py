@@ -334,8 +334,9 @@ def resume_settings(arguments: RunArguments, preparation: Preparation, total_ste
     """Everything that determines the weights; resuming a checkpoint requires the same values."""
     settings = {name: getattr(arguments, name) for name in CRITICAL_FOR_RESUMING}
     warmups = (arguments.num_warmup_steps, arguments.embedding_warmup_steps)
-    in_updates = not any(0 < (steps or 0) < 1 for steps in warmups)
-    if arguments.lr_scheduler_type not in ("constant", *["constant_with_warmup"] * in_updates):
+    is_part_of_all = any(0 < (steps or 0) < 1 for steps in warmups)
+    of_any_length = ("constant",) if is_part_of_all else ("constant", "constant_with_warmup")
+    if arguments.lr_scheduler_type not in of_any_length:
         settings["total_steps"] = total_steps
     if arguments.cache_backbone:  # whose states are of the present one, not of the one in the checkpoint
         settings["backbone"] = digest_of_weights(word_source(preparation.model)).hexdigest()[:16]
