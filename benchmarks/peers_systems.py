@@ -109,7 +109,6 @@ def fit_fine_tuned(problem: Problem, folder: Path) -> dict[str, Any]:
             save_total_limit=1,
             load_best_model_at_end=True,
             metric_for_best_model=problem.task.best_metric,
-            greater_is_better=problem.task.greater_is_better,
             seed=problem.seed,
             report_to="none",
             disable_tqdm=True,

@@ -1,4 +1,4 @@
-"""From texts to vectors by every road: `python -m benchmarks.roads --peer FOLDER --data_dir DIR --output NAME.json`.
+"""All ways from texts to vectors: `python -m benchmarks.roads --peer FOLDER --data_dir DIR --output NAME.json`.
 
 A trained encoder in torch, with layers in int8 and as ONNX graphs, by this package's batches, by
 `SentenceTransformer.encode` and by plain `AutoModel`; and a model of sentence-transformers in torch, onnxruntime and

@@ -157,5 +157,4 @@ def _predictions(run: Run) -> np.ndarray:
 def _load_rows(task: str | Task, **options) -> np.ndarray:
     """Label and number of each test row, (rows, 2): different folds of a file may have the same labels."""
     test = load_task(task, **options)["test"]
-    numbers = test["row"][:] if "row" in test.column_names else range(len(test))
-    return np.stack([np.array(test["label"][:], dtype=float), np.array(numbers, dtype=float)], axis=1)
+    return np.stack([np.array(test[column][:], dtype=float) for column in ("label", "row")], axis=1)

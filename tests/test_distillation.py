@@ -87,14 +87,14 @@ class TestRows:
         _, found = prepared(distilling(tmp_path, questions, bert, texts))
         rows, gold = found.data["train"], read_lines(questions["train_file"])
         names = found.task.labels
-        assert names == ("animal", "colour", "number") and found.taught_rows == len(rows) - len(gold)
+        assert names == ("animal", "colour", "number") and found.num_taught_rows == len(rows) - len(gold)
         exact = [[float(name == row["label"]) for name in names] for row in gold]
         assert rows["labels"][: len(gold)] == exact
         classify = pipeline("text-classification", str(bert), top_k=None, device="cpu")
         known = {normal(row["text"]) for file in questions.values() for row in read_lines(file)}
         kept = {normal(row["text"]): row["text"] for row in reversed(read_lines(texts))}
         kept = [text for key, text in reversed(kept.items()) if key not in known]
-        assert len(kept) == found.taught_rows < 40
+        assert len(kept) == found.num_taught_rows < 40
         probabilities = [{answer["label"].lower(): answer["score"] for answer in row} for row in classify(kept)]
         expected = sorted([row[name] for name in names] for row in probabilities)
         assert np.ptp(expected, axis=0).min() > 0.05  # the teacher tells the texts apart
@@ -102,7 +102,10 @@ class TestRows:
         assert len(found.data["validation"]["labels"]) == 21 and isinstance(found.data["validation"]["labels"][0], int)
         # Texts of held-out rows are left out also if these are not evaluated.
         _, fewer = prepared(distilling(tmp_path, questions, bert, texts, max_eval_samples=1))
-        assert fewer.taught_rows == found.taught_rows and len(fewer.data["test"]) == len(fewer.data["validation"]) == 1
+        assert (
+            fewer.num_taught_rows == found.num_taught_rows
+            and len(fewer.data["test"]) == len(fewer.data["validation"]) == 1
+        )
 
     def test_forms_of_unicode_are_the_same_text(self):
         composed, decomposed = "Le caf\u00e9 est bon", "LE CAFE\u0301 est bon!"
@@ -215,15 +218,12 @@ class TestTraining:
         soft = torch.tensor([[0.7, 0.2, 0.1], [0, 1, 0], [0.1, 0.1, 0.8], [1, 0, 0]])
         model = found.model.eval()
         logits = model(**batch).logits
-        kind.soft_labels = True
         output = kind.outputs(model, batch | {"labels": soft})
         for smoothing in (0.0, 0.1):
             target = (1 - smoothing) * soft + smoothing / 3
             expected = -(target * logits.log_softmax(-1)).sum(-1).mean()
             torch.testing.assert_close(kind.loss(output, soft, smoothing), expected)
-        kind.soft_labels = False
         ids = kind.loss(kind.outputs(model, batch), batch["labels"], 0.1)
-        kind.soft_labels = True
         exact = torch.eye(3)[batch["labels"]]
         torch.testing.assert_close(kind.loss(output, exact, 0.1), ids)
 

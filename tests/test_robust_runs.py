@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -23,6 +24,7 @@ from small_data import options, read_log, write_splits
 from hf_blosan.errors import InputError
 from hf_blosan.training import checkpoints, train
 from hf_blosan.training import run as run_module
+from hf_blosan.training.arguments import CRITICAL_FOR_RESUMING, RunArguments
 from hf_blosan.training.checkpoints import DESCRIPTION
 from hf_blosan.training.interruption import Interrupted
 from hf_blosan.training.loop import TrainingLoop
@@ -128,6 +130,46 @@ class TestCheckpoints:
         with pytest.raises(InputError, match="has no intact checkpoint; leave out --resume_from_checkpoint"):
             train(options(tmp_path / "new", questions, **resume))
         assert not (tmp_path / "new").exists()
+
+
+def test_options_that_change_the_weights_are_compared_when_a_run_is_resumed():
+    """A new option has to be in ``CRITICAL_FOR_RESUMING``, unless what it changes is compared by other means."""
+    by_other_means = {  # the configuration, the vocabulary, the rows, the updates in all
+        *(
+            "encoder",
+            "model_name_or_path",
+            "tokenizer_name",
+            "lower_case",
+            "backbone",
+            "config_overrides",
+            "word_vectors",
+        ),
+        *(
+            "vocabulary",
+            "embedding_trainable",
+            "distill_from",
+            "unlabeled_file",
+            "num_train_epochs",
+            "max_train_steps",
+        ),
+    }
+    changes_no_weights = {
+        *(
+            "trust_remote_code",
+            "ignore_mismatched_sizes",
+            "cpu",
+            "early_stopping_patience",
+            "per_device_eval_batch_size",
+        ),
+        "recipe",  # fills other options
+    }
+    group, groups = None, {}
+    for entry in fields(RunArguments):
+        group = entry.metadata["group"] or group
+        groups.setdefault(group, set()).add(entry.name)
+    options = groups["model"] | groups["optimisation"]
+    assert by_other_means | changes_no_weights <= options
+    assert options - by_other_means - changes_no_weights <= set(CRITICAL_FOR_RESUMING)
 
 
 def test_a_checkpoint_is_found_by_its_name(run_folder):

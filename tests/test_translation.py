@@ -190,8 +190,12 @@ class TestModel:
             make_encoder_decoder(config, build_tokenizer(["a b"]))
         with pytest.raises(InputError, match="has ids up to 299, but vocab_size is 40"):
             make_encoder_decoder(config, tokenizer)
-        with pytest.raises(ValueError, match='pooling="none" gives no sentence vector; choose "source2token"'):
-            AutoModelForSequenceClassification.from_config(AutoConfig.for_model("mtsa", pooling="none"))
+        for encoder, poolings in {
+            "mtsa": "source2token, additive, mean, cls$",
+            "textcnn": "source2token, additive, max$",
+        }.items():
+            with pytest.raises(ValueError, match=f'pooling="none" gives no sentence vector; choose from {poolings}'):
+                AutoModelForSequenceClassification.from_config(AutoConfig.for_model(encoder, pooling="none"))
         with pytest.raises(StrictDataclassError):
             AutoConfig.for_model("mtsa", pooling="max")
         assert AutoModel.from_config(AutoConfig.for_model("wordbag", pooling="none")).pooler is None

@@ -71,8 +71,8 @@ def predict(arguments: PredictArguments) -> None:
     def compute(items: list[tuple]) -> Columns:
         return kind.columns(batches(items), items, batches.tokenizer, probabilities=arguments.probabilities)
 
-    names = {"--probabilities": arguments.probabilities}
-    stream(arguments, compute, formats, batches, names)
+    fixed = {"--probabilities": arguments.probabilities}
+    stream(arguments, compute, formats, batches, fixed)
 
 
 def encode(arguments: EncodeArguments) -> None:
@@ -92,8 +92,8 @@ def encode(arguments: EncodeArguments) -> None:
         vectors = vectors.reshape(len(items), len(items[0]), -1)
         return {name: vectors[:, i] for i, name in enumerate(VECTOR_COLUMNS[: len(items[0])])}
 
-    names = {"--vector_dtype": arguments.vector_dtype, "modules.json": kind.normalized}
-    stream(arguments, compute, formats, batches, names)
+    fixed = {"--vector_dtype": arguments.vector_dtype, "modules.json": kind.normalized}
+    stream(arguments, compute, formats, batches, fixed)
 
 
 def load_batches(arguments: StreamArguments, kind: TaskKind) -> Batches:
@@ -134,8 +134,8 @@ def stream(
             raise InputError(f"{rows.name} has no rows; give a file with at least one")
         names, read = batches.kind.choose_texts([row for _, row in head], rows.name, ColumnNames.of(arguments))
         rows.take_only(names)
-        names = {"--text_column_name or --text_pair_column_name": names}
-        options = {"--max_length": arguments.max_length, **names, **options}
+        columns = {"--text_column_name or --text_pair_column_name": names}
+        options = {"--max_length": arguments.max_length, **columns, **options}
         shard, source, start, end = arguments.part, {}, 0, None
         if shard:
             source = source_of(arguments, rows, options)

@@ -1,6 +1,6 @@
-"""The one door from the models to what is there for speed: the fast forms, and layouts other than padded rows.
+"""The only module through which the models use fast kernels, and layouts other than padded rows.
 
-Layers say dense map, attention, gate. Here is decided how each is computed, by ``implementation``:
+Layers call for a dense map, attention or a gate; this module chooses how to compute it, by ``implementation``:
 
 ``"eager"``   the equation with its N x N tensors: torch operators only, differentiable any number of times.
 ``"fused"``   the same function in O(N D) memory.

@@ -1,6 +1,7 @@
 """Heads on an encoder, written once for every model; here those on sentence vectors, and classification."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -65,8 +66,7 @@ def class_ids(labels: Tensor, count: int) -> Tensor:
 class SentenceHeadMixin:
     """Encode one sentence or one pair per row, and apply ``self.classifier``.
 
-    A model names its ``encoder_class``; a kind of head names its ``classifier_class`` and implements
-    ``compute_loss_and_logits``.
+    A model names its ``encoder_class``; a kind of head its ``classifier_class``, and has ``compute_loss_and_logits``.
     """
 
     encoder_class: type
@@ -76,8 +76,8 @@ class SentenceHeadMixin:
         if config.predicate_size:
             raise ValueError(f"predicate_size={config.predicate_size}: only taggers take predicates; set it to 0")
         if config.pooling == "none":
-            choices = '"source2token", "additive", "mean" or "cls"'
-            raise ValueError(f'pooling="none" gives no sentence vector; choose {choices}')
+            choices = ", ".join(get_args(config.__dataclass_fields__["pooling"].type)[:-1])
+            raise ValueError(f'pooling="none" gives no sentence vector; choose from {choices}')
         super().__init__(config)
         self.model = self.encoder_class(config)
         self.classifier = self.make_classifier(config)

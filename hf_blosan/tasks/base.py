@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
+CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
+"""Of the configuration, what heads of scores alone use, and heads of classes alone."""
+
 
 def config_class(encoder: str) -> type[PreTrainedConfig]:
     """The class of an encoder's configuration."""
@@ -114,7 +118,7 @@ class TaskKind(ABC):
         raise NotImplementedError(f"{cls.__name__} must implement task_fields if it recognises any rows")
 
     @classmethod
-    def made(cls, config: Any) -> bool:
+    def recognises_config(cls, config: Any) -> bool:
         """Whether the model with this configuration is of this kind."""
         return any(name.endswith(cls.head) for name in config.architectures or ())
 
@@ -126,7 +130,7 @@ class TaskKind(ABC):
     def for_rows(self, table: Dataset, where: str, names: ColumnNames) -> Task:
         """The task of a saved model on a user's rows; raises InputError if they do not fit."""
         try:
-            columns = self.choose_columns(table, where, self.trained(names, table))
+            columns = self.choose_columns(table, where, self.with_trained_columns(names, table))
         except InputError as error:
             use = self.use.format("pairs of sentences" if self.task.num_sentences == 2 else "sentences")
             raise InputError(f"{error}, or choose other rows: the model is for {use}") from error
@@ -134,7 +138,7 @@ class TaskKind(ABC):
         log_columns(where, columns, self.column)
         return replace(self.task, local=source, num_sentences=len(source.text_columns))
 
-    def trained(self, names: ColumnNames, table: Dataset) -> ColumnNames:
+    def with_trained_columns(self, names: ColumnNames, table: Dataset) -> ColumnNames:
         """The named columns, or else the training columns that the rows have."""
         texts, label = self.task.local.text_columns, self.task.local.label_column
         if not names.text and texts and set(texts) <= set(table.column_names):
@@ -275,12 +279,16 @@ class TaskKind(ABC):
         return model(**batch)
 
     def loss(self, output: ModelOutput, labels: Tensor, label_smoothing: float) -> Tensor:
-        """The training loss of a batch; `output.loss` is the loss without label smoothing."""
+        """The training loss of a batch: the model's own where it has one and there is no label smoothing.
+
+        Otherwise the mean cross entropy; labels are class ids, (B) or (B, N), or probabilities, (B, labels).
+        """
         from torch.nn.functional import cross_entropy
 
-        if not label_smoothing:
+        if output.loss is not None and not label_smoothing:
             return output.loss
-        return cross_entropy(output.logits.flatten(0, -2), labels.flatten(), label_smoothing=label_smoothing)
+        logits, last = output.logits.float(), output.logits.dim() - 2
+        return cross_entropy(logits.flatten(0, last), labels.flatten(0, last), label_smoothing=label_smoothing)
 
     def l2_penalty(self, penalty: Tensor, model: PreTrainedModel, factor: float) -> Tensor:
         """The L2 term of the loss; `penalty` is that of all regularised matrices, with this factor."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from ..data.batching import cut, encode_dataset, sentence_lengths
@@ -32,7 +31,7 @@ from ..data.columns import (
 )
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
-from .base import TaskKind
+from .base import SCORE_FIELDS, TaskKind
 from .task import Source
 
 if TYPE_CHECKING:  # `datasets` comes with training; a saved model does without
@@ -50,14 +49,9 @@ PAIR = [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes musi
 
 
 class Classification(TaskKind):
-    """One label per row.
+    """One label per row."""
 
-    Attributes:
-        soft_labels: whether the labels of training rows are probabilities, which a teacher gives.
-    """
-
-    soft_labels = False
-    unused_fields = ("score_min", "score_max", "num_score_classes", "passage_block_length")
+    unused_fields = (*SCORE_FIELDS, "passage_block_length")
 
     @classmethod
     def recognises(cls, table, where, names):
@@ -95,8 +89,8 @@ class Classification(TaskKind):
         family = "own_pairs" if len(columns["text_columns"]) == 2 else "own_sentences"
         return cls.fields_of(names) | {"recipe_family": family}
 
-    @staticmethod
-    def fields_of(names: list[str]) -> dict[str, Any]:
+    @classmethod
+    def fields_of(cls, names: list[str]) -> dict[str, Any]:
         """Fields of a task with these labels."""
         return {
             "labels": tuple(names),
@@ -105,7 +99,7 @@ class Classification(TaskKind):
         }
 
     @classmethod
-    def made(cls, config):
+    def recognises_config(cls, config):
         return True
 
     @classmethod
@@ -215,7 +209,6 @@ class Classification(TaskKind):
         """Labels become probabilities, (labels,): 1 for a gold label."""
         from datasets import Dataset, Features, List, Value
 
-        self.soft_labels = True
         soft = probabilities_of(teacher.config, answers, "softmax")[:, self.teachers_order(teacher)]
         exact = np.eye(len(self.task.labels), dtype=np.float32)[gold["label"][:]]
         features = Features(gold.features | {"label": List(Value("float32"))})
@@ -223,16 +216,10 @@ class Classification(TaskKind):
         return tuple(Dataset.from_dict(columns, features=features) for columns in rows)
 
     def outputs(self, model, batch):
-        """Without the model's own loss if labels are probabilities."""
-        if self.soft_labels:
+        """Without the model's own loss if labels are a teacher's probabilities, (B, labels)."""
+        if batch["labels"].dim() == 2:
             batch = {name: value for name, value in batch.items() if name != "labels"}
         return super().outputs(model, batch)
-
-    def loss(self, output, labels, label_smoothing):
-        """Cross entropy, with class ids, (B,), or probabilities, (B, labels), as labels."""
-        if not self.soft_labels:
-            return super().loss(output, labels, label_smoothing)
-        return cross_entropy(output.logits.float(), labels, label_smoothing=label_smoothing)
 
     def config_fields(self):
         return super().config_fields() | label_fields(self.task.labels)

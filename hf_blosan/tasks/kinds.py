@@ -36,7 +36,7 @@ def find_kind(task: Task) -> TaskKind:
 
 def kind_of(config: PreTrainedConfig) -> TaskKind:
     """The kind of a saved model, with the task from its configuration."""
-    name = next(name for name in KINDS if kind_class(name).made(config))
+    name = next(name for name in KINDS if kind_class(name).recognises_config(config))
     kind, rows, trained_on = kind_class(name), remembered_rows(config), getattr(config, "finetuning_task", None)
     source = Source(
         location="",

@@ -98,7 +98,7 @@ class Recipe:
 
 
 def find_recipe(family: str, encoder: str, name: RecipeName = "modern") -> Recipe:
-    """The recipe of an encoder for a task family; raises InputError if the encoder is unknown.
+    """The recipe of an encoder for a task family; raises InputError if either is unknown.
 
     ``"paper"`` is the released experiment's. ``"modern"`` keeps layers and sizes, except for the sentence-selection
     head, but trains differently.
@@ -107,6 +107,11 @@ def find_recipe(family: str, encoder: str, name: RecipeName = "modern") -> Recip
         raise InputError(f"no settings are recorded for encoder {encoder!r}; choose one of {', '.join(sorted(_ROWS))}")
     if family == "translation":
         return _translation(encoder)
+    if family not in _ROWS[encoder]:
+        families = ", ".join(sorted(_ROWS[encoder]))
+        raise InputError(
+            f"no settings are recorded for recipe_family {family!r}; choose one of {families}, translation"
+        )
     paper = _ROWS[encoder][family]
     if name == "paper" or family in _UNRELEASED:
         return paper

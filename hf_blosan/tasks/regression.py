@@ -13,6 +13,7 @@ import torch
 
 from ..data.columns import is_number, row_numbers
 from ..errors import InputError
+from .base import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .classification import Classification, labels_of
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEASURED = {"metrics": ("Pearson", "Spearman", "MeanSquaredError"), "best_metric": "pearson"}
-SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
-CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
-"""Of the configuration, what heads of scores alone use, and heads of classes alone."""
 MUCH_BEYOND = 0.05
 """How far beyond the task's range, in parts of it, a teacher's score is worth a warning."""
 SAME_SCALE = 5
@@ -120,7 +118,7 @@ class Regression(Classification):
         return {"score_min": float(low), "score_max": float(high), "num_score_classes": classes}
 
     @classmethod
-    def made(cls, config):
+    def recognises_config(cls, config):
         return config.problem_type == "regression"
 
     @classmethod

@@ -14,9 +14,8 @@ from transformers import PreTrainedTokenizerBase
 from ..data.batching import token_limit
 from ..data.columns import ColumnNames, check_columns, row_numbers
 from ..errors import InputError, listed
-from .base import TaskKind
+from .base import CLASSIFIER_FIELDS, SCORE_FIELDS, TaskKind
 from .passages import COLUMNS, SQUAD_COLUMNS, as_passage, listed_rows, squad_rows, tokens_of_passages
-from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tagging import is_list
 
 if TYPE_CHECKING:

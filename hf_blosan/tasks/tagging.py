@@ -13,9 +13,8 @@ from ..data.columns import LABEL_COLUMNS, as_text, check_columns, check_distinct
 from ..errors import InputError, listed
 from ..hub.configs import saved_labels
 from ..text.tokenization import put_spaces_before_words
-from .base import TaskKind
+from .base import CLASSIFIER_FIELDS, SCORE_FIELDS, TaskKind
 from .classification import Classification, label_fields, listed_labels, shortened, warn_of_case
-from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .tags import decode_tags, may_follow
 from .words import GOLD, TaggingCollator, as_predicate, as_words, cut_words, encode_tags, encode_words
 

@@ -59,7 +59,6 @@ class Task:
             the pair-regression head; ``None`` for classification.
         metrics: class names in :mod:`hf_blosan.tasks.metrics`.
         best_metric: key in the metrics' result that selects the best checkpoint.
-        greater_is_better: whether a larger ``best_metric`` is better.
         evaluation_splits: development splits; the first one selects the checkpoint. Empty: no rows are held out, and
             the last weights are kept.
         unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.
@@ -86,7 +85,6 @@ class Task:
     num_score_classes: int | None = None
     metrics: tuple[str, ...] = ("Accuracy",)
     best_metric: str = "accuracy"
-    greater_is_better: bool = True
     evaluation_splits: tuple[str, ...] = ("validation",)
     unlabelled: tuple[str, ...] = ()
     num_folds: int = 0

@@ -10,7 +10,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.nn.functional import cross_entropy
 from transformers import (
     DataCollatorForSeq2Seq,
     EncoderDecoderConfig,
@@ -26,10 +25,9 @@ from ..data.columns import as_text, check_columns, check_distinct, row_numbers
 from ..errors import InputError, listed
 from ..models.configuration_base import SentenceEncoderConfig
 from ..text.tokenization import build_subword_tokenizer, check_vocabulary, decoder_positions
-from .base import TaskKind, config_class
+from .base import CLASSIFIER_FIELDS, SCORE_FIELDS, TaskKind, config_class
 from .classification import Classification, choose_texts
 from .kinds import remembered_rows
-from .regression import CLASSIFIER_FIELDS, SCORE_FIELDS
 from .table import TASKS
 from .task import Source
 
@@ -57,8 +55,10 @@ class Translation(TaskKind):
     gives_vectors = False
 
     @classmethod
-    def made(cls, config):
-        return config.is_encoder_decoder and not super().made(config)  # BART and T5 have heads for classes as well
+    def recognises_config(cls, config):
+        return config.is_encoder_decoder and not super().recognises_config(
+            config
+        )  # BART and T5 have heads for classes as well
 
     @classmethod
     def recognises(cls, table, where, names):
@@ -110,7 +110,7 @@ class Translation(TaskKind):
 
     def for_rows(self, table, where, names):
         names.refuse_pair("translation")
-        names = self.trained(names, by_language(table))
+        names = self.with_trained_columns(names, by_language(table))
         texts, label = names.texts or self.task.local.text_columns, names.label or self.task.local.label_column
         return replace(self.task, local=Source(location="", splits={}, text_columns=texts, label_column=label))
 
@@ -197,10 +197,6 @@ class Translation(TaskKind):
         config = getattr(model, "module", model).config
         ids = config.pad_token_id, config.decoder_start_token_id
         return model(**inputs, decoder_input_ids=shift_tokens_right(batch["labels"], *ids))
-
-    def loss(self, output, labels, label_smoothing):
-        """Mean cross entropy of the batch's tokens."""
-        return cross_entropy(output.logits.flatten(0, 1), labels.flatten(), label_smoothing=label_smoothing)
 
     def infer(self, model, batch, *, quick=False):
         """Token ids of the translations, (B, N), padded with -100; `quick` replaces beam search by greedy search."""

@@ -12,7 +12,7 @@ from ..cli.options import Parser, option, positional, same_as
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
-from .checks import cases_of_rows, check_values, refuse
+from .checks import cases_of_rows, cases_of_training, check_values, refuse
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -223,66 +223,7 @@ class RunArguments:
         if steps not in (None, "epoch") and not (str(steps).isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
         self.checkpointing_steps = steps and str(steps)
-        model, vectors, tokenizer = self.model_name_or_path, self.word_vectors, self.tokenizer_name
-        refuse(
-            (
-                not (self.task_name or self.train_file or self.dataset_name or self.in_memory),
-                "Nothing to train on: give --task_name, --train_file or --dataset_name.",
-            ),
-            (
-                self.dataset_name and (self.task_name or self.train_file),
-                "--dataset_name excludes --task_name and --train_file; leave one of them out.",
-            ),
-            (
-                self.task_name and (self.text_column_name or self.text_pair_column_name or self.label_column_name),
-                "--task_name knows its columns; leave out the names of columns, or --task_name.",
-            ),
-            (
-                self.task_name and self.do_regression is not None,
-                "--task_name knows whether it has scores or classes; leave out --do_regression.",
-            ),
-            (
-                self.data_dir and not self.task_name,
-                "--data_dir has the files of tasks that the package knows; give --task_name, or leave it out.",
-            ),
-            *cases_of_rows(self),
-            (
-                not self.encoder and not model,
-                "No model: give --model_name_or_path, for instance disan-mini-en, an English encoder that comes with "
-                "the package, or --encoder for a new one.",
-            ),
-            (self.encoder and model, "--encoder and --model_name_or_path exclude each other; leave one of them out."),
-            (model and tokenizer, "--model_name_or_path has its own tokenizer; leave out --tokenizer_name."),
-            (model and vectors, "--model_name_or_path has its own embedding; leave out --word_vectors."),
-            *(
-                (self.backbone and other, f"--backbone has its own {what}; leave out --{name}.")
-                for name, other, what in (
-                    ("model_name_or_path", model, "weights"),
-                    ("tokenizer_name", tokenizer, "tokenizer"),
-                    ("word_vectors", vectors, "vectors"),
-                )
-            ),
-            (
-                not self.lower_case and (model or tokenizer or self.backbone),
-                "--no_lower_case is for a vocabulary built from the training data; leave it out.",
-            ),
-            (tokenizer and vectors, "--word_vectors needs the word-level tokenizer; leave out --tokenizer_name."),
-            (self.vocabulary == "vectors" and not vectors, "--vocabulary vectors needs --word_vectors; give both."),
-            (
-                bool(self.distill_from) != bool(self.unlabeled_file),
-                "--distill_from and --unlabeled_file, the model and the texts that it labels, need each other; give "
-                "both.",
-            ),
-            (not self.output_dir, "No --output_dir: give the folder for the model."),
-            *(
-                (given and not self.push_to_hub, f"--{name} needs --push_to_hub; give both, or leave it out.")
-                for name, given in (("hub_model_id", self.hub_model_id), ("hub_private_repo", self.hub_private_repo))
-            ),
-            (
-                self.report_to != "all" and not self.with_tracking,
-                "--report_to needs --with_tracking; give both, or leave it out.",
-            ),
-        )
+        refuse(*cases_of_training(self))
         if self.encoder and self.encoder not in FAMILIES:
             remedy = f"choose one of {', '.join(FAMILIES)}"
             if self.encoder in pretrained_names():

@@ -32,7 +32,7 @@ from .reporting import figure_lines, write_predictions
 from .saved_model import (
     check_order_of_labels,
     encoder_config,
-    holds_out,
+    may_hold_out,
     pretrained_model,
     warn_of_other_splits,
 )
@@ -111,7 +111,9 @@ def find_task_rows(arguments: EvaluateArguments, config: PreTrainedConfig) -> tu
     options = {option: getattr(arguments, option) for option in DATA_OPTIONS if hasattr(arguments, option)}
     trained = remembered_rows(config) if name == getattr(config, "finetuning_task", None) else {}
     options |= {option: trained.get(option, HELD_OUT[option]) for option in HELD_OUT if options.get(option) is None}
-    if holds_out(options, task) and trained.get("from_data_dir", bool(arguments.data_dir)) != bool(arguments.data_dir):
+    if may_hold_out(options, task) and trained.get("from_data_dir", bool(arguments.data_dir)) != bool(
+        arguments.data_dir
+    ):
         where, remedy = "the Hub", f"leave out --data_dir {arguments.data_dir}"
         if trained["from_data_dir"]:
             where, remedy = "files", "give the --data_dir of the training"

@@ -70,7 +70,6 @@ class TrainingLoop:
         self.evaluator = evaluator
         self.best_metric = evaluator.best_metric
         self.test_metric = f"test_{preparation.task.best_metric}"
-        self.greater_is_better = preparation.task.greater_is_better
         self.log = log
         self.progress = Progress()
 
@@ -303,9 +302,8 @@ class TrainingLoop:
         )
 
     def _is_better(self, value: float, best: float | None) -> bool:
-        if best is None or math.isnan(best) or value == best == 0 and self.greater_is_better:
-            return True  # at 0, as while a tagger finds no span, the later model is further on
-        return value > best if self.greater_is_better else value < best
+        # At 0, as while a tagger finds no span, the later model is further on.
+        return best is None or math.isnan(best) or value > best or value == best == 0
 
     @property
     def epochs(self) -> float:

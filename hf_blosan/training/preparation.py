@@ -78,7 +78,7 @@ class Preparation:
         collate: pads a list of rows into a batch.
         row_numbers: evaluation split -> the number of each of its rows in the file, from 1.
         word_vectors: file name, width and coverage of the word vectors, if any.
-        taught_rows: number of training rows that a teacher labelled, the last ones.
+        num_taught_rows: number of training rows that a teacher labelled, the last ones.
     """
 
     kind: TaskKind
@@ -89,7 +89,7 @@ class Preparation:
     collate: Callable[[list[dict]], Any]
     row_numbers: dict[str, list[int]]
     word_vectors: dict[str, Any] | None = None
-    taught_rows: int = 0
+    num_taught_rows: int = 0
 
     @property
     def task(self) -> Task:

@@ -254,7 +254,7 @@ def record(
     Args:
         arguments, preparation, accelerator, progress, figures: of the run.
         epochs, seconds, command: how long it took, and what repeats it.
-        sha256: the :func:`digests` of its files, made when they were read: they may change or go during the run.
+        sha256: the :func:`digests` of its files, made when they were read, as they may change during the run.
     """
     task = preparation.task
     source = data_source(arguments, task)
@@ -291,7 +291,7 @@ def record(
             and {
                 "teacher": saved_name(arguments.distill_from),
                 "file": Path(arguments.unlabeled_file).name,
-                "rows": preparation.taught_rows,
+                "rows": preparation.num_taught_rows,
             },
             "word_vectors": preparation.word_vectors,
             "parameters": count_parameters(preparation.model),

@@ -71,8 +71,8 @@ def in_order_of(config: PreTrainedConfig, task: Task) -> Task:
     return replace(task, labels=tuple(task.labels[i] for i in order))
 
 
-def holds_out(options: Mapping[str, Any], task: Task) -> bool:
-    """Whether the options of `preparation.HELD_OUT` hold out rows of a task."""
+def may_hold_out(options: Mapping[str, Any], task: Task) -> bool:
+    """Whether rows of a task are held out with these values of the options in `preparation.HELD_OUT`."""
     held = ("num_folds",) if options["select_on_test"] else ("num_folds", "validation_fraction")
     return any(options[name] or getattr(task, name) for name in held)
 
@@ -87,7 +87,7 @@ def warn_of_other_splits(name: str, trained: Mapping[str, Any], options: Mapping
         task: of the model.
     """
     changed = [f"--{option}" for option in options if option in trained and options[option] != trained[option]]
-    if changed and holds_out(options, task):
+    if changed and may_hold_out(options, task):
         logger.warning(
             "%s differs from the training of %s: rows held out here may be among its training rows",
             *(", ".join(changed), name),
@@ -160,6 +160,26 @@ def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, m
         logger.info("%s gets a new head for %s", name, type(model).__name__)
 
 
+def fields_for_head(
+    arguments: RunArguments, kind: TaskKind, config: PreTrainedConfig, *, has_other_head: bool
+) -> dict[str, Any]:
+    """Configuration fields, which others may override, of a saved model for the head of a task."""
+    encoder, fields = encoder_config(config), {}
+    if has_other_head and encoder.pooling == "none":  # as under a tagger, which sets it again
+        fields["pooling"] = type(encoder)().pooling
+    if is_encoder(config):
+        fields["pair_features"] = kind.task.recipe(encoder.model_type, arguments.recipe).pair_features
+    return fields | kind.new_head_fields(config)
+
+
+def renew_head(model: PreTrainedModel) -> set[str]:
+    """Start the head from random numbers again; returns the names of its weights."""
+    for parameter in model.classifier.parameters():
+        parameter._is_hf_initialized = False
+    model.classifier.apply(model._init_weights)
+    return {f"classifier.{name}" for name in model.classifier.state_dict()}
+
+
 def pretrained_model(
     arguments: RunArguments,
     kind: TaskKind,
@@ -173,18 +193,13 @@ def pretrained_model(
     Raises:
         InputError: its head has another size, or its weights or its configuration cannot be used.
     """
-    name, task, encoder = arguments.model_name_or_path, kind.task, encoder_config(config)
+    name, encoder = arguments.model_name_or_path, encoder_config(config)
     saved, wanted_class, stored_dtype = copy(config), kind.model_class(encoder.model_type), encoder.embedding_dtype
-    overrides = kind.new_head_fields(config) | overrides
-    if is_encoder(config):
-        overrides = {"pair_features": task.recipe(encoder.model_type, arguments.recipe).pair_features} | overrides
-        overrides["num_sentences"] = task.num_sentences
     is_another = bool(config.architectures) and wanted_class.__name__ not in config.architectures
     has_other_head = is_another and not is_encoder(config)
-    if is_another:
-        overrides["architectures"] = [wanted_class.__name__]
-    if has_other_head and encoder.pooling == "none":  # as under a tagger, which sets it again
-        overrides = {"pooling": type(encoder)().pooling} | overrides
+    overrides = fields_for_head(arguments, kind, config, has_other_head=has_other_head) | overrides
+    overrides |= {"num_sentences": kind.task.num_sentences} if is_encoder(config) else {}
+    overrides |= {"architectures": [wanted_class.__name__]} if is_another else {}
     with loading(name):
         try:
             for target, given in ((config, kind.config_fields()), (encoder, overrides)):
@@ -206,10 +221,7 @@ def pretrained_model(
                 "configuration by --config_overrides"
             ) from error
     if has_other_head:  # which may have the same shapes
-        for parameter in model.classifier.parameters():
-            parameter._is_hf_initialized = False
-        model.classifier.apply(model._init_weights)
-        report["missing_keys"] |= {f"classifier.{key}" for key in model.classifier.state_dict()}
+        report["missing_keys"] |= renew_head(model)
     if not to_train:
         check_complete(name, config, report)
     elif getattr(model, "_hf_peft_config_loaded", False):
