@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -238,6 +239,43 @@ class TestArrays:
         with pytest.raises(InputError, match=message):
             explain(model, tokenizer, *texts, max_tokens=20)
 
+    def test_a_text_of_which_predict_reads_a_part(self, make, tokenizer):
+        limited = copy(tokenizer)
+        limited.model_max_length = 7
+        with pytest.raises(InputError, match="there are 8 tokens, but predictions are made from 7"):
+            explain(make("disan"), limited, TEXT)
+        assert len(explain(make("disan"), limited, "the old cat").sentences[0].tokens) == 3
+
+    @pytest.mark.parametrize("variant", ["multihead", "mtsa"])
+    def test_a_weight_of_0_is_not_hidden(self, variant, make, tokenizer):
+        """Scores without bounds: a softmax in half precision has zeros."""
+        model = make(variant)
+        (before,) = explain(model, tokenizer, TEXT).sentences
+        with torch.no_grad():
+            for parameter in model.context.parameters():
+                parameter *= 30
+        (after,) = explain(model, tokenizer, TEXT).sentences
+        zeros = 0
+        for first, second in zip(before.of_kind("attention"), after.of_kind("attention"), strict=True):
+            np.testing.assert_array_equal(first.hidden, ~first.values.any(-1))
+            np.testing.assert_array_equal(second.hidden, first.hidden)
+            zeros += np.sum(~second.values.any(-1) & ~second.hidden)
+        assert zeros
+
+    @pytest.mark.parametrize("variant", ["biblosan", "textcnn, hierarchical"])
+    def test_gates_stand_at_their_tokens_wherever_the_padding_is(self, variant, make, tokenizer):
+        model, texts = make(variant), [TEXT, OTHER]
+        right, (N, _) = in_batch(model, tokenizer, *texts)
+        left = copy(tokenizer)
+        left.padding_side = "left"
+        found, _ = in_batch(model, left, *texts)
+        for one, other in zip(found.gates, right.gates, strict=True):
+            if one.shape[-2] == found.last_hidden_state.shape[1]:
+                close(one[0, ..., -N:, :], other[0, ..., :N, :])
+                close(one[1], other[1])
+            else:  # of blocks
+                close(one, other)
+
     def test_a_model_that_chooses_sentences(self, make, tokenizer):
         with pytest.raises(InputError, match="the model chooses sentences from passages"):
             explain(make("disan", "ForSentenceSelection"), tokenizer, TEXT)
@@ -280,6 +318,30 @@ class TestFigures:
         close(strip.images[0].get_array(), [sentence.maps[f"gate_{way}"].mean for way in ("forward", "backward")])
         (bars,) = figures["sentence1_pooling"].axes
         close([bar.get_height() for bar in bars.patches], sentence.weights)
+        (line,) = bars.lines
+        close(line.get_ydata(), [1 / len(sentence.tokens)] * (len(sentence.tokens) + 1))
+        with pytest.raises(InputError, match="columns is 0; give 1 or more"):
+            explanation.figures(columns=0)
+
+    def test_equal_shares_of_blocks(self, make, tokenizer):
+        """8 tokens in blocks of 3."""
+        explanation = explain(make("biblosan"), tokenizer, TEXT)
+        for axes in explanation.figures()["sentence1_pooling"].axes[:2]:
+            (line,) = axes.lines
+            close(line.get_ydata(), [1 / 3] * 6 + [1 / 2] * 3)
+
+    def test_saving_leaves_other_files_alone(self, make, tokenizer, tmp_path, caplog):
+        kept = [tmp_path / "sentence1_vs_sentence2.png", tmp_path / "sentence1_attention.txt"]
+        for path in kept:
+            path.write_text("mine")
+        explanation = explain(make("disan"), tokenizer, "the cat \U0001f355")
+        with pytest.raises(InputError, match="figure_format is 'bmp'; choose from png, svg, pdf"):
+            explanation.save(tmp_path, figure_format="bmp")
+        for figure_format in ("svg", "png"):
+            written = explanation.save(tmp_path, figure_format=figure_format)
+            assert sorted(tmp_path.iterdir()) == sorted([*written, *kept])
+        assert all(path.read_text() == "mine" for path in kept)
+        assert "figures show boxes for letters that their font lacks" in caplog.text
 
     @pytest.mark.parametrize("variant", ["biblosan", "mtsa", "multihead", "birnn", "textcnn, hierarchical"])
     def test_every_kind_of_encoder_has_figures(self, variant, make, tokenizer):
@@ -359,6 +421,10 @@ class TestCommand:
         assert [line for line in lines if line in PAIR] == list(PAIR)
         assert main(["explain", saved("wordbag"), TEXT]) == 0
         assert capsys.readouterr().out.startswith("no prediction: the encoder has no head\n")
+        assert main(["explain", saved("textcnn, max"), TEXT]) == 0
+        assert "weight (max pooling: share of the sentence vector's features taken from the window" in (
+            capsys.readouterr().out
+        )
 
     @pytest.mark.parametrize(
         ("words", "message"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from ..cli.options import check_numbers, option, positional, same_as
 from ..errors import InputError
@@ -12,6 +12,8 @@ from ..registry import MODEL
 
 MAX_TOKENS = 128
 """Default maximum sentence length; attention maps grow with its square."""
+FigureFormat = Literal["png", "svg", "pdf"]
+FIGURE_FORMATS = get_args(FigureFormat)
 
 
 @dataclass
@@ -23,7 +25,7 @@ class ExplainArguments:
     pair: str | None = positional("The second sentence, for a model of pairs.", None)
     top_tokens: int = option("Tokens to print per sentence, largest weights first.", 10, group="output")
     output_dir: str | None = option("Folder for figures, explanation.json (feature means) and arrays.npz.")
-    figure_format: Literal["png", "svg", "pdf"] = option("Format of the figures.", "png")
+    figure_format: FigureFormat = option("Format of the figures.", "png")
     max_tokens: int = option("Refuse longer sentences.", MAX_TOKENS, group="computation")
     cpu: bool = same_as(BenchArguments, "cpu")
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")

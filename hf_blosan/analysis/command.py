@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..hub.saved import load
 from .arguments import ExplainArguments
 from .explanation import Explanation, Sentence, explain
+from .maps import IN_SENTENCE
 
 BAR_WIDTH = 30
 
@@ -43,8 +44,10 @@ def table(sentence: Sentence, top_tokens: int) -> str:
     """The tokens with the largest weights, in order of weight."""
     weights, tokens = sentence.weights, sentence.tokens
     order = weights.argsort(kind="stable")[::-1][:top_tokens]
+    pooling = sentence.pooling
+    what = pooling.title if pooling.meaning == IN_SENTENCE else f"{pooling.title}: {pooling.meaning}"
     width = max(len("token"), *(len(tokens[i]) for i in order))
-    lines = [sentence.text, f"{'place':>5}  {'token':<{width}}  weight ({sentence.pooling.title})"]
+    lines = [sentence.text, f"{'place':>5}  {'token':<{width}}  weight ({what})"]
     scale = BAR_WIDTH / max(float(weights.max()), 1e-9)
     lines += [f"{i + 1:>5}  {tokens[i]:<{width}}  {weights[i]:.3f} {'#' * round(scale * weights[i])}" for i in order]
     left_out = len(tokens) - len(order)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import logging
+import warnings
 from copy import copy
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +21,13 @@ from ..registry import ENCODERS
 from ..tasks.classification import probabilities_of
 from ..tasks.kinds import kind_of
 from ..text.tokenization import check_max_length
-from .arguments import MAX_TOKENS
+from .arguments import FIGURE_FORMATS, MAX_TOKENS
 from .maps import Map, read_maps, word_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+logger = logging.getLogger(__name__)
 
 MAP_KINDS = {"attention": "attention between tokens", "gate": "gates", "pooling": "weights in the sentence vector"}
 """The kinds of maps and their names; each kind is one figure."""
@@ -49,7 +54,7 @@ class Sentence:
 
     @property
     def weights(self) -> np.ndarray:
-        """The importance of the tokens: their weights in the sentence vector averaged over its features, (N,)."""
+        """The weights of the tokens in the sentence vector, averaged over its features, (N,)."""
         return self.pooling.mean
 
     def of_kind(self, kind: str) -> list[Map]:
@@ -111,7 +116,7 @@ class Explanation:
             columns: attention maps per row.
 
         Raises:
-            InputError: matplotlib is not installed.
+            InputError: there are no columns, or matplotlib is not installed.
         """
         from .figures import DRAW
 
@@ -146,17 +151,29 @@ class Explanation:
     def save(self, folder: str | Path, *, figure_format: str = "png") -> list[Path]:
         """Write the figures, ``explanation.json`` (:meth:`to_dict`) and ``arrays.npz``; return the paths.
 
-        The arrays have names such as ``sentence1_attention_forward`` and keep all features.
+        The arrays have names such as ``sentence1_attention_forward`` and keep all features. Figures of an explanation
+        that was saved there before are replaced or removed.
 
         Raises:
-            InputError: matplotlib is not installed, or the folder cannot be written.
+            InputError: the format is unknown, matplotlib is not installed, or the folder cannot be written.
         """
+        if figure_format not in FIGURE_FORMATS:
+            raise InputError(f"figure_format is {figure_format!r}; choose from {', '.join(FIGURE_FORMATS)}")
         arrays = {
             f"sentence{number}_{name}": map_.values
             for number, sentence in enumerate(self.sentences, 1)
             for name, map_ in sentence.maps.items()
         }
-        files = {f"{name}.{figure_format}": draw(figure, figure_format) for name, figure in self.figures().items()}
+        with warnings.catch_warnings(record=True) as caught:
+            files = {f"{name}.{figure_format}": draw(figure, figure_format) for name, figure in self.figures().items()}
+        of_letters = [
+            warning for warning in caught if str(warning.message).startswith("Glyph ")
+        ]  # one for each letter
+        if of_letters:
+            logger.warning("figures show boxes for letters that their font lacks; set font.family in matplotlibrc")
+        for warning in caught:
+            if warning not in of_letters:
+                warnings.warn(warning.message, warning.category, stacklevel=2)
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)
         files["arrays.npz"] = content.getvalue()
@@ -164,9 +181,9 @@ class Explanation:
             for name, content in files.items():
                 write_bytes(Path(folder) / name, content)
             write_json(Path(folder) / "explanation.json", self.to_dict())
-            for path in Path(folder).glob(f"sentence[12]_*.{figure_format}"):
-                if path.name not in files:  # of an earlier explanation
-                    path.unlink()
+            for number, kind, suffix in product((1, 2), MAP_KINDS, FIGURE_FORMATS):
+                if (name := f"sentence{number}_{kind}.{suffix}") not in files:
+                    (Path(folder) / name).unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"{folder} cannot be written ({error.strerror}); give another folder") from error
         return [Path(folder) / name for name in (*files, "explanation.json")]
@@ -211,7 +228,12 @@ def explain(
                 f"the sentence {' '.join(text.split())[:30]!r}... has {len(tokens)} tokens, {max_tokens} are allowed "
                 "(max_tokens); shorten it"
             )
-    check_max_length(encoding["input_ids"].shape[1], model.config, "the number of tokens")
+    if (length := encoding["input_ids"].shape[1]) > tokenizer.model_max_length:
+        raise InputError(
+            f"there are {length} tokens, but predictions are made from {tokenizer.model_max_length}, the limit of the "
+            "tokenizer (model_max_length); shorten the text"
+        )
+    check_max_length(length, model.config, "the number of tokens")
     was_training = model.training
     try:
         with torch.no_grad():
@@ -247,7 +269,8 @@ def check_texts(model: PreTrainedModel, text: str, pair: str | None) -> list[str
         raise InputError(f"{type(model).__name__} is not a model of this package; give one of {', '.join(ENCODERS)}")
     if getattr(model.base_model, "pooler", model) is None:
         raise InputError(
-            f"{type(model).__name__} has no sentence vectors to explain; give a model of sentences or pairs"
+            f"{type(model).__name__} has no sentence vectors to explain; give a model of sentences or pairs, or call "
+            "this one with output_attentions=True"
         )
     config = copy(model.config)
     config.architectures = [type(model).__name__]

@@ -43,7 +43,13 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def draw_attention(maps: Sequence[Map], *, columns: int = 2) -> Figure:
-    """A heatmap for each map: a row is a query, a column a key; grey keys are hidden from the query."""
+    """A heatmap for each map: a row is a query, a column a key; grey keys are hidden from the query.
+
+    Raises:
+        InputError: there are no columns, or matplotlib is not installed.
+    """
+    if columns < 1:
+        raise InputError(f"columns is {columns}; give 1 or more")
     columns = min(columns, len(maps))
     rows = math.ceil(len(maps) / columns)
     side = max(heatmap_side(map_) for map_ in maps)
@@ -104,7 +110,8 @@ def draw_pooling(maps: Sequence[Map]) -> Figure:
     for axes, map_ in zip(figure.subplots(len(maps), squeeze=False)[:, 0], maps, strict=True):
         values = map_.mean
         axes.bar(range(len(values)), values, color=BAR)
-        axes.axhline(values.sum() / len(values), color="0.4", linewidth=0.8, linestyle="--")
+        edges, equal = np.arange(len(values) + 1) - 0.5, map_.equal_share
+        axes.step(edges, [*equal, equal[-1]], where="post", color="0.4", linewidth=0.8, linestyle="--")
         axes.set_title(f"{map_.title}: {map_.meaning}\n{averaged(map_)}", fontsize=9, loc="left")
         axes.set_xlim(-0.6, len(values) - 0.4)
         axes.spines[["top", "right"]].set_visible(False)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..models.equations_mtsa import divided
+from ..models.masks import order_mask
 
 KEY = "weight of the key"
 ITSELF = "share of the token itself, the rest is its context"
@@ -32,6 +33,8 @@ class Map:
         values: float32; attention (query, key, feature), 0 where the query does not see the key; a gate (token,
             feature), between 0 and 1; pooling (token, feature). One feature if all share a weight.
         labels: the tokens or blocks.
+        visible: attention whose weights may underflow to 0, (query, key): whether the query sees the key.
+        equal: pooling within blocks, (token,): an equal share.
     """
 
     kind: Literal["attention", "gate", "pooling"]
@@ -39,6 +42,8 @@ class Map:
     meaning: str
     values: np.ndarray
     labels: list[str]
+    visible: np.ndarray | None = None
+    equal: np.ndarray | None = None
 
     @property
     def name(self) -> str:
@@ -53,7 +58,12 @@ class Map:
     @property
     def hidden(self) -> np.ndarray:
         """Attention only, (query, key): whether order mask, window or block hides the key from the query."""
-        return ~self.values.any(axis=-1)
+        return ~(self.values.any(axis=-1) if self.visible is None else self.visible)
+
+    @property
+    def equal_share(self) -> np.ndarray:
+        """Pooling only, (token,): the weights if all tokens had the same."""
+        return np.full(len(self.labels), self.mean.sum() / len(self.labels)) if self.equal is None else self.equal
 
 
 def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map]:
@@ -105,12 +115,15 @@ def read_biblosan(config: Any, attentions: list, gates: list, tokens: list[str])
     blocks = [block_label(tokens[start:end]) for start, end in pairwise(edges)]
     of_block = BLOCK_ITSELF if config.formulation == "released" else BLOCK_CONTEXT
     vectors = attentions[1].reshape(len(names), -1, attentions[1].shape[-1])[:, :N]
+    of_tokens = make_maps("pooling", "block vectors", "weight in the vector of its block", names, vectors, tokens)
+    lengths = np.diff(edges)
+    equal = np.repeat(1 / lengths, lengths)
     return [
         *local,
         *make_maps("attention", "attention between blocks", KEY, names, attentions[2][:, :M, :M], blocks),
         *make_maps("gate", "gate of blocks", of_block, names, gates[0][:, :M], blocks),
         *fused,
-        *make_maps("pooling", "block vectors", "weight in the vector of its block", names, vectors, tokens),
+        *(replace(map_, equal=equal) for map_ in of_tokens),
     ]
 
 
@@ -119,14 +132,17 @@ def read_mtsa(config: Any, attentions: list, gates: list, tokens: list[str]) -> 
     N = len(tokens)
     directions, windows = (divided(x, config.num_heads) for x in (config.directions, config.windows or [None]))
     names = with_windows([f"head {i} {direction}" for i, direction in enumerate(directions, 1)], windows)
-    found = make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N], tokens)
+    maps = make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N], tokens)
+    masks = (order_mask(N, direction, window=window) for direction, window in zip(directions, windows, strict=True))
+    found = [replace(map_, visible=mask.numpy()) for map_, mask in zip(maps, masks, strict=True)]
     return found + [map_ for gate in gates for map_ in make_maps("gate", "gate", ITSELF, names, gate[:, :N], tokens)]
 
 
 def read_multihead(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:
     """Attention (H, N, N): one weight for all features of a head."""
     N, names = len(tokens), [f"head {i + 1}" for i in range(config.num_heads)]
-    return make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N, None], tokens)
+    maps = make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N, None], tokens)
+    return [replace(map_, visible=np.ones((N, N), dtype=bool)) for map_ in maps]
 
 
 def read_textcnn(config: Any, attentions: list, gates: list, tokens: list[str]) -> list[Map]:

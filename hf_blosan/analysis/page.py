@@ -44,7 +44,7 @@ OTHER_EXAMPLES = {1: [QUESTIONS[0], *OPINIONS[:2]], 2: PAIRS}
 
 HOW_TO_READ = """
 - **Attention**: a row is a query, a column a key; the weights of a row sum to 1. Grey is hidden: *forward* attends to
-  earlier tokens, *backward* to later ones.
+  earlier tokens, *backward* to later ones, and a row that is all grey to none.
 - **Gates** weigh a token's own vector against its context.
 - **Sentence vector**: how much each token contributes to it. The dashed line is an equal share.
 

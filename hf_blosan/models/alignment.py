@@ -23,11 +23,17 @@ def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
 def with_left_aligned_tokens(fuse, hidden_BNE: Tensor | Tokens, mask_BN: Tensor, *others):
     """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
 
-    For layers that count positions. Tokens are moved back afterwards; positions in maps count real tokens only.
+    For layers that count positions. Tokens and their gates, the last of the maps, are moved back afterwards; positions
+    in attention, and blocks, count real tokens only.
     """
     # Usually padding is on the right already.
     if can_branch_on(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():
         return fuse(hidden_BNE, mask_BN, *others)
     order_BN = real_tokens_first(mask_BN)
     tokens_BNH, maps = fuse(reorder(hidden_BNE, order_BN), mask_BN.gather(1, order_BN), *others)
-    return reorder(tokens_BNH, order_BN.argsort(dim=1)), maps
+    back_BN = order_BN.argsort(dim=1)
+    if maps is not None and maps.gates:
+        *of_blocks, gates = maps.gates  # (B, ..., N, D)
+        places = back_BN.view(back_BN.shape[0], *(1,) * (gates.dim() - 3), -1, 1)
+        maps = maps._replace(gates=(*of_blocks, gates.gather(-2, places.expand_as(gates))))
+    return reorder(tokens_BNH, back_BN), maps
