@@ -255,7 +255,10 @@ def largest_difference(outputs: Outputs, path: Path, names: tuple[str, ...]) -> 
                 1.0, float(expected.abs().max())
             )
             if not difference <= TOLERANCE:
-                raise RuntimeError(f"{name} of the graph differs by {difference} from the model's; please report it")
+                raise RuntimeError(
+                    f"no graph was written: {name} of it differs by {difference} from the model's for inputs of shape "
+                    f"{shape}; please report it with the model's config.json"
+                )
             largest = max(largest, difference)
     return largest
 

@@ -146,11 +146,15 @@ def _leader(column: Column, finished: dict[str, list[Run]]) -> Leader:
         raise NotComparable(f"{listed(undefined)} has no figure in a finished run; it was undefined there")
     means = {name: mean(own) for name, own in figures.items()}
     first, *others = sorted(means, key=means.__getitem__, reverse=column.figure not in LOWER_IS_BETTER)
-    level, below = [], []
+    level, below, sign = [], [], -1 if column.figure in LOWER_IS_BETTER else 1
     for name in others:
         pair = finished[first], finished[name]
         found = paired_bootstrap(column.figure, *pair)
         p = paired_p_value(column.figure, *pair)
+        if max(found[1] * sign, found[2] * sign) < 0:
+            raise NotComparable(
+                f"{first} is best by all of its runs, but below {name} by those that both have; make the missing ones"
+            )
         difference, low, high = _interval(column, found)
         text = f"{name} ({difference}, {low} to {high}{'' if p is None else f', p = {p:.3f}'})"
         (below if found[1] * found[2] > 0 and (p is None or p < 0.05) else level).append(text)

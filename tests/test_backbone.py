@@ -29,6 +29,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DistilBertConfig,
+    GPT2Config,
     RobertaConfig,
     T5Config,
     ViTConfig,
@@ -352,6 +353,20 @@ class TestTraining:
             scheduler.step()
             rates.append((scheduler.get_last_lr()[0], scheduler.get_last_lr()[-1]))
         assert rates[1] == pytest.approx((0.1, 0.002)) and rates[9] == pytest.approx((0.1 * 10 / 18, 0.01))
+
+    def test_weight_decay_of_a_backbone_with_linear_maps_of_its_own(self, tmp_path):
+        """GPT-2 has Conv1D in place of nn.Linear."""
+        backbone = GPT2Config(vocab_size=40, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+        config = AutoConfig.for_model("disan", backbone_config=backbone, embedding_trainable="all", hidden_size=8)
+        model = AutoModel.from_config(config)
+        groups = build_optimizer(model, "adamw", 0.1, weight_decay=0.01, embedding_learning_rate=0.01).param_groups
+        decays = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
+        found = {
+            name.split(".")[-2]: decays[id(w)]
+            for name, w in model.named_parameters()
+            if "h.0" in name and w.dim() == 2
+        }
+        assert found == dict.fromkeys(("c_attn", "c_proj", "c_fc"), 0.01)
 
     def test_a_frozen_backbone_takes_no_part(self, folder):
         model = make(folder)

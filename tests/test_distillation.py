@@ -156,7 +156,7 @@ class TestRows:
         assert normal("Who's there?") == normal("whos THERE") != normal("whose there")
         assert normal(":)") == ":)" != normal(":(") and normal("कि") != normal("की")
 
-    def test_labels_without_names_are_in_the_order_of_the_task(self, tmp_path, questions, texts, bert):
+    def test_labels_without_names_are_in_the_order_of_the_task(self, tmp_path, questions, texts, bert, caplog):
         model = BertForSequenceClassification.from_pretrained(
             bert, id2label=None, label2id=None, num_labels=3, ignore_mismatched_sizes=True
         )
@@ -168,6 +168,11 @@ class TestRows:
             for name in (bert, tmp_path / "unnamed")
         )
         np.testing.assert_allclose(unnamed[:, [1, 2, 0]], named, atol=1e-6)
+        assert caplog.text.count("are taken in the order of the task's: LABEL_0 for animal, LABEL_1 for colour") == 1
+        model.config.problem_type = "multi_label_classification"
+        model.save_pretrained(tmp_path / "unnamed")
+        with pytest.raises(InputError, match="unnamed' gives a text several labels; give a model that gives it one"):
+            prepared(distilling(tmp_path, questions, tmp_path / "unnamed", texts))
 
     def test_scores_of_pairs(self, tmp_path):
         data = write_splits(tmp_path, pair_rows)

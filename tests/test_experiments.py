@@ -180,6 +180,29 @@ class TestDifferences:
         p = ttest_1samp(below, 0).pvalue
         assert f", p = {p:.3f})" in sentence and (p < 0.05) == (below[1] > 0)
 
+    def test_a_leader_by_other_seeds_is_not_told_apart(self, trained, tmp_path, capsys, monkeypatch):
+        """DiSAN is best by its two seeds, and worse by the only one that both systems have."""
+        monkeypatch.setattr(significance, "_load_rows", lambda task, **_: labelled([0.0, 1.0] * 20))
+        call = runner._call
+
+        def one_fails(arguments, log, processes):
+            if (arguments.encoder, arguments.seed) == ("birnn", 1):
+                return 1 if log.write_text("stopped") else 0
+            return call(arguments, log, processes)
+
+        monkeypatch.setattr(runner, "_call", one_fails)
+        options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path, "--seeds", "1", "2"]
+        run(capsys, *options)
+        for path in tmp_path.glob("*.json"):
+            record, is_first = json.loads(path.read_text()), path.name.startswith("disan")
+            right = 40 if not is_first or record["seed"] == 1 else 20
+            record["figures"]["test_accuracy"] = right / 40 if is_first else 0.6
+            record["test_predictions"] = "0 1 " * (right // 2) + "1 0 " * (20 - right // 2)
+            path.write_text(json.dumps(record))
+        _, lines, _ = run(capsys, *options, "--baseline", "best")
+        (sentence,) = [line for line in lines if line.startswith("- SST-5: no comparison")]
+        assert "DiSAN is best by all of its runs, but below Bi-LSTM by those that both have" in sentence
+
     def test_what_cannot_be_compared_is_said(self, trained, tmp_path, capsys, monkeypatch):
         """A run without the figure leads nothing, and is counted; nor is anything told apart without predictions."""
         options = ["disan_sst", "--rows", "Bi-LSTM", "DiSAN", "--output_dir", tmp_path, "--seeds", "1", "2", "3"]

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -79,6 +80,23 @@ def test_a_model_in_half_precision(dtype, tmp_path):
     model = build("wordbag", "encoder").to(dtype)
     assert export.export_onnx(model, tmp_path / "model.onnx") < 1e-5 and model.dtype == dtype
     check(InferenceSession(tmp_path / "model.onnx"), model.float(), inputs("encoder", 3, 9))
+
+
+@torch.no_grad()
+def test_mtsa_with_low_scores(tmp_path):
+    """Trained models have scores down to -30, whose sigmoid is 0 in onnxruntime."""
+    model = build("mtsa", "encoder")
+    for parameter in model.parameters():
+        parameter *= 6
+    scores = []
+    sigmoid = torch.nn.functional.logsigmoid
+    with patch.object(torch.nn.functional, "logsigmoid", lambda x: scores.append(x.min()) or sigmoid(x)):
+        model.set_attn_implementation("eager")
+        model(**inputs("encoder", 3, 23))
+    assert min(scores) < -25
+    model.set_attn_implementation("auto")
+    export.export_onnx(model, tmp_path / "model.onnx")
+    check(InferenceSession(tmp_path / "model.onnx"), model, inputs("encoder", 3, 23))
 
 
 @pytest.mark.slow

@@ -92,6 +92,25 @@ def test_torch_compile_needs_few_graphs(encoder, task, implementation):
     assert counter.frame_count <= 3, counter.graphs
 
 
+@pytest.mark.parametrize(
+    "encoder, fields",
+    [
+        ("biblosan", {"block_length": 3, "mask_padding_blocks": False}),
+        ("textcnn", {"pooling": "max", "mask_padding": False}),
+        ("textcnn", {"architecture": "hierarchical", "mask_padding": False}),
+    ],
+)
+def test_pairs_whose_vectors_depend_on_padding_have_no_graph(encoder, fields):
+    model = make(AutoModelForSequenceClassification, encoder, num_sentences=2, **fields)
+    batch, message = inputs("pairs", 3, 9), "num_sentences=2: vectors depend on the longest sentence of a batch"
+    with pytest.raises(ValueError, match=message):
+        torch.export.export(model, (), batch, strict=False)
+    with pytest.raises(ValueError, match=message):
+        torch.compile(model, backend="eager")(**batch)
+    single = make(AutoModelForSequenceClassification, encoder, **fields)
+    torch.export.export(single, (), inputs("classifier", 3, 9), strict=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_sentences_of_one_word(encoder):

@@ -79,6 +79,17 @@ def test_pair_regression_in_trainer_and_pipeline(tmp_path):
     assert answer["score"] == pytest.approx(float(predicted[0, 0]), abs=1e-5)  # a score within 1..5, no sigmoid
 
 
+@pytest.mark.parametrize("wrong", [0.0, 5.1, float("nan")])
+def test_scores_outside_the_range_of_a_model_are_refused(wrong):
+    tokenizer = build_tokenizer(FIRST + SECOND)
+    model = AutoModelForPairRegression.from_config(AutoConfig.for_model("disan", vocab_size=len(tokenizer), **SMALL))
+    batch = tokenizer(FIRST[:3], SECOND[:3], padding=True, return_tensors="pt")
+    message = f"labels hold {wrong:g}, but this model's scores are from 1 to 5; give labels in this range"
+    with pytest.raises(ValueError, match=message):
+        model(**batch, labels=torch.tensor([1.0, wrong, 5.0]))
+    assert model(**batch, labels=torch.tensor([1.0, 3.3, 5.00001])).loss.isfinite()
+
+
 @pytest.mark.parametrize("head", [AutoModelForSequenceClassification, AutoModelForPairRegression])
 def test_gradient_accumulation_gives_the_same_gradient(head, tmp_path):
     """A head whose forward takes **kwargs is believed to divide the loss by itself, unless it says otherwise."""

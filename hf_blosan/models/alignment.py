@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from .attention import Tokens
+from .configuration_base import SentenceEncoderConfig
 from .embeddings import real_tokens_first
-from .equations import can_branch_on
+from .equations import can_branch_on, in_graph
 
 
 def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
@@ -18,6 +19,18 @@ def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
     places_BN = order_BN + N * torch.arange(B, device=order_BN.device)[:, None]
     # index_select copies whole vectors; gather copies element by element, which takes ten times as long.
     return tokens.flatten(0, 1).index_select(0, places_BN.flatten()).unflatten(0, order_BN.shape)
+
+
+def check_graph(config: SentenceEncoderConfig, field: str) -> None:
+    """Raise ValueError while a graph of pairs is recorded, if with this field of the configuration padding counts.
+
+    A pair is cut to the longest sentence of its batch, whose length a graph does not know.
+    """
+    if in_graph() and config.num_sentences == 2 and not getattr(config, field):
+        raise ValueError(
+            f"{field}=False and num_sentences=2: vectors depend on the longest sentence of a batch, which a graph "
+            f"does not know; set {field}=True, or run the model without a graph"
+        )
 
 
 def with_left_aligned_tokens(fuse, hidden_BNE: Tensor | Tokens, mask_BN: Tensor, *others):

@@ -58,7 +58,10 @@ def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_f
     check_choice("score_function", score_function, SCORE_FUNCTIONS)
     scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
     if score_function == "sigmoid":
-        scores_BHNN = torch.nn.functional.logsigmoid(scores_BHNN)
+        if torch.compiler.is_exporting():  # log(sigmoid(x)), which graphs have in its place, is -inf below -18
+            scores_BHNN = scores_BHNN.clamp(max=0.0) - scores_BHNN.abs().neg().exp().log1p()
+        else:
+            scores_BHNN = torch.nn.functional.logsigmoid(scores_BHNN)
     scores_BHNN = scores_BHNN.masked_fill(~visible_BHNN, MASKED)
     top_BHN1 = scores_BHNN.amax(-1, keepdim=True).detach()
     if score_function == "sigmoid":

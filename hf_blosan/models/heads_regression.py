@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from .attention import ACTIVATIONS
 from .configuration_base import SentenceEncoderConfig
+from .equations import can_branch_on
 from .heads import SentenceHeadMixin
 from .heads_families import FamilyHead
 from .layers import Layer
@@ -80,9 +81,25 @@ class PairRegressionMixin(FamilyHead, SentenceHeadMixin):
         scores_B1 = (predicted_BK * classes_K).sum(-1, keepdim=True)
         if labels is None:
             return None, scores_B1
-        labels_B = labels.view(scores_B1.shape[0]).float()
+        labels_B = in_range(labels.view(scores_B1.shape[0]).float(), *scale.values())
         target_BK = spread_scores(labels_B, num_classes=num_classes, **scale)
         return kl_divergence(target_BK, predicted_BK), scores_B1
+
+
+def in_range(labels_B: Tensor, low: float, high: float) -> Tensor:
+    """The labels, if they are from ``low`` to ``high``, but for rounding, where Python may look at them.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if can_branch_on(labels_B):
+        within_B = (labels_B - (low + high) / 2).abs() <= 0.505 * (high - low)
+        if not within_B.all():
+            raise ValueError(
+                f"labels hold {labels_B[~within_B][0].item():g}, but this model's scores are from {low:g} to "
+                f"{high:g}; give labels in this range, or make the model with another score_min and score_max"
+            )
+    return labels_B
 
 
 def kl_divergence(target_BK: Tensor, predicted_BK: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import nn
 
-from .alignment import with_left_aligned_tokens
+from .alignment import check_graph, with_left_aligned_tokens
 from .configuration_biblosan import BiBloSANConfig
 from .encoder import (
     ContextFusion,
@@ -22,6 +22,7 @@ class BiBloSANLayer(StackableLayer):
 
     def __init__(self, config: BiBloSANConfig):
         super().__init__(config)
+        self.config = config
         size = config.hidden_size // len(config.directions)
         self.directions = nn.ModuleList(
             MaskedBlockSelfAttention(
@@ -40,6 +41,7 @@ class BiBloSANLayer(StackableLayer):
         )
 
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
+        check_graph(self.config, "mask_padding_blocks")
         # Blocks are counted from the first real token, wherever the padding is.
         fuse = partial(fuse_directions, self.directions)
         return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions)

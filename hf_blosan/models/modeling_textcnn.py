@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from .alignment import with_left_aligned_tokens
+from .alignment import check_graph, with_left_aligned_tokens
 from .attention import ACTIVATIONS, dropout
 from .configuration_textcnn import TextCNNConfig
 from .encoder import ContextFusion, SentenceEncoderModel, SentenceEncoderPreTrainedModel
@@ -36,6 +36,7 @@ class MultiWindowLayer(GradientCheckpointingLayer):
     def __init__(self, config: TextCNNConfig):
         super().__init__()
         size = config.hidden_size // len(config.filter_sizes)
+        self.config = config
         self.activation, self.dropout = config.activation, config.fusion_dropout
         self.convolutions = nn.ModuleDict(
             {
@@ -45,6 +46,7 @@ class MultiWindowLayer(GradientCheckpointingLayer):
         )
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
+        check_graph(self.config, "mask_padding")
         return with_left_aligned_tokens(self.convolve, hidden_BNE, mask_BN)
 
     def convolve(self, hidden_BNE, mask_BN):
@@ -64,12 +66,13 @@ class GatedConvolutionLayer(GradientCheckpointingLayer):
         super().__init__()
         (window,) = config.filter_sizes
         in_features = config.input_size if first else config.hidden_size
-        self.first, self.dropout = first, config.fusion_dropout
+        self.config, self.first, self.dropout = config, first, config.fusion_dropout
         self.mask_padding = first or config.mask_padding
         self.activation = config.activation if config.formulation == "released" else "linear"
         self.convolution = WindowConvolution(in_features, 2 * config.hidden_size, window)
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
+        check_graph(self.config, "mask_padding")
         return with_left_aligned_tokens(self.convolve, hidden_BNE, mask_BN, output_attentions)
 
     def convolve(self, hidden_BNE, mask_BN, output_attentions):

@@ -181,11 +181,18 @@ class Classification(TaskKind):
         return sentence_lengths(encoded).max(axis=1)
 
     def check_teacher(self, teacher, name):
-        if self.teachers_order(teacher) is None:
+        if teacher.config.problem_type == "multi_label_classification":
+            raise InputError(
+                f"--distill_from: the model at {name!r} gives a text several labels; give a model that gives it one"
+            )
+        if (order := self.teachers_order(teacher)) is None:
             raise InputError(
                 f"--distill_from: the model at {name!r} predicts {', '.join(teacher.task.labels) or 'scores'}, the "
                 f"task has {', '.join(self.task.labels)}; give a model trained on these labels"
             )
+        if positions(self.task.labels, teacher.task.labels) is None:
+            read = [f"{teacher.task.labels[i]} for {label}" for i, label in zip(order, self.task.labels, strict=True)]
+            logger.warning("the labels of %s are taken in the order of the task's: %s", name, listed(read, 8))
 
     def continue_head(self, model, saved):
         """A head for as many other labels is trained further, which may not be what was meant."""

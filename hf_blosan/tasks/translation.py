@@ -328,6 +328,7 @@ def make_encoder_decoder(
     common = {"vocab_size": encoder.vocab_size} | ids | start | fields
     model = EncoderDecoderModel(EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder, **common))
     model.generation_config.update(num_beams=4, max_length=length)
+    model.accepts_loss_kwargs = False  # its loss is the mean of a batch, which Trainer has to divide by accumulation
     return model
 
 

@@ -102,11 +102,11 @@ class TrainingLoop:
 
     @property
     def unwrapped_model(self) -> PreTrainedModel:
-        return self.accelerator.unwrap_model(self.model)
+        return self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
 
     @property
     def averaged_model(self) -> PreTrainedModel | None:
-        return self.average and self.average.module
+        return None if self.average is None else self.average.module
 
     def best_model(self) -> PreTrainedModel:
         """The model with the best weights so far, loaded from `output_dir`."""
@@ -268,7 +268,7 @@ class TrainingLoop:
     def _validate(self) -> None:
         """Evaluate the model, and save it if it is the best so far."""
         progress = self.progress
-        model = self.averaged_model or self.unwrapped_model
+        model = self.unwrapped_model if self.average is None else self.average.module
         if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
             raise self._diverged("a weight is not finite")
         try:

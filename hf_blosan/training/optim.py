@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 from transformers import get_scheduler
+from transformers.pytorch_utils import Conv1D
 
 from ..errors import InputError
 from ..models.layers import AdditivePooling, FeatureAttention
@@ -40,7 +41,7 @@ OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.999), "eps": 1e-8, "fused": True}),
 }
 
-MATRICES = (nn.Linear, nn.Conv1d)
+MATRICES = (nn.Linear, nn.Conv1d, Conv1D)  # the last: a linear map of GPT-2 and similar backbones
 
 
 def build_optimizer(
