@@ -49,12 +49,30 @@ class RegressorOfNumbers(OfNumbers, SentenceRegressor):
     pass
 
 
+IN_SINGLE_PRECISION = {
+    "check_methods_subset_invariance": "asks for 1e-7, but a float32 product of other rows is rounded in another way"
+}
+
+
 @pytest.mark.slow
 @estimator_checks.parametrize_with_checks(
-    [cls(None, batch_size=8, **LEARNING) for cls in (ClassifierOfNumbers, RegressorOfNumbers)]
+    [cls(None, batch_size=8, **LEARNING) for cls in (ClassifierOfNumbers, RegressorOfNumbers)],
+    expected_failed_checks=lambda estimator: IN_SINGLE_PRECISION,
+    xfail_strict=False,  # some processors round both alike
 )
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [ClassifierOfNumbers, RegressorOfNumbers])
+def test_rows_do_not_change_each_other(cls):
+    """The check that scikit-learn makes, within the rounding of float32."""
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    estimator = cls(None, batch_size=8, **LEARNING).fit(X, (X[:, 0] > 0).astype(int))
+    method = estimator.predict_proba if cls is ClassifierOfNumbers else estimator.predict
+    alone = np.concatenate([method(row[None]) for row in X])
+    np.testing.assert_allclose(method(X), alone, rtol=1e-5, atol=1e-6)
 
 
 WITHOUT_ROWS = (
