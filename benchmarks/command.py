@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import hf_blosan
-from hf_blosan.cli.options import Parser, check_numbers, exit_status, option
+from hf_blosan.cli.options import Parser, check_values, exit_status, option
 from hf_blosan.errors import InputError
 from hf_blosan.files import sha256, write_json
 from hf_blosan.kernels import instruction_set
@@ -37,12 +37,11 @@ class Options:
 
     output: str = option("JSON file of the report; most write Markdown beside it.", MISSING)
     threads: int = option("Threads of torch.", 2)
-    seed: int = option("Of all random numbers.", 42)
+    seed: int = option("Of all random numbers.", 42, zero=True)
     commit: str | None = option("To record where git cannot tell it.")
 
     def __post_init__(self) -> None:
-        numbers = [entry.name for entry in fields(self) if type(entry.default) in (int, float) and entry.default]
-        check_numbers(self, (name for name in numbers if name != "seed"))
+        check_values(self)
 
 
 def command(

@@ -14,7 +14,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +28,7 @@ from benchmarks.command import surroundings
 from benchmarks.order import suite_rows
 from benchmarks.order_suite import items, texts
 from hf_blosan import DiSANConfig, DiSANModel
-from hf_blosan.cli.options import Parser, exit_status, option
+from hf_blosan.cli.options import Parser, check_values, exit_status, option
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_bytes, write_json
@@ -73,24 +73,16 @@ class Options(Recipe):
     embedding_size: int = option("Width of the word table.", 256)
     num_hidden_layers: int = option("Layers.", 2)
     window: int = option("Tokens that the directions with a window see on their side.", 2)
-    data_seed: int = option("Of what to learn from: sentences and made triplets.", 42)
+    data_seed: int = option("Of what to learn from: sentences and made triplets.", 42, zero=True)
     threads: int = option("Threads of torch.", 2)
     device: Literal["cpu", "cuda"] = option("Where teachers and student run.", "cpu")
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            may_be_zero = entry.name in ("seed", "data_seed", "triplets", "gram")
-            if type(value) in (int, float) and not (value > 0 or (may_be_zero and value == 0)):
-                raise InputError(
-                    f"--{entry.name} is {value}; it must be {'at least' if may_be_zero else 'more than'} 0"
-                )
+        check_values(self)
         if self.order_features >= self.hidden_size:
             raise InputError(
                 f"--order_features is {self.order_features}; it must be less than --hidden_size, {self.hidden_size}"
             )
-        if self.share >= 1:
-            raise InputError(f"--share is {self.share}; it must be below 1")
 
 
 ENTAILMENTS = {"snli": "train_subset", "sick": "train"}

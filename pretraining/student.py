@@ -46,16 +46,16 @@ class Recipe:
     batch_size: int = option("Sentences of an update.", 192)
     triplet_batch_size: int = option("Triplets of an update.", 128)
     learning_rate: float = option("After the warm-up, falling linearly to 0.", 2e-3)
-    gram: float = option("Weight of the teachers' similarities within a batch.", 0.3)
-    triplets: float = option("Weight of the made triplets.", 0.5)
+    gram: float = option("Weight of the teachers' similarities within a batch.", 0.3, zero=True)
+    triplets: float = option("Weight of the made triplets.", 0.5, zero=True)
     order_features: int = option("Features of a vector that the first teacher does not determine.", 64)
-    share: float = option("Their part of the squared length of a vector.", 0.2)
+    share: float = option("Their part of the squared length of a vector.", 0.2, below=1)
     tau: float = option("Temperature.", 0.05)
     margin: float = option("By which a paraphrase should be nearer than a foil.", 0.2)
     dtype: Literal["bfloat16", "float32"] = option(
         "Of the matrix products of training; bfloat16 is faster where the processor has it.", "bfloat16"
     )
-    seed: int = option("Of the first weights and the order of the rows.", 42)
+    seed: int = option("Of the first weights and the order of the rows.", 42, zero=True)
 
 
 class Rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_blosan.cli.options import Parser, add_options, option, positional, read_options
+from hf_blosan.cli.options import Parser, add_options, check_values, option, positional, read_options
 from hf_blosan.errors import InputError
 
 from .tables import BEST, TABLES, Row, choose, get_table
@@ -33,7 +33,7 @@ class TableArguments:
     table: str = positional("Name of a table; see below.")
     rows: list[str] | None = option("Only these systems, for example bi_lstm disan.")
     columns: list[str] | None = option("Only these columns, for example trec sst_2.")
-    seeds: list[int] = option("Seeds, one run for each. Default: 42.", [42])
+    seeds: list[int] = option("Seeds, one run for each. Default: 42.", [42], zero=True)
     folds: int | None = option("Maximum number of folds of a data set without a test split.")
     jobs: int = option("Parallel runs, with one thread or OMP_NUM_THREADS.", 1)
     output_dir: str | None = option("Folder of the records. Default: out/experiments/TABLE.")
@@ -44,9 +44,7 @@ class TableArguments:
     keep_models: bool = option("Keep the models, not just the records.", False)
 
     def __post_init__(self) -> None:
-        for name, value, least in (("seeds", min(self.seeds), 0), ("folds", self.folds, 1), ("jobs", self.jobs, 1)):
-            if value is not None and value < least:
-                raise InputError(f"--{name} is {value}; it must be {least} or more")
+        check_values(self)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from hf_blosan.estimators import SentenceClassifier
         ({"learning_rate": -1}, "^learning_rate is -1.0; it must be more than 0"),
         ({"batch_size": 2.5}, "^argument batch_size: invalid int value: '2.5'"),
         ({"num_train_epochs": 0}, "^num_train_epochs is 0"),
-        ({"validation_fraction": 1.5}, "^validation_fraction is 1.5; it must be below 1"),
+        ({"validation_fraction": 1.5}, "^validation_fraction is 1.5; it must be more than 0 and below 1"),
         ({"random_state": -1}, "^random_state is -1"),
         ({"encoder": "nope"}, "^unknown encoder 'nope'; choose one of disan"),
         ({"config_overrides": {"size": 1}}, "^config_overrides: disan has no field 'size'"),

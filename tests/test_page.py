@@ -107,7 +107,7 @@ class TestFunctions:
         [
             ([], "the following arguments are required: MODEL"),
             (["none"], "no saved model at 'none'"),
-            (["none", "--port", "70000"], "--port is 70000; it must be from 1 to 65535"),
+            (["none", "--port", "70000"], "--port is 70000; it must be more than 0 and below 65,536"),
         ],
     )
     def test_mistakes(self, words, message, capsys):

@@ -77,8 +77,8 @@ def test_a_missing_evaluation_set_is_named(data_dir):
     ("name", "value", "message"),
     [
         ("steps", 0, "--steps is 0; it must be more than 0"),
-        ("triplets", -0.5, "--triplets is -0.5; it must be at least 0"),
-        ("share", 1.0, "must be below 1"),
+        ("triplets", -0.5, "--triplets is -0.5; it must be 0 or more"),
+        ("share", 1.0, "must be more than 0 and below 1"),
     ],
 )
 def test_options(name, value, message):

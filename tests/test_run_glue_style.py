@@ -144,11 +144,11 @@ class TestBadInput:
             ),
             (
                 "--task_name demo --encoder disan --output_dir o --seed 4294967296",
-                "--seed is 4294967296; it must be below",
+                "--seed is 4294967296; it must be 0 or more and below 4,294,967,296",
             ),
             (
                 "--task_name demo --encoder disan --output_dir o --learning_rate inf",
-                "--learning_rate is inf; it must be finite",
+                "--learning_rate is inf; it must be more than 0 and finite",
             ),
             (
                 "--task_name demo --encoder disan --output_dir o --checkpointing_steps x",

@@ -21,7 +21,7 @@ from serving_models import MODELS, TEXTS, error, make_model, metric, post, wait_
 
 from hf_blosan.cli.commands import main
 from hf_blosan.models.pipeline import SentenceEmbeddingPipeline
-from hf_blosan.serving.arguments import LIMITS, ServeArguments
+from hf_blosan.serving.arguments import ServeArguments
 
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra hf_blosan[serve]")
 from hf_blosan.serving.app import make_app  # noqa: E402
@@ -299,10 +299,10 @@ def test_answers_are_sent_at_once():
         ),
         *(
             (["none", f"--{name}", value], f"--{name} is {value}; it must be more than 0 and at most 2,147,483,647.")
-            for name in LIMITS
+            for name in ("max_connections", "max_request_bytes", "max_texts", "max_length", "queue_size", "batch_size")
             for value in ("0", "-1", "99999999999999999999")
         ),
-        (["none", "--port", "70000"], "--port is 70000; it must be from 0 to 65535"),
+        (["none", "--port", "70000"], "--port is 70000; it must be 0 or more and below 65,536"),
         (["none", "--max_texts", "2000"], "--queue_size is 1024; it must be at least --max_texts, 2000"),
         (["none", "--max_length", "20000"], "--max_length is 20000; it must be at most --batch_tokens, 16384"),
         (["none", "--token_file", "nowhere"], "--token_file nowhere cannot be read"),

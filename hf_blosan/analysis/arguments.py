@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ..cli.options import check_numbers, option, positional, same_as
-from ..errors import InputError
+from ..cli.options import check_values, option, positional, same_as
 from ..inference.arguments import BenchArguments
 from ..registry import MODEL
 
@@ -31,7 +30,7 @@ class ExplainArguments:
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        check_numbers(self, ("top_tokens", "max_tokens"))
+        check_values(self)
 
 
 @dataclass
@@ -41,10 +40,9 @@ class DemoArguments:
     model: str = positional(MODEL)
     model2: str | None = positional("Another model, shown next to the first.", None)
     host: str = option("Address to listen on; 0.0.0.0 is every address of this machine.", "127.0.0.1", group="server")
-    port: int | None = option("Port to listen on. Default: the first free one from 7860.")
+    port: int | None = option("Port to listen on. Default: the first free one from 7860.", below=65536)
     cpu: bool = same_as(BenchArguments, "cpu")
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        if self.port is not None and not 0 < self.port < 65536:
-            raise InputError(f"--port is {self.port}; it must be from 1 to 65535.")
+        check_values(self)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, field, fields
 from itertools import zip_longest
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -25,9 +26,30 @@ BOOLEANS = dict.fromkeys(("yes", "true", "t", "y", "1"), True) | dict.fromkeys((
 """The words that may follow a flag."""
 
 
-def option(text: str, default: Any = None, *, group: str | None = None) -> Any:
-    """A field with help text; ``group`` is the heading in ``--help`` of this option and the following ones."""
-    return field(metadata={"help": text, "group": group}, **_default(default))
+MOST = 2**31 - 1
+"""The largest whole number of an option that names no other; others may be any finite number."""
+
+
+def option(
+    text: str,
+    default: Any = None,
+    *,
+    group: str | None = None,
+    zero: bool = False,
+    most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field with help text.
+
+    Args:
+        text: help.
+        default: its default.
+        group: heading in ``--help`` of this option and the following ones.
+        zero: whether a number may be 0; it may if that is the default.
+        most, below: the largest number; or one that all must be below.
+    """
+    limits = {"zero": zero or type(default) in (int, float) and not default, "most": most, "below": below}
+    return field(metadata={"help": text, "group": group, "limits": limits}, **_default(default))
 
 
 def positional(text: str, default: Any = MISSING) -> Any:
@@ -41,13 +63,27 @@ def same_as(options: type, name: str) -> Any:
     return field(default=entry.default, metadata=entry.metadata)
 
 
-def check_numbers(options: Any, names: Iterable[str], most: float = 2**31 - 1) -> None:
-    """Raise InputError unless the numbers of some options, and those of lists, are more than 0 and at most `most`."""
-    for name in names:
-        value = getattr(options, name)
-        for number in value if isinstance(value, list) else [value]:
-            if number is not None and not 0 < number <= most:
-                raise InputError(f"--{name} is {number}; it must be more than 0 and at most {most:,}.")
+def check_values(options: Any) -> None:
+    """Raise InputError for a value that is none of an option's choices, or a number outside its limits."""
+    kinds = get_type_hints(type(options))
+    for entry in fields(options):
+        name, value, limits = entry.name, getattr(options, entry.name), entry.metadata.get("limits")
+        kind = without_none(kinds[name])
+        if get_origin(kind) is Literal and value is not None and value not in get_args(kind):
+            raise InputError(f"--{name} is {value!r}; choose from {', '.join(get_args(kind))}.")
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if not limits or not isinstance(number, (int, float)) or isinstance(number, bool):
+                continue
+            zero, most, below = limits.values()
+            if below is not None:
+                fits, end = number < below, f"below {below:,}"
+            elif most is None and isinstance(number, float):
+                fits, end = math.isfinite(number), "finite"
+            else:
+                fits, end = number <= (most or MOST), f"at most {most or MOST:,}"
+            if not (fits and (number > 0 or zero and number == 0)):
+                start = "0 or more" if zero else "more than 0"
+                raise InputError(f"--{name} is {number}; it must be {start} and {end}.")
 
 
 class Parser(argparse.ArgumentParser):

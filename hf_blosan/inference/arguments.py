@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..cli.options import check_numbers, option, positional
+from ..cli.options import check_values, option, positional
 from ..errors import InputError
 from ..registry import MODEL
 from .shards import Shard
@@ -55,7 +55,7 @@ class StreamArguments:
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self, ("batch_size", "max_length"))
+        check_values(self)
         if self.text_pair_column_name and not self.text_column_name:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
@@ -132,11 +132,10 @@ class BenchArguments:
     model: str = positional(MODEL)
     batch_sizes: list[int] = option("Rows per batch.", [1, 32], group="measurement")
     lengths: list[int] = option("Tokens per sentence.", [16, 64, 256])
-    seconds: float = option("Time each cell at least this long.", 1.0)
+    seconds: float = option("Time each cell at least this long.", 1.0, most=DAY)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     output_file: str | None = option("JSON file for the figures.", group="output")
 
     def __post_init__(self) -> None:
-        check_numbers(self, ("batch_sizes", "lengths"))
-        check_numbers(self, ["seconds"], DAY)
+        check_values(self)

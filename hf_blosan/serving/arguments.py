@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..cli.options import check_numbers, option, positional, same_as
+from ..cli.options import check_values, option, positional, same_as
 from ..errors import InputError
 from ..inference.arguments import DAY, BenchArguments
 from ..registry import MODEL
 
 TOKEN_VARIABLE = "HF_BLOSAN_TOKEN"
-LIMITS = (
-    *("max_connections", "max_request_bytes", "max_texts", "max_length", "queue_size"),
-    *("batch_size", "batch_tokens"),
-)
-"""Options that are numbers of something."""
 
 
 @dataclass
@@ -27,12 +22,14 @@ class ServeArguments:
         "Return labels or scores, or sentence vectors. Default: labels or scores if the model has a head."
     )
     host: str = option("Address to listen on; 0.0.0.0 is every address of this machine.", "127.0.0.1", group="server")
-    port: int = option("Port to listen on; 0 is any free one.", 8000)
+    port: int = option("Port to listen on; 0 is any free one.", 8000, zero=True, below=65536)
     token_file: str | None = option(
         "File with a token that every request except GET /health must send as `Authorization: Bearer TOKEN`. Default: "
         f"the environment variable {TOKEN_VARIABLE} if it is set, otherwise no token is needed."
     )
-    timeout: float = option("Seconds for sending a request, and the same for answering it.", 30.0, group="limits")
+    timeout: float = option(
+        "Seconds for sending a request, and the same for answering it.", 30.0, group="limits", most=DAY
+    )
     max_connections: int = option("Maximum connections; beyond it only /health and /metrics are answered.", 512)
     max_request_bytes: int = option("Bytes that a request may have.", 1_000_000)
     max_texts: int = option("Texts, or pairs, that a request may have.", 256)
@@ -44,10 +41,7 @@ class ServeArguments:
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        check_numbers(self, LIMITS)
-        check_numbers(self, ["timeout"], DAY)
-        if not 0 <= self.port < 65536:
-            raise InputError(f"--port is {self.port}; it must be from 0 to 65535.")
+        check_values(self)
         if self.queue_size < self.max_texts:
             raise InputError(f"--queue_size is {self.queue_size}; it must be at least --max_texts, {self.max_texts}.")
         if self.max_length is not None and self.max_length > self.batch_tokens:

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..cli.options import Parser, option, positional, same_as
+from ..cli.options import Parser, check_values, option, positional, same_as
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
-from .checks import cases_of_rows, cases_of_training, check_values, refuse
+from .checks import cases_of_rows, cases_of_training, refuse
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -99,11 +99,13 @@ class RunArguments:
     fold: int = option("Fold used as the test split of a data set that has none.", 0)
     num_folds: int | None = option(
         "Folds of the training data, one of which is the test split if there is none. Default: the task's protocol "
-        "(10 for cr, mpqa, subj and mr); 0, no test split, for your own files."
+        "(10 for cr, mpqa, subj and mr); 0, no test split, for your own files.",
+        zero=True,
     )
     validation_fraction: float | None = option(
         "Fraction of the training data held out if there is no validation split. Default: the task's (0.1, 0.05 for "
-        "squad_sentences); none for your own files."
+        "squad_sentences); none for your own files.",
+        below=1,
     )
     select_on_test: bool = option(
         "Hold no validation rows out of the training rows, and keep the model that is best on the test rows: the "
@@ -159,8 +161,12 @@ class RunArguments:
         "Learning rate of the word vectors or the backbone. Default: that of the layers; without --learning_rate, the "
         "recipe's for vectors that start from --word_vectors or a saved model; 5e-5 for a backbone."
     )
-    weight_decay: float | None = option("Weight decay of the matrices inside the optimiser. Default: the recipe's.")
-    l2: float | None = option("Factor of the L2 term in the loss, over the matrices that the papers regularise.")
+    weight_decay: float | None = option(
+        "Weight decay of the matrices inside the optimiser. Default: the recipe's.", zero=True
+    )
+    l2: float | None = option(
+        "Factor of the L2 term in the loss, over the matrices that the papers regularise.", zero=True
+    )
     per_device_train_batch_size: int | None = option("Rows per training batch and process. Default: the recipe's.")
     per_device_eval_batch_size: int | None = option("Rows per evaluation batch and process. Default: the recipe's.")
     gradient_accumulation_steps: int = option(
@@ -168,10 +174,15 @@ class RunArguments:
         "has.",
         1,
     )
-    max_grad_norm: float | None = option("Clip the gradient to this norm; 0: no clipping. Default: the recipe's.")
-    label_smoothing: float | None = option("Label-smoothing factor. Default: the recipe's.")
+    max_grad_norm: float | None = option(
+        "Clip the gradient to this norm; 0: no clipping. Default: the recipe's.", zero=True
+    )
+    label_smoothing: float | None = option("Label-smoothing factor. Default: the recipe's.", zero=True, below=1)
     ema_decay: float | None = option(
-        "Decay of a moving average of the weights, which is evaluated and saved; 0: no average. Default: the recipe's."
+        "Decay of a moving average of the weights, which is evaluated and saved; 0: no average. Default: the "
+        "recipe's.",
+        zero=True,
+        below=1,
     )
     num_train_epochs: int | None = option("Maximum number of epochs. Default: the recipe's, for this number of rows.")
     max_train_steps: int | None = option("Maximum number of optimiser updates; overrides --num_train_epochs.")
@@ -180,10 +191,11 @@ class RunArguments:
     ) = option("Learning-rate schedule, by its name in transformers. Default: the recipe's.")
     num_warmup_steps: float | None = option(
         "Updates over which the learning rate warms up from zero; below 1: as a fraction of all updates. Default: the "
-        "recipe's."
+        "recipe's.",
+        zero=True,
     )
     embedding_warmup_steps: float | None = option(
-        "The same for the learning rate of the word vectors or the backbone. Default: --num_warmup_steps."
+        "The same for the learning rate of the word vectors or the backbone. Default: --num_warmup_steps.", zero=True
     )
     bucketing: bool = option("Batch rows of similar length together.", True)
     eval_every: int | None = option("Updates between evaluations on the validation data. Default: one epoch.")
@@ -194,9 +206,12 @@ class RunArguments:
     )
     early_stopping_patience: int | None = option(
         "Stop after this many evaluations without improvement; 0: never. Default: the recipe's. For your own data "
-        "that is 3 epochs and at least 100 updates; 5 with --recipe paper, except for tags; never for translations."
+        "that is 3 epochs and at least 100 updates; 5 with --recipe paper, except for tags; never for translations.",
+        zero=True,
     )
-    seed: int = option("Seed of the data split, the initial weights, the batches and dropout.", 42)
+    seed: int = option(
+        "Seed of the data split, the initial weights, the batches and dropout.", 42, zero=True, below=2**32
+    )
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
 
     output_dir: str | None = option("Folder for the best model, its card, the log and the figures.", group="output")
@@ -353,10 +368,12 @@ class EvaluateArguments:
     data_dir: str | None = same_as(RunArguments, "data_dir")
     max_length: int | None = option("Truncate rows to this many tokens. Default: the tokenizer's limit.")
     max_eval_samples: int | None = same_as(RunArguments, "max_eval_samples")
-    fold: int | None = option("Fold that is the test split. Default: that of the training run.")
-    num_folds: int | None = option("Number of folds. Default: as in training.")
-    validation_fraction: float | None = option("Fraction of the validation split. Default: as in training.")
-    seed: int | None = option("Seed of the held-out splits. Default: that of the training run.")
+    fold: int | None = option("Fold that is the test split. Default: that of the training run.", zero=True)
+    num_folds: int | None = option("Number of folds. Default: as in training.", zero=True)
+    validation_fraction: float | None = option("Fraction of the validation split. Default: as in training.", below=1)
+    seed: int | None = option(
+        "Seed of the held-out splits. Default: that of the training run.", zero=True, below=2**32
+    )
     per_device_eval_batch_size: int = option("Rows per batch and process.", 64, group="computation")
     cpu: bool = same_as(RunArguments, "cpu")
     trust_remote_code: bool = same_as(RunArguments, "trust_remote_code")
