@@ -32,7 +32,7 @@ def test_imports_stay_in_the_bundle(path):
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             for name in (name.partition(".")[0] for name in names):
-                if name == "hf_blosan":  # the one door to the kernels
+                if name == "hf_blosan":  # the only import of the kernels
                     assert path.name == "attention.py" and id(node) in guarded, f"{path.name}:{node.lineno}"
                 else:
                     assert name in CORE, f"{path.name}:{node.lineno}: {name} is not a core dependency"

@@ -102,11 +102,13 @@ def test_torch_compile_needs_few_graphs(encoder, task, implementation):
 )
 def test_pairs_whose_vectors_depend_on_padding_have_no_graph(encoder, fields):
     model = make(AutoModelForSequenceClassification, encoder, num_sentences=2, **fields)
-    batch, message = inputs("pairs", 3, 9), "num_sentences=2: vectors depend on the longest sentence of a batch"
+    batch, message = inputs("pairs", 3, 9), "num_sentences=2: vectors of pairs depend on the longest sentence"
     with pytest.raises(ValueError, match=message):
         torch.export.export(model, (), batch, strict=False)
     with pytest.raises(ValueError, match=message):
         torch.compile(model, backend="eager")(**batch)
+    encoder_of_pairs = make(AutoModel, encoder, num_sentences=1, **fields)
+    torch.export.export(encoder_of_pairs, (), inputs("encoder", 3, 9), strict=False)
     single = make(AutoModelForSequenceClassification, encoder, **fields)
     torch.export.export(single, (), inputs("classifier", 3, 9), strict=False)
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from torch.autograd import forward_ad
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from hf_blosan import AutoModelForPairRegression
@@ -157,6 +158,18 @@ def test_not_trained():
     model = make(layers_dtype="int8").train()
     with pytest.raises(ValueError, match='int8 layers cannot be trained; load the model with layers_dtype="float32"'):
         model(IDS, labels=torch.tensor([0, 2]))
+
+
+def test_forward_mode_differentiation():
+    """The kernel of a map in int8 has no tangent; the equation has."""
+    model = make().eval()
+    model.set_layers_dtype("int8")
+    map_ = next(module for module in model.modules() if isinstance(module, Int8Linear))
+    x, tangent = torch.randn(2, 4, map_.weight.shape[1])
+    with torch.no_grad(), forward_ad.dual_level():
+        found = forward_ad.unpack_dual(map_(forward_ad.make_dual(x, tangent))).tangent
+    torch.testing.assert_close(found, torch.func.jvp(map_, (x,), (tangent,))[1])
+    assert found.abs().max() > 0.01
 
 
 def test_gradients_of_the_input_are_those_of_the_rounded_weights():

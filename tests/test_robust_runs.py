@@ -134,35 +134,12 @@ class TestCheckpoints:
 
 def test_options_that_change_the_weights_are_compared_when_a_run_is_resumed():
     """A new option has to be in ``CRITICAL_FOR_RESUMING``, unless what it changes is compared by other means."""
-    by_other_means = {  # the configuration, the vocabulary, the rows, the updates in all
-        *(
-            "encoder",
-            "model_name_or_path",
-            "tokenizer_name",
-            "lower_case",
-            "backbone",
-            "config_overrides",
-            "word_vectors",
-        ),
-        *(
-            "vocabulary",
-            "embedding_trainable",
-            "distill_from",
-            "unlabeled_file",
-            "num_train_epochs",
-            "max_train_steps",
-        ),
-    }
-    changes_no_weights = {
-        *(
-            "trust_remote_code",
-            "ignore_mismatched_sizes",
-            "cpu",
-            "early_stopping_patience",
-            "per_device_eval_batch_size",
-        ),
-        "recipe",  # fills other options
-    }
+    # By the configuration, the vocabulary, the rows, and the updates in all.
+    by_other_means = {"encoder", "model_name_or_path", "tokenizer_name", "lower_case", "backbone", "config_overrides"}
+    by_other_means |= {"word_vectors", "vocabulary", "embedding_trainable", "distill_from", "unlabeled_file"}
+    by_other_means |= {"num_train_epochs", "max_train_steps"}
+    changes_no_weights = {"trust_remote_code", "ignore_mismatched_sizes", "cpu", "early_stopping_patience"}
+    changes_no_weights |= {"per_device_eval_batch_size", "recipe"}  # the last fills other options
     group, groups = None, {}
     for entry in fields(RunArguments):
         group = entry.metadata["group"] or group

@@ -86,8 +86,9 @@ def test_scores_outside_the_range_of_a_model_are_refused(wrong):
     batch = tokenizer(FIRST[:3], SECOND[:3], padding=True, return_tensors="pt")
     message = f"labels hold {wrong:g}, but this model's scores are from 1 to 5; give labels in this range"
     with pytest.raises(ValueError, match=message):
-        model(**batch, labels=torch.tensor([1.0, wrong, 5.0]))
+        model.train()(**batch, labels=torch.tensor([1.0, wrong, 5.0]))
     assert model(**batch, labels=torch.tensor([1.0, 3.3, 5.00001])).loss.isfinite()
+    model.eval()(**batch, labels=torch.full((3,), -1.0))  # as rows for predictions have them
 
 
 @pytest.mark.parametrize("head", [AutoModelForSequenceClassification, AutoModelForPairRegression])

@@ -225,14 +225,6 @@ class TestModel:
         assert trainer.predict(data[:3]).predictions.shape[0] == 3
         assert trainer.model_accepts_loss_kwargs is False  # its loss is divided by the accumulated batches
 
-    def test_a_frozen_table_stays_frozen(self, tokenizer, tmp_path):
-        """Loading makes every parameter trainable, also where the configuration says otherwise."""
-        made = make("mtsa", tokenizer, embedding_trainable="none")
-        made.save_pretrained(tmp_path)
-        for model in (made, AutoModelForSeq2SeqLM.from_pretrained(tmp_path)):
-            frozen = [name for name, weight in model.train().encoder.named_parameters() if not weight.requires_grad]
-            assert frozen == ["embeddings.word_embeddings.weight"]
-
 
 @pytest.fixture
 def data_dir(tmp_path):

@@ -11,6 +11,7 @@ from functools import cache, partial
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from .library import LIBRARY, OPERATORS, instruction_set
@@ -33,12 +34,12 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
         bias: (out).
 
     Returns:
-        (..., out); ``None`` where the operator does not support the tensors, or a gradient of x is wanted.
+        (..., out); ``None`` where the operator does not support the tensors, or a derivative by x is wanted.
 
     Raises:
         RuntimeError: shapes or dtypes do not match.
     """
-    if torch.is_grad_enabled() and x.requires_grad:
+    if torch.is_grad_enabled() and x.requires_grad or forward_ad._current_level >= 0:
         return None
     if x.shape[-1:] != weight.shape[1:]:  # packed weights do not tell
         raise RuntimeError(f"x has shape {tuple(x.shape)}; give (..., {weight.shape[1]}), as wide as the weight")

@@ -28,8 +28,8 @@ def check_graph(config: SentenceEncoderConfig, field: str) -> None:
     """
     if in_graph() and config.num_sentences == 2 and not getattr(config, field):
         raise ValueError(
-            f"{field}=False and num_sentences=2: vectors depend on the longest sentence of a batch, which a graph "
-            f"does not know; set {field}=True, or run the model without a graph"
+            f"{field}=False and num_sentences=2: vectors of pairs depend on the longest sentence of a batch, which a "
+            f"graph does not know; set {field}=True, or num_sentences=1 for an encoder of single sentences"
         )
 
 
@@ -37,7 +37,7 @@ def with_left_aligned_tokens(fuse, hidden_BNE: Tensor | Tokens, mask_BN: Tensor,
     """``fuse(hidden_BNE, mask_BN, *others) -> (tokens_BNH, maps)`` on rows whose real tokens come first.
 
     For layers that count positions. Tokens and their gates, the last of the maps, are moved back afterwards; positions
-    in attention, and blocks, count real tokens only.
+    in attention, and blocks, count real tokens only. Gates that are moved are copies, without gradients of the result.
     """
     # Usually padding is on the right already.
     if can_branch_on(mask_BN) and not (mask_BN[:, 1:] > mask_BN[:, :-1]).any():

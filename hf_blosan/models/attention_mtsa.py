@@ -34,6 +34,9 @@ def tensorized_attention(
 
         H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
 
+    E_S is computed once for all queries: the result is exact where the source scores of a feature differ by at most
+    150, and token scores added to them too; beyond that, in any dtype, keys that should count may not.
+
     Args:
         q, k, v: queries, keys, values, shape (B, H, N, D).
         source_scores: source2token scores S, shape (B, H, N, D).

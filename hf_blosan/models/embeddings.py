@@ -29,7 +29,7 @@ class InputEmbeddings(nn.Module):
         self.word_embeddings = WordEmbeddings(config) if has_table else None
         self.backbone = None if has_table else make_backbone(config)
         self.predicate_embeddings = PredicateEmbeddings(2, config.predicate_size) if config.predicate_size else None
-        self.scale, self.frozen = config.embedding_scale, config.embedding_trainable == "none"
+        self.scale = config.embedding_scale
 
     @property
     def source(self) -> nn.Module:
@@ -38,8 +38,6 @@ class InputEmbeddings(nn.Module):
 
     def train(self, mode: bool = True):
         super().train(mode)
-        if self.frozen:  # from_pretrained makes every parameter trainable, and then calls eval()
-            self.source.requires_grad_(False)
         if self.backbone is not None:
             self.backbone.train(mode and any(weight.requires_grad for weight in self.backbone.parameters()))
         return self

@@ -59,7 +59,7 @@ def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_f
     scores_BHNN = q_BHND @ k_BHND.transpose(-1, -2) / math.sqrt(q_BHND.shape[-1])
     if score_function == "sigmoid":
         if torch.compiler.is_exporting():  # log(sigmoid(x)), which graphs have in its place, is -inf below -18
-            scores_BHNN = scores_BHNN.clamp(max=0.0) - scores_BHNN.abs().neg().exp().log1p()
+            scores_BHNN = scores_BHNN.minimum(scores_BHNN.new_zeros(())) - scores_BHNN.abs().neg().exp().log1p()
         else:
             scores_BHNN = torch.nn.functional.logsigmoid(scores_BHNN)
     scores_BHNN = scores_BHNN.masked_fill(~visible_BHNN, MASKED)

@@ -81,16 +81,17 @@ class PairRegressionMixin(FamilyHead, SentenceHeadMixin):
         scores_B1 = (predicted_BK * classes_K).sum(-1, keepdim=True)
         if labels is None:
             return None, scores_B1
-        labels_B = in_range(labels.view(scores_B1.shape[0]).float(), *scale.values())
+        labels_B = labels.view(scores_B1.shape[0]).float()
+        if self.training:
+            check_range(labels_B, *scale.values())
         target_BK = spread_scores(labels_B, num_classes=num_classes, **scale)
         return kl_divergence(target_BK, predicted_BK), scores_B1
 
 
-def in_range(labels_B: Tensor, low: float, high: float) -> Tensor:
-    """The labels, if they are from ``low`` to ``high``, but for rounding, where Python may look at them.
+def check_range(labels_B: Tensor, low: float, high: float) -> None:
+    """Raise ValueError for a label that is not from ``low`` to ``high``, but for half a percent of this range.
 
-    Raises:
-        ValueError: one is not.
+    Only where Python may look at values, on the CPU outside a graph.
     """
     if can_branch_on(labels_B):
         within_B = (labels_B - (low + high) / 2).abs() <= 0.505 * (high - low)
@@ -99,7 +100,6 @@ def in_range(labels_B: Tensor, low: float, high: float) -> Tensor:
                 f"labels hold {labels_B[~within_B][0].item():g}, but this model's scores are from {low:g} to "
                 f"{high:g}; give labels in this range, or make the model with another score_min and score_max"
             )
-    return labels_B
 
 
 def kl_divergence(target_BK: Tensor, predicted_BK: Tensor) -> Tensor:

@@ -57,8 +57,9 @@ class BiBloSANModel(BiBloSANPreTrainedModel, SentenceEncoderModel):
 
     ``attentions`` holds the weights inside blocks (B, 2, M, R, R, D), of the tokens in their block's vector
     (B, 2, M, R, D) and between blocks (B, 2, M, M, D), ``gates`` those of blocks (B, 2, M, D) and tokens (B, 2, N, D),
-    for each layer. Blocks start at the first real token, wherever the padding is. Without ``config.fuse_global`` there
-    are only the first of the weights and the last of the gates.
+    for each layer. Blocks start at the first real token, wherever the padding is; where it is on the left, gates of
+    tokens are copies, without gradients of the result. Without ``config.fuse_global`` there are only the first of the
+    weights and the last of the gates.
     """
 
     layer_class = BiBloSANLayer

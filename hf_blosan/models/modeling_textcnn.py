@@ -72,7 +72,8 @@ class GatedConvolutionLayer(GradientCheckpointingLayer):
         self.convolution = WindowConvolution(in_features, 2 * config.hidden_size, window)
 
     def forward(self, hidden_BNE, mask_BN, output_attentions=False):
-        check_graph(self.config, "mask_padding")
+        if not self.mask_padding:
+            check_graph(self.config, "mask_padding")
         return with_left_aligned_tokens(self.convolve, hidden_BNE, mask_BN, output_attentions)
 
     def convolve(self, hidden_BNE, mask_BN, output_attentions):

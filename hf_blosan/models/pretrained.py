@@ -217,6 +217,8 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type == "cpu" and tensor.data_ptr() % 64:
                 tensor.data = tensor.data.clone()
+        if model.config.embedding_trainable == "none":  # loading makes every parameter trainable
+            model.base_model.embeddings.source.requires_grad_(False)
         return loaded
 
     @staticmethod

@@ -58,7 +58,7 @@ class Task:
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
             the pair-regression head; ``None`` for classification.
         metrics: class names in :mod:`hf_blosan.tasks.metrics`.
-        best_metric: key in the metrics' result that selects the best checkpoint.
+        best_metric: key in the metrics' result whose largest value selects the best checkpoint.
         evaluation_splits: development splits; the first one selects the checkpoint. Empty: no rows are held out, and
             the last weights are kept.
         unlabelled: labels (as text) that mean "no gold label"; such rows are dropped.

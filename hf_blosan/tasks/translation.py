@@ -56,9 +56,8 @@ class Translation(TaskKind):
 
     @classmethod
     def recognises_config(cls, config):
-        return config.is_encoder_decoder and not super().recognises_config(
-            config
-        )  # BART and T5 have heads for classes as well
+        # BART and T5 have heads for classes as well.
+        return config.is_encoder_decoder and not super().recognises_config(config)
 
     @classmethod
     def recognises(cls, table, where, names):

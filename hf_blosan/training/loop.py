@@ -268,7 +268,7 @@ class TrainingLoop:
     def _validate(self) -> None:
         """Evaluate the model, and save it if it is the best so far."""
         progress = self.progress
-        model = self.unwrapped_model if self.average is None else self.average.module
+        model = self.unwrapped_model if self.averaged_model is None else self.averaged_model
         if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
             raise self._diverged("a weight is not finite")
         try:

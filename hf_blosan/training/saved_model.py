@@ -14,7 +14,7 @@ from ..errors import InputError, first_line, listed, loading
 from ..hub.configs import config_problem, is_encoder, saved_labels
 from ..hub.saved import check_complete, quiet_transformers
 from ..registry import locate
-from .optim import encoder_of
+from .optim import encoder_of, word_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -236,4 +236,6 @@ def pretrained_model(
         kind.continue_head(model, saved)
     if wanted_dtype != stored_dtype:
         encoder_of(model).set_embedding_dtype(wanted_dtype)
+    if encoder.embedding_trainable == "none":  # loading an encoder-decoder makes every parameter trainable
+        word_source(model).requires_grad_(False)
     return model

@@ -134,6 +134,21 @@ def test_scores_far_below_zero(score_function, function, form):
         torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("top", [-16.5, -10.0, -1.0])
+def test_a_key_far_below_low_scores(top, form):
+    """A sigmoid counts relative to the largest of its query: here it is what the source score makes up for."""
+    scale = 2**0.5  # of two features
+    q, k = torch.tensor([[0.0, 0], [0, 0], [scale, 0]]), torch.tensor([[top, 0], [top - 80, 0], [0, 0]])
+    inputs = [
+        x.view(1, 1, 3, 2).double() for x in (q, k, torch.arange(6.0), torch.tensor([[-38.0] * 2, [42.5] * 2, [0, 0]]))
+    ]
+    options = {"directions": ["forward"], "windows": [None], "score_function": "sigmoid"}
+    truth = results(F.tensorized_attention, torch.float64, inputs, **options)
+    for got, exact in zip(results(tensorized_attention, torch.float32, inputs, **options), truth, strict=True):
+        torch.testing.assert_close(got, exact, atol=2e-5, rtol=2e-5)
+    assert truth[0][0, 0, 2, 0] > 1  # the second key has more than half of the weight
+
+
 @pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
 def test_large_source_scores(score_function, form):
     """Scores of +-80: a query that sees only the low ones must not come out as 0, and no gradient as NaN."""

@@ -182,24 +182,22 @@ void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scra
 }
 
 // f for the keys of a query, up to a factor that cancels: the largest exp is 1, and so is the largest sigmoid where all
-// scores lie below 0. Far below, a sigmoid is exp to rounding, and underflows.
+// scores lie below 0: with e = exp(score - top) and L = sigmoid(top) it is e / (1 - L + L e). Far below, L is 0.
 template <class T>
 struct ScoreFunction {
   using V = Vector<T>;
   static constexpr T sigmoid_is_exp = sizeof(T) == sizeof(float) ? -17 : -37;
-  const bool is_exp;
   const T top, largest;  // f' = f (1 - largest f)
 
   INLINE ScoreFunction(bool use_sigmoid, T top_)
-      : is_exp(!use_sigmoid || top_ < sigmoid_is_exp),
-        top(top_),
-        largest(is_exp ? T(0) : top_ < 0 ? sigmoid<T>(fill<V>(top_))[0] : T(1)) {}
+      : top(top_),
+        largest(!use_sigmoid || top_ < sigmoid_is_exp ? T(0) : top_ < 0 ? sigmoid<T>(fill<V>(top_))[0] : T(1)) {}
 
   INLINE V operator()(V score) const {
     // Weights of e^-87 and less are 0: next to source weights of e^75 they would count.
-    const V exponent = is_exp ? score - top : score;
-    V weight = is_exp ? exp<T>(at_least(exponent, -exponent_limit<T>)) : sigmoid<T>(score);
-    if (!is_exp && largest < 1) weight = weight / largest;
+    const V exponent = largest < 1 ? score - top : score;
+    V weight = largest < 1 ? exp<T>(at_least(exponent, -exponent_limit<T>)) : sigmoid<T>(score);
+    if (0 < largest && largest < 1) weight = weight / ((1 - largest) + largest * weight);
     return exponent < fill<V>(-exponent_limit<T>) ? V{} : weight;
   }
 };
