@@ -44,7 +44,7 @@ def test_static_word_vectors_of_the_teacher(data, teacher, tmp_path, capsys):
     options = ["--model", str(teacher), "--output", str(path), "--size", "10"]
     make_word_vectors.main([*options, "--data_dir", str(data)])
     made = read_word_vectors(path)
-    assert {"the", "cat", "pushes"} <= set(made.words) and made.matrix.shape == (len(made), 10)
+    assert {"the", "cat", "pushes"} <= set(made.words) and made.matrix.shape == (len(made.words), 10)
     np.testing.assert_allclose((made.matrix**2).mean(axis=1), 0.4**2, rtol=1e-2)  # three decimals
     encoded = SentenceTransformer(str(teacher), device="cpu").encode(made.words)
     expected = PCA(10, random_state=0).fit_transform(encoded)
@@ -62,7 +62,7 @@ def test_static_word_vectors_of_the_teacher(data, teacher, tmp_path, capsys):
     other.write_text("".join(f"{word} {' '.join(f'{x:.3f}' for x in row)}\n" for word, row in rows))
     make_word_vectors.main([*options, "--compare", str(other)])
     shown = capsys.readouterr().out
-    assert f"{len(made)} words in common: 1 of {10 * len(made)} numbers differ, by at most 0.250;" in shown
+    assert f"{len(made.words)} words in common: 1 of {10 * len(made.words)} numbers differ, by at most 0.250;" in shown
     assert shown.endswith("1 of 10 components have the other sign.\n") and digest in shown
 
     for wrong, message in ((["--words", "no.txt"], "--words no.txt: there is no"), (["--size", "90"], "--size 90: ")):
