@@ -166,7 +166,7 @@ class Explanation:
         }
         with warnings.catch_warnings(record=True) as caught:
             files = {f"{name}.{figure_format}": draw(figure, figure_format) for name, figure in self.figures().items()}
-        # One for each letter.
+        # matplotlib warns of each letter.
         of_letters = [warning for warning in caught if str(warning.message).startswith("Glyph ")]
         if of_letters:
             logger.warning("figures show boxes for letters that their font lacks; set font.family in matplotlibrc")
@@ -230,7 +230,7 @@ def explain(
     if (length := encoding["input_ids"].shape[1]) > tokenizer.model_max_length:
         raise InputError(
             f"there are {length} tokens, but predictions are made from {tokenizer.model_max_length}, the limit of the "
-            "tokenizer (model_max_length); shorten {'the text' if pair is None else 'the texts'}"
+            f"tokenizer (model_max_length); shorten {'the text' if pair is None else 'the texts'}"
         )
     check_max_length(length, model.config, "the number of tokens")
     was_training = model.training

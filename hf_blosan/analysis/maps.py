@@ -133,8 +133,10 @@ def read_mtsa(config: Any, attentions: list, gates: list, tokens: list[str]) -> 
     directions, windows = (divided(x, config.num_heads) for x in (config.directions, config.windows or [None]))
     names = with_windows([f"head {i} {direction}" for i, direction in enumerate(directions, 1)], windows)
     maps = make_maps("attention", "attention", KEY, names, attentions[0][:, :N, :N], tokens)
-    masks = (order_mask(N, direction, window=window) for direction, window in zip(directions, windows, strict=True))
-    found = [replace(map_, visible=mask.numpy()) for map_, mask in zip(maps, masks, strict=True)]
+    found = []
+    for map_, direction, window in zip(maps, directions, windows, strict=True):
+        mask = order_mask(N, direction, include_self=config.attend_to_self, window=window)
+        found.append(replace(map_, visible=mask.numpy()))
     return found + [map_ for gate in gates for map_ in make_maps("gate", "gate", ITSELF, names, gate[:, :N], tokens)]
 
 
