@@ -163,8 +163,6 @@ class SimilarityOptions(ModelsOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(size > 0 for size in self.sizes):
-            raise InputError(f"--sizes {self.sizes}: give numbers of features, 1 or more")
         if parts := [name for name in self.named.values() if name.startswith("last_64:")]:
             raise InputError(
                 f"--models {parts[0]}: a part of the features has no size on disk; use benchmarks.order for it"

@@ -59,9 +59,10 @@ def with_lora(model, **options):
 def train(model, steps=12):
     model.train()
     optimizer = torch.optim.Adam((x for x in model.parameters() if x.requires_grad), lr=0.01)
-    losses = []
+    losses, inputs = [], batch(model.config.num_sentences)
+    inputs["labels"] += model.config.problem_type == "regression"  # scores are from 1 on
     for _ in range(steps):
-        loss = model(**batch(model.config.num_sentences)).loss
+        loss = model(**inputs).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -102,7 +102,7 @@ def test_missing_data_and_wrong_sizes_are_named(tmp_path, model, capsys):
     assert similarity.main(options) == 2
     assert str(tmp_path) in capsys.readouterr().err
     assert similarity.main([*options, "--sizes", "0"]) == 2
-    assert "--sizes [0]: give numbers of features, 1 or more" in capsys.readouterr().err
+    assert "--sizes is 0; it must be more than 0" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
