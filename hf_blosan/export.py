@@ -256,8 +256,8 @@ def largest_difference(outputs: Outputs, path: Path, names: tuple[str, ...]) -> 
             )
             if not difference <= TOLERANCE:
                 raise RuntimeError(
-                    f"no graph was written: {name} of it differs by {difference} from the model's for inputs of shape "
-                    f"{shape}; please report it with the model's config.json"
+                    f"{name} of the graph differs by {difference} from the model's for inputs of shape {shape}, so it "
+                    "was not written; please report it with the model's config.json"
                 )
             largest = max(largest, difference)
     return largest
