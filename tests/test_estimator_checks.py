@@ -57,8 +57,9 @@ IN_SINGLE_PRECISION = {
 @pytest.mark.slow
 @estimator_checks.parametrize_with_checks(
     [cls(None, batch_size=8, **LEARNING) for cls in (ClassifierOfNumbers, RegressorOfNumbers)],
-    expected_failed_checks=lambda estimator: IN_SINGLE_PRECISION,
-    xfail_strict=False,  # some processors round both alike
+    # Of the classifier the check holds. Some processors round both products of the scorer alike.
+    expected_failed_checks=lambda estimator: IN_SINGLE_PRECISION if isinstance(estimator, SentenceRegressor) else {},
+    xfail_strict=False,
 )
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
@@ -67,7 +68,7 @@ def test_checks_of_scikit_learn(estimator, check):
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [ClassifierOfNumbers, RegressorOfNumbers])
 def test_rows_do_not_change_each_other(cls):
-    """The check that scikit-learn makes, within the rounding of float32."""
+    """The check of subsets that scikit-learn makes, within the rounding of float32."""
     X = np.random.default_rng(0).normal(size=(30, 3))
     estimator = cls(None, batch_size=8, **LEARNING).fit(X, (X[:, 0] > 0).astype(int))
     method = estimator.predict_proba if cls is ClassifierOfNumbers else estimator.predict

@@ -84,7 +84,7 @@ def test_a_model_in_half_precision(dtype, tmp_path):
 
 @torch.no_grad()
 def test_mtsa_with_low_scores(tmp_path):
-    """Trained models have scores down to -30, whose sigmoid is 0 in onnxruntime."""
+    """As trained models have them, down to where onnxruntime's sigmoid is 0."""
     model = build("mtsa", "encoder")
     for parameter in model.parameters():
         parameter *= 6
