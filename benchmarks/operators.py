@@ -39,6 +39,7 @@ class Operator:
         checked: it is timed only if its results are right; see ``correctness``.
         device: the one device it is measured on; None for all devices.
         eager: it holds tensors of shape (B, N, N, D).
+        passes: those that it has.
     """
 
     title: str
@@ -47,9 +48,12 @@ class Operator:
     checked: bool = False
     device: str | None = None
     eager: bool = False
+    passes: tuple[str, ...] = PASSES
 
-    def too_large(self, batch: int, length: int, pass_: str) -> str | None:
+    def why_skipped(self, batch: int, length: int, pass_: str) -> str | None:
         """Why a shape is skipped, or None."""
+        if pass_ not in self.passes:
+            return "has no gradients"
         need = EAGER_TENSORS[pass_] * batch * length**2 * SIZE * 4 if self.eager else 0
         if need <= EAGER_LIMIT:
             return None
@@ -150,11 +154,15 @@ def compiled_disa(implementation: str, **options) -> Callable[[int, int], nn.Mod
     return build
 
 
-def stack(length: int, size: int) -> nn.Module:
+def stack(length: int, size: int, **options) -> nn.Module:
     """As in disan-mini-en, but for the width of a word vector."""
     directions = {"directions": ["forward", "backward", "forward", "backward"], "windows": [None, None, 2, 2]}
     layers = {"num_hidden_layers": 2, "hidden_size": 320, "activation": "gelu"}
-    return context(DiSANModel, DiSANConfig(**sizes(size) | layers | directions))
+    return context(DiSANModel, DiSANConfig(**sizes(size) | layers | directions | options))
+
+
+def int8_stack(length: int, size: int) -> nn.Module:
+    return stack(length, size, layers_dtype="int8")
 
 
 def biblosa(length: int, size: int) -> nn.Module:
@@ -208,6 +216,7 @@ OPERATORS: dict[str, Operator] = {
         'DiSA under torch.compile, "reduce-overhead"', compiled_disa("auto", mode="reduce-overhead"), device="cuda"
     ),
     "stack": Operator("two stacked layers of DiSAN", stack),
+    "stack-int8": Operator("two stacked layers of DiSAN in int8", int8_stack, device="cpu", passes=("forward",)),
     "biblosa": Operator("Bi-BloSA", biblosa, checked=True),
     "biblosa-products": Operator("Bi-BloSA's matrix products alone", BlockProducts, device="cpu"),
     "mtsa-2": Operator("MTSA, 2 heads", mtsa(2), checked=True),

@@ -79,8 +79,9 @@ def test_every_operator_maps_two_directions(monkeypatch):
     assert {f"disa-{name}" for name in IMPLEMENTATIONS if name != "auto"} <= OPERATORS.keys()
     for name, operator in OPERATORS.items():
         if operator.device != "cuda":
-            output, *gradients = Case(operator, 1, 5, SETTING).gradients()
-            assert output.shape == (1, 5, 320 if name == "stack" else 600), name
+            case = Case(operator, 1, 5, SETTING)
+            output, *gradients = case.gradients() if operator.passes == PASSES else [case.forward()]
+            assert output.shape == (1, 5, 320 if name.startswith("stack") else 600), name
             assert all(torch.isfinite(gradient).all() for gradient in gradients), name
     assert options == [{"dynamic": False, "fullgraph": True}]
 

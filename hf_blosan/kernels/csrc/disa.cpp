@@ -27,10 +27,23 @@ struct Map {
   }
 
   Tensor operator()(const Tensor& x, Activation activation = Activation::linear) const {
-    if (!int8) return linear(x, parts[0], bias, activation);
-    const Tensor y = int8_linear(x, parts[0], parts[1], parts[2], bias);
-    activate(y, activation);
-    return y;
+    return results({*this}, x, activation)[0];
+  }
+
+  // Of some maps of the same x.
+  static Tensors results(const std::vector<Map>& maps, const Tensor& x, Activation activation = Activation::linear) {
+    Tensors found;
+    std::vector<Int8Weight> weights;
+    for (const Map& map : maps) {
+      if (map.int8) weights.push_back({map.parts[0], map.parts[1], map.parts[2], map.bias});
+    }
+    const Tensors rounded = weights.empty() ? Tensors() : int8_linear(x, weights);
+    size_t used = 0;
+    for (const Map& map : maps) {
+      found.push_back(map.int8 ? rounded[used++] : linear(x, map.parts[0], map.bias, activation));
+      if (map.int8) activate(found.back(), activation);
+    }
+    return found;
   }
 };
 
@@ -123,22 +136,33 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
       if (!feed_output.empty()) added = Map("feed_output", feed_output)(added);
       inputs = side_by_side<T>({added}, inputs, {}, norms.data(), epsilons[0]);
     }
+    struct Direction {
+      Tensors dense, key, query, first, second;
+    };
+    std::vector<Direction> given;
+    std::vector<Map> dense;
+    for (size_t d = 0; d < D; d++) given.push_back({next(), next(), next(), next(), next()});
+    for (const Direction& one : given) dense.emplace_back("dense", one.dense);
+    const Tensors of_words = Map::results(dense, inputs, act);
     Tensors results;
     for (size_t d = 0; d < D; d++) {
-      const Tensors dense = next(), key = next(), query = next(), first = next(), second = next();
-      const Map first_map("first", first), second_map("second", second);
-      const Tensor of_words = Map("dense", dense)(inputs, act), mapped = in_rows(of_words);
-      const Tensor keys = in_rows(Map("key", key)(of_words)), queries = in_rows(Map("query", query)(of_words));
+      const Direction& one = given[d];
+      const Map first("first", one.first), second("second", one.second);
+      const bool one_by_one = places || first.int8 || second.int8;
+      std::vector<Map> maps{{"key", one.key}, {"query", one.query}};
+      if (one_by_one) maps.push_back(first);
+      Tensors found = Map::results(maps, of_words[d]);
+      for (Tensor& tensor : found) tensor = in_rows(tensor);
+      const Tensor mapped = in_rows(of_words[d]);
       const Tensor attended =
-          std::get<0>(directional_attention(keys, queries, mapped, biases[2 * d], mask, {}, cu_seqlens, directions[d],
-                                            scale, windows[d], implementation, {}, false));
+          std::get<0>(directional_attention(found[0], found[1], mapped, biases[2 * d], mask, {}, cu_seqlens,
+                                            directions[d], scale, windows[d], implementation, {}, false));
       const Tensor& gate_bias = biases[2 * d + 1];
-      if (!places && !first_map.int8 && !second_map.int8) {
-        results.push_back(std::get<0>(fusion_gate(mapped, attended, {}, {}, first[0], second[0], gate_bias,
-                                                  first_map.bias, second_map.bias, mask, false)));
+      if (one_by_one) {
+        results.push_back(fusion_gate_of_scores(mapped, attended, found[2], second(attended), gate_bias, mask));
       } else {
-        const Tensor of_first = in_rows(first_map(of_words)), of_second = second_map(attended);
-        results.push_back(fusion_gate_of_scores(mapped, attended, of_first, of_second, gate_bias, mask));
+        results.push_back(std::get<0>(fusion_gate(mapped, attended, {}, {}, first.parts[0], second.parts[0], gate_bias,
+                                                  first.bias, second.bias, mask, false)));
       }
     }
     if (norms.empty()) return side_by_side<T>(results, inputs, {}, nullptr, 0);

@@ -54,40 +54,55 @@ Int8Loop choose(int64_t depth) {
 
 }  // namespace
 
-Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, const Tensor& scale,
-                   const MaybeTensor& bias) {
+Tensors int8_linear(const Tensor& x, const std::vector<Int8Weight>& weights) {
   Sizes sizes = sizes_of(x);
-  check(!sizes.empty() && scale.dim() == 1, "x: give (..., in), scale: give (out)");
+  check(!sizes.empty(), "x: give (..., in)");
   const RowsOf rows("x", x, ScalarType::Float, sizes);
-  check(packed.dim() == 4 && packed.size(1) % 2 == 0 && packed.size(1) * int8_depth >= rows.size,
+  const int64_t depth = weights[0].packed.dim() == 4 ? weights[0].packed.size(1) : 0;
+  check(depth % 2 == 0 && depth * int8_depth >= rows.size,
         "packed: give (out / 16, in / 4, 16, 4) with an even number of groups of features");
-  const int64_t out = sizes.back() = scale.size(0), depth = packed.size(1);
-  const int64_t panels = (out + int8_columns - 1) / int8_columns;
-  const Tensor packed_ = checked("packed", packed, ScalarType::Char, {panels, depth, int8_columns, int8_depth});
-  const Tensor shifts_ = checked("shifts", shifts, ScalarType::Int, {out});
-  const Tensor scale_ = checked("scale", scale, ScalarType::Float, {out});
-  const MaybeTensor bias_ = checked("bias", bias, ScalarType::Float, {out});
-  const Tensor y = allocate(x, sizes);
+  Tensors results, kept;
+  std::vector<Int8Map> maps;
+  int64_t numbers = 0;
+  const auto keep = [&](const Tensor& tensor) { return kept.emplace_back(tensor); };
+  for (const Int8Weight& weight : weights) {
+    check(weight.scale.dim() == 1, "scale: give (out)");
+    const int64_t out = sizes.back() = weight.scale.size(0), panels = (out + int8_columns - 1) / int8_columns;
+    const Sizes shape{panels, depth, int8_columns, int8_depth};
+    results.push_back(allocate(x, sizes));
+    numbers += rows.count * out;
+    maps.push_back({.out = out,
+                    .packed = read<int8_t>(keep(checked("packed", weight.packed, ScalarType::Char, shape))),
+                    .shifts = read<int32_t>(keep(checked("shifts", weight.shifts, ScalarType::Int, {out}))),
+                    .scale = read<float>(keep(checked("scale", weight.scale, ScalarType::Float, {out}))),
+                    .bias = weight.bias ? read<float>(keep(checked("bias", *weight.bias, ScalarType::Float, {out})))
+                                        : nullptr,
+                    .y = write<float>(results.back())});
+  }
   const Int8Linear arguments{.rows = rows.count,
                              .in = rows.size,
-                             .out = out,
                              .step = rows.step,
                              .depth = depth,
                              .x = read<float>(rows.tensor),
-                             .packed = read<int8_t>(packed_),
-                             .shifts = read<int32_t>(shifts_),
-                             .scale = read<float>(scale_),
-                             .bias = read<float>(bias_),
-                             .y = write<float>(y)};
+                             .maps = maps.data(),
+                             .count = int64_t(maps.size())};
   const int64_t groups = (rows.count + int8_rows - 1) / int8_rows;
-  run<Int8Linear>(choose(depth), arguments, groups, rows.count * out * 4, int8_rows * depth * int8_depth);
-  return y;
+  run<Int8Linear>(choose(depth), arguments, groups, numbers * 4, int8_rows * depth * int8_depth);
+  return results;
 }
 
+namespace {
+
+Tensor one_int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, const Tensor& scale,
+                       const MaybeTensor& bias) {
+  return int8_linear(x, {{packed, shifts, scale, bias}})[0];
+}
+
+}  // namespace
 }  // namespace hf_blosan
 
 STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CompositeExplicitAutograd, m) {
-  m.impl("int8_linear", TORCH_BOX(&hf_blosan::int8_linear));
+  m.impl("int8_linear", TORCH_BOX(&hf_blosan::one_int8_linear));
   m.impl("uses_amx", TORCH_BOX(&hf_blosan::uses_amx));
 }
 #else
@@ -96,7 +111,7 @@ STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CompositeExplicitAutograd, m) {
 #include "steps.h"
 
 namespace hf_blosan {
-Tensor int8_linear(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const MaybeTensor&) {
+Tensors int8_linear(const Tensor&, const std::vector<Int8Weight>&) {
   throw std::runtime_error("int8_linear needs an x86-64 processor");
 }
 }  // namespace hf_blosan

@@ -18,13 +18,15 @@ struct alignas(64) Tiles {
 };
 
 struct Unit {
+  static constexpr int64_t panels = 1;
+
   Unit() {
     const Tiles tiles;
     _tile_loadconfig(&tiles);
   }
   ~Unit() { _tile_release(); }
 
-  void multiply(const uint8_t* x, int64_t depth, const int8_t* weights, int64_t rows, int32_t* sums) const {
+  void multiply(const uint8_t* x, int64_t depth, const int8_t* weights, int64_t, int64_t rows, int32_t* sums) const {
     constexpr int64_t row = int8_columns * sizeof(int32_t);
     const int64_t width = depth * int8_depth;
     __asm__ volatile("" ::: "memory");  // the compiler does not know that tiles are loaded from what was written

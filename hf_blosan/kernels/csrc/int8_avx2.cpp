@@ -10,7 +10,7 @@ namespace INSTRUCTION_SET {
 namespace {
 
 struct Lanes {
-  static constexpr int64_t rows = 3;  // whose sums fit into the registers
+  static constexpr int64_t rows = 3, panels = 1;
 
   __m256i half[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 

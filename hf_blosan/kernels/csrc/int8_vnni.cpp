@@ -11,19 +11,22 @@ namespace INSTRUCTION_SET {
 namespace {
 
 struct Lanes {
-  static constexpr int64_t rows = 16;
+  static constexpr int64_t rows = 8, panels = 2;
 
   __m512i all = _mm512_setzero_si512();
 
   // Of two groups of features.
   void add_products(const uint8_t* x, const int8_t* weights) {
-    int32_t four[2];
-    __builtin_memcpy(four, x, sizeof four);
-    all = _mm512_dpbusd_epi32(all, _mm512_set1_epi32(four[0]), _mm512_loadu_si512(weights));
-    all = _mm512_dpbusd_epi32(all, _mm512_set1_epi32(four[1]), _mm512_loadu_si512(weights + int8_group));
+    for (int64_t group = 0; group < 2; group++) {
+      all = _mm512_dpbusd_epi32(all, features(x + group * int8_depth), _mm512_loadu_si512(weights + group * int8_group));
+    }
   }
 
   void store(int32_t* to) const { _mm512_storeu_si512(to, all); }
+
+ private:
+  // Spread from memory, which costs a load: through a general register, as set1 does it, products waited for it.
+  static __m512i features(const uint8_t* x) { return _mm512_maskz_broadcastd_epi32(-1, _mm_loadu_si32(x)); }
 };
 
 using Unit = Rows<Lanes>;

@@ -27,8 +27,11 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
 Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& first_scores,
                              const Tensor& second_scores, const Tensor& bias, const MaybeTensor& mask);
 
-// int8.cpp
-Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& shifts, const Tensor& scale,
-                   const MaybeTensor& bias);
+// int8.cpp: the results of some maps of the same x, which is rounded once.
+struct Int8Weight {
+  Tensor packed, shifts, scale;
+  MaybeTensor bias;
+};
+Tensors int8_linear(const Tensor& x, const std::vector<Int8Weight>& weights);
 
 }  // namespace hf_blosan
