@@ -26,7 +26,7 @@ constexpr int64_t CHUNK = HF_BLOSAN_CHUNK;
 struct ExpansionTier {
   double half_range, tilt;
   int64_t terms;         // a multiple of 4
-  int64_t shortest[3];   // the lengths from which it pays, see Expansion::pass
+  int64_t shortest[3];   // the lengths from which it pays, see Expansion::use
   const float* narrow;   // in float32, as sums are then; or null
   const double* wide;
 };
@@ -35,7 +35,8 @@ struct ExpansionTier {
 struct Expansion {
   int64_t num_tiers, most_terms;
   const ExpansionTier* tiers;
-  enum Pass { forward, backward, always } pass;
+  // Gradients are differences of sums from both passes of training, which cancel only where these are computed alike.
+  enum Use { inference, training, always } use;
 };
 
 // Rows of features in matrices, of which each head or each sentence has one: row r of matrix m begins at

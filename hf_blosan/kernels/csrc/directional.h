@@ -290,7 +290,7 @@ INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, cons
   for (tier = e.tiers; tier < e.tiers + e.num_tiers; tier++) {
     if (half_range <= tier->half_range) {
       const int64_t far = larger<int64_t>(0, (window(a.seen) + 1 - CHUNK) / CHUNK);
-      return length >= tier->shortest[e.pass] ? far : 0;
+      return length >= tier->shortest[e.use] ? far : 0;
     }
   }
   return 0;

@@ -26,6 +26,7 @@ constexpr double largest_scale = 10;
 
 // Half range in units of c; whether sums are taken in float32, as in the wide tiers terms cancel; and the lengths from
 // which the tier is faster than all pairs under a forward mask, going forward and backward: benchmarks/crossovers.py.
+// Training, most of whose time is going backward, goes by the latter in both directions.
 struct Range {
   double half_range;
   bool narrow;
@@ -148,12 +149,12 @@ std::tuple<Tensor, Tensor> expansion(const Tensor& like, double scale) {
 
 }  // namespace
 
-Expansion expansion_for(double scale, Expansion::Pass pass) {
+Expansion expansion_for(double scale, Expansion::Use use) {
   static std::mutex mutex;
   static auto& known = *new std::map<double, Tables>();  // outlives every thread
   const std::lock_guard lock(mutex);
   const Tables& tables = known.try_emplace(scale, scale).first->second;
-  return {int64_t(tables.tiers.size()), tables.most_terms, tables.tiers.data(), pass};
+  return {int64_t(tables.tiers.size()), tables.most_terms, tables.tiers.data(), use};
 }
 
 }  // namespace hf_blosan

@@ -69,7 +69,7 @@ struct DirectionalInputs {
                     const MaybeTensor& key_mask_, const MaybeTensor& token_mask_, const MaybeTensor& cu_seqlens,
                     const std::string& direction, double scale, const std::optional<int64_t>& window,
                     const std::string& implementation, const std::optional<int64_t>& block_length,
-                    Expansion::Pass pass)
+                    Expansion::Use use)
       : sizes(three_dimensional(values_)),
         keys("keys", keys_, type_of<T>, sizes),
         queries("queries", queries_, type_of<T>, sizes),
@@ -88,7 +88,7 @@ struct DirectionalInputs {
     arguments.scale = T(scale);
     arguments.limit = T(max_half_range * scale);
     if (type_of<T> == ScalarType::Float && !token_mask && implementation != "fused" && parts.shape.length > CHUNK) {
-      arguments.expansion = expansion_for(scale, implementation == "linear" ? Expansion::always : pass);
+      arguments.expansion = expansion_for(scale, implementation == "linear" ? Expansion::always : use);
     }
     arguments.keys = keys.template place<T>();
     arguments.queries = queries.template place<T>();
@@ -121,7 +121,8 @@ std::tuple<Tensor, Tensor> directional_attention(
     const std::string& implementation, const std::optional<int64_t>& block_length, bool save) {
   return by_type("values", values, [&]<class T>(T) {
     DirectionalInputs<T> inputs(keys, queries, values, bias, key_mask, token_mask, cu_seqlens, direction, scale,
-                                window, implementation, block_length, Expansion::forward);
+                                window, implementation, block_length,
+                                save ? Expansion::training : Expansion::inference);
     const Sizes& sizes = inputs.sizes;
     Tensor out = allocate(values, sizes), denominators = allocate(values, {save ? sizes[0] : 0, sizes[1], sizes[2]});
     inputs.arguments.out = write<T>(out);
@@ -140,7 +141,7 @@ std::tuple<Tensor, Tensor, Tensor> directional_attention_backward(
     const std::string& implementation, const std::optional<int64_t>& block_length) {
   return by_type("values", values, [&]<class T>(T) {
     DirectionalInputs<T> inputs(keys, queries, values, bias, key_mask, token_mask, cu_seqlens, direction, scale,
-                                window, implementation, block_length, Expansion::backward);
+                                window, implementation, block_length, Expansion::training);
     const Sizes& sizes = inputs.sizes;
     const Tensor grad_ = checked("grad", grad, type_of<T>, sizes), out_ = checked("out", out, type_of<T>, sizes);
     const Tensor denominators_ = checked("denominators", denominators, type_of<T>, sizes);

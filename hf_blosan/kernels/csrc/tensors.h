@@ -109,7 +109,7 @@ inline Tensor allocate(const Tensor& like, const Sizes& sizes) {
 }
 
 // The expansions for a scale, made once; which of their `shortest` lengths count is the caller's choice.
-Expansion expansion_for(double scale, Expansion::Pass pass);
+Expansion expansion_for(double scale, Expansion::Use use);
 
 // Calls work(float()) or work(double()), by the dtype of a tensor.
 template <class Work>
