@@ -69,7 +69,7 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
 def is_plain(map_: nn.Module) -> bool:
     """Whether a linear map, or that of every head, or a norm is its weight and bias: unchanged, and no subclass."""
     known = type(map_) in (nn.Linear, nn.LayerNorm) or vars(type(map_)).get("is_linear_map", False)
-    return known and is_unchanged(map_) and all(map(is_plain, map_._modules.values()))
+    return known and is_unchanged(map_) and (not map_._modules or all(map(is_plain, map_._modules.values())))
 
 
 def is_unchanged(module: nn.Module) -> bool:
@@ -79,8 +79,8 @@ def is_unchanged(module: nn.Module) -> bool:
     # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
     if hooked or nn.modules.module._has_any_global_hook() or "_hf_hook" in own or "forward" in own:
         return False
-    own = [x for x in own["_parameters"].values() if x is not None]
-    return all([type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided for x in own])
+    kinds, own = (Tensor, nn.Parameter), own["_parameters"].values()
+    return all([x is None or (type(x) in kinds and x.layout == torch.strided) for x in own])
 
 
 @dataclass(eq=False)
@@ -174,7 +174,7 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
     return None
 
 
-MAPS = attrgetter("dense_map", "attention.key_map", "attention.query_map", "gate.first", "gate.second")
+MAPS = attrgetter("dense_map", "attention.key_map", "attention.query_map", "gate.first", "gate.second", "gate.bias")
 AROUND = attrgetter("feed_forward", "feed_forward_output", "feed_forward_norm", "fusion_norm")
 
 
@@ -190,13 +190,13 @@ def disa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor | None, a
     # Of the classes themselves: subclasses may have steps of their own.
     if not all("is_exact" in vars(type(part)) and is_unchanged(part) for part in parts):
         return None
-    rest = AROUND(around) if around is not None and around.stacked else ()
+    maps, rest = [*map(MAPS, layers)], AROUND(around) if around is not None and around.stacked else ()
     activation, implementation = outer[0].activation, outer[0].implementation
     alike = all(not part.training and part.implementation == implementation for part in parts)
-    plain = all(map_ is None or is_plain(map_) for own in (*map(MAPS, layers), rest) for map_ in own)
+    plain = all(map_ is None or is_plain(map_) for own in (*maps, rest) for map_ in own[:5])
     if not (alike and plain) or implementation == "eager" or any(part.activation != activation for part in outer):
         return None
-    directions = [kernels.Direction(*MAPS(layer), layer.gate.bias, **layer.attention.order) for layer in layers]
+    directions = [kernels.Direction(*own, **layer.attention.order) for layer, own in zip(layers, maps, strict=True)]
     options = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
     options |= {"activation": activation, "implementation": implementation}
     return kernels.disa(x.vectors, directions, kernels.Residual(*rest) if rest else None, **options)
