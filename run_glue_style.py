@@ -37,10 +37,11 @@ import sys
 
 def main() -> int:
     try:
-        from hf_blosan.cli.startup import prepare_imports
+        from hf_blosan.cli.startup import prepare_imports, quick_imports
 
         prepare_imports()
-        from hf_blosan.training import main as run
+        with quick_imports():
+            from hf_blosan.training import main as run
     except ImportError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,5 +1,6 @@
 """What happens when commands start: how threads wait is decided before torch is imported, extras may be missing."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -36,6 +37,21 @@ def test_it_is_decided_before_torch_is_imported(command):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True)
     assert run.stdout.strip() == f"before torch {startup.SPINS}", run.stderr
+
+
+def test_imports_are_not_searched_for_garbage():
+    before = gc.get_freeze_count()
+    with startup.quick_imports():
+        assert not gc.isenabled()
+        made = [[] for _ in range(1000)]
+    assert gc.isenabled() and gc.get_freeze_count() >= before + len(made)
+
+
+@pytest.mark.parametrize("triton", ["", ", triton"])
+def test_nothing_is_printed_at_the_end(triton):
+    code = f"from hf_blosan.cli.startup import quick_imports\nwith quick_imports(): import torch{triton}"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])

@@ -23,7 +23,7 @@ from ..training import check_extra
 from ..training.arguments import EvaluateArguments, RunArguments
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
 from .options import Parser, add_options, exit_status, read_options
-from .startup import prepare_imports
+from .startup import prepare_imports, quick_imports
 
 
 @dataclass(frozen=True)
@@ -178,4 +178,5 @@ def output_fails() -> bool:
 def find(function: str):
     """The function named by ``"module:function"``."""
     module, _, name = function.partition(":")
-    return getattr(import_module(module), name)
+    with quick_imports():
+        return getattr(import_module(module), name)

@@ -2,10 +2,11 @@
 
 import sys
 
-from ..cli.startup import prepare_imports
+from ..cli.startup import prepare_imports, quick_imports
 
 if __name__ == "__main__":
     prepare_imports()
-    from . import main
+    with quick_imports():
+        from . import main
 
     sys.exit(main())
