@@ -162,6 +162,8 @@ def test_int8_is_for_inference(tmp_path):
     model = AutoModel.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match="the word table is int8 and cannot be trained; load the model with embeddin"):
         model.train()(IDS)
+    with torch.no_grad():
+        model(IDS)
     with pytest.raises(ValueError, match='the word table is int8; load the model with embedding_dtype="float32"'):
         model.resize_token_embeddings(400)
     make(num_fixed=0, embedding_trainable="none").save_pretrained(tmp_path / "frozen", embedding_dtype="int8")

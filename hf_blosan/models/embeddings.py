@@ -13,7 +13,7 @@ from .masks import full_token_mask
 
 
 class PredicateEmbeddings(nn.Embedding):
-    """Two vectors: of a token that is not the predicate, and of one that is."""
+    """Two vectors: for a token that is not the predicate, and for one that is."""
 
 
 class InputEmbeddings(nn.Module):
@@ -54,7 +54,7 @@ class InputEmbeddings(nn.Module):
         """scale * [words; embedding of predicate_mask (B, N)], (B, N, embedding_size + predicate_size).
 
         Raises:
-            ValueError: the mask is missing, not wanted, of another shape or not of 0 and 1.
+            ValueError: the mask is missing or not expected, has another shape, or has values other than 0 and 1.
         """
         if (predicate_mask is None) != (self.predicate_embeddings is None):
             raise ValueError(
@@ -108,8 +108,8 @@ class WordEmbeddings(nn.Embedding):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         is_half = self.has_own_dtype and self.weight.dtype in (torch.float16, torch.bfloat16)
-        learns = not self.frozen if self.is_int8 else is_half and self.weight.requires_grad and torch.is_grad_enabled()
-        if self.training and learns:
+        learns = not self.frozen if self.is_int8 else is_half and self.weight.requires_grad
+        if self.training and learns and torch.is_grad_enabled():
             raise ValueError(
                 f"the word table is {str(self.weight.dtype).removeprefix('torch.')} and cannot be trained; load the "
                 'model with embedding_dtype="float32", or set embedding_trainable="none" to train the layers alone'
@@ -118,7 +118,7 @@ class WordEmbeddings(nn.Embedding):
             vectors_BNE = self.look_up(input_ids)
         except IndexError as error:
             raise ValueError(
-                f"input_ids reach from {int(input_ids.min())} to {int(input_ids.max())}, but the vocabulary ends at "
+                f"input_ids range from {int(input_ids.min())} to {int(input_ids.max())}, but the vocabulary ends at "
                 f"{sum(len(rows) for rows, _ in self.tables) - 1}; use the tokenizer that belongs to the model"
             ) from error
         for token_id in self.zero_ids:
@@ -138,7 +138,7 @@ class WordEmbeddings(nn.Embedding):
 
     @property
     def tables(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Rows and, for int8, their scales: of the words that can be trained, and of those that follow, if any."""
+        """Rows and, for int8, their scales: for the words that can be trained, and for those that follow, if any."""
         tables = [(self.weight, self.scale), (self.fixed_weight, self.fixed_scale)]
         return tables[:1] if self.fixed_weight is None else tables
 
