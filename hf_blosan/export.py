@@ -4,10 +4,10 @@
 
 One graph serves every batch size and length. Its inputs have the tokenizer's names, so
 ``session.run(None, dict(tokenizer(texts, padding=True, return_tensors="np")))`` runs it. The output of a head is
-``logits``, those of an encoder have the names by which other programs know them: ``sentence_embedding`` first, then
-``token_embeddings``, the same again as ``last_hidden_state``. An output that does not end in ``.onnx`` is a folder of
-the layout that transformers.js and optimum expect: ``onnx/model.onnx`` and, with weights in int8,
-``onnx/model_quantized.onnx``, next to the configuration and the tokenizer. It may be the folder of the model.
+``logits``; the outputs of an encoder have the names that other programs expect: ``sentence_embedding`` first, then
+``token_embeddings``, and the same again as ``last_hidden_state``. An output that does not end in ``.onnx`` is a folder
+in the layout that transformers.js and optimum expect: ``onnx/model.onnx`` and, with weights in int8,
+``onnx/model_quantized.onnx``, next to the configuration and the tokenizer. It may be the model's own folder.
 """
 
 import copy
@@ -75,8 +75,8 @@ class Outputs(nn.Module):
 def output_names(model: nn.Module) -> tuple[str, ...]:
     """The outputs of a model's graph, keys of NAMES.
 
-    Programs that take the first output of a graph, such as fastembed, so get sentence vectors. optimum knows tokens
-    only by the name ``last_hidden_state``.
+    Programs that take the first output of a graph, such as fastembed, thus get sentence vectors. optimum knows the
+    token vectors only as ``last_hidden_state``.
     """
     if hasattr(model, "classifier"):
         return ("logits",)
@@ -113,13 +113,13 @@ def random_inputs(model: nn.Module, names: tuple[str, ...], batch: int, length: 
 
 
 def example_length(model: nn.Module) -> int:
-    """A length at which every loop of the graph has two steps or more: torch.export takes one step for a constant."""
+    """A length at which every loop of the graph has at least two steps: torch.export treats one step as a constant."""
     block_length = getattr(model.config, "block_length", None)
     return min(23 * (block_length if isinstance(block_length, int) else 1), most_tokens(model))
 
 
 def most_tokens(model: nn.Module) -> int:
-    """The positions of a model's backbone; any number without one."""
+    """The number of positions of a model's backbone; unlimited without one."""
     return positions_of(model.config) or sys.maxsize
 
 
@@ -191,10 +191,10 @@ def export_onnx(
 
 
 def forget_shapes(graph) -> None:
-    """Take the shapes of intermediate tensors out of a graph.
+    """Remove the shapes of intermediate tensors from a graph.
 
-    The exporter names a size by its symbol, and a branch or a loop has symbols of its own of the same names:
-    onnxruntime would give a tensor the memory of another one, of which it takes the size for the same.
+    The exporter names a size by its symbol, and a branch or a loop has its own symbols with the same names:
+    onnxruntime would let a tensor reuse the memory of another one, taking their sizes to be the same.
     """
     outputs = set(graph.outputs)
     for node in graph.all_nodes():
@@ -205,9 +205,9 @@ def forget_shapes(graph) -> None:
 
 
 def forget_origins(model) -> None:
-    """Take out of a graph what the exporter notes on each node, and repeated tables of constants.
+    """Remove from a graph what the exporter notes on each node, and repeated tables of constants.
 
-    The notes have the files of this machine that a node comes from: 3 MB in an encoder of two layers.
+    The notes name the files on this machine that a node comes from: 3 MB in an encoder of two layers.
     """
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass, DeduplicateInitializersPass
 
@@ -216,9 +216,9 @@ def forget_origins(model) -> None:
 
 
 def forget_weights(path: Path) -> None:
-    """Take the shapes that a saved graph repeats for its weights out of it.
+    """Remove the shapes that a saved graph repeats for its weights.
 
-    A quantiser transposes weights, and then meets the former shape of a map that is not square.
+    A quantiser transposes weights, and then meets the former shape of a matrix that is not square.
     """
     import onnx
 
@@ -236,7 +236,7 @@ def largest_difference(outputs: Outputs, path: Path, names: tuple[str, ...]) -> 
     largest output of the model where that is more than 1.
 
     onnxruntime computes an ELU as exp(x) - 1. Near zero that is off by 6e-8, a relative error which layer norms pass
-    on: the outputs of a DiSAN stack differ by 1e-5 of values around 3.
+    on: the outputs of a DiSAN stack differ by 1e-5 at values around 3.
 
     Raises:
         RuntimeError: it is too large.
@@ -264,7 +264,7 @@ def largest_difference(outputs: Outputs, path: Path, names: tuple[str, ...]) -> 
 
 
 def quantize(path: Path) -> Path:
-    """Write a graph again with its weights in int8, as NAME_quantized.onnx beside it, and return the new path.
+    """Write a graph again with its weights in int8, as NAME_quantized.onnx next to it, and return the new path.
 
     Activations are quantised when the graph runs, each tensor by its range (onnxruntime's dynamic quantisation).
     """
@@ -337,7 +337,7 @@ def export(name: str, output: str | Path) -> str:
     others = [*output.glob("*.safetensors"), *output.glob("*.bin"), *output.glob("config.json")]
     if beside and others and not (path.exists() and others == [output / "config.json"]):
         raise InputError(
-            f"output folder {output} has another model, whose configuration would be lost; give another one"
+            f"output folder {output} has another model, whose configuration would be lost; give another folder"
         )
     model, tokenizer = load_exportable(name), None
     if cached_file(locate(name), "tokenizer_config.json", _raise_exceptions_for_missing_entries=False):

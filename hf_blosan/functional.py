@@ -49,7 +49,7 @@ def _operator(function: Operator, form: str = "B, N, D", **forms: str) -> Operat
     ``ContextFusion`` does not read padding.
 
     Args:
-        form: of its tensors; ``forms``: of those by these names.
+        form: shape of its tensors; ``forms``: shapes of the tensors with these names.
     """
     parameters = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]

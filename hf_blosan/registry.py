@@ -21,8 +21,8 @@ class Encoder(NamedTuple):
 
     Attributes:
         stem: stem of its class names: configuration_disan.py holds DiSANConfig, modeling_disan.py DiSANModel.
-        name: in texts.
-        description: on the command line.
+        name: as shown in texts.
+        description: as shown on the command line.
     """
 
     stem: str
@@ -69,7 +69,7 @@ MODEL = "Saved model: a folder, the name of an encoder that comes with the packa
 
 
 def encoder_name(model_type: str) -> str:
-    """The name of an encoder in texts; of an unknown one its model type."""
+    """The name of an encoder as shown in texts; for an unknown one, its model type."""
     return ENCODERS[model_type].name if model_type in ENCODERS else model_type
 
 
@@ -100,9 +100,9 @@ def pretrained(name: str) -> str:
 
 def locate(name: str) -> str:
     """What transformers loads for the name of a model or tokenizer: a folder, an encoder that comes with the package,
-    or a name on the Hub, whichever there is first.
+    or a name on the Hub, whichever comes first.
 
-    A folder without JSON files is no model: it may be the output folder of the run that asks.
+    A folder without JSON files is not a model: it may be the output folder of the current run.
     """
     comes_with_package = name in pretrained_names() and not any(Path(name).glob("*.json"))
     return pretrained(name) if comes_with_package else name
@@ -229,7 +229,7 @@ def after_import(name: str, function: Callable[[], object]) -> None:
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are imported on first use.
 
-    They are those that its ``__init__.pyi`` imports.
+    The names are those that its ``__init__.pyi`` imports.
 
     Args:
         package: its ``__name__``.

@@ -103,7 +103,7 @@ class TestMistakes:
             ("evaluate m --task_name b --label_column_name c", "A task knows its columns"),
             ("evaluate m --test_file a --fold 0", "--fold is for tasks, not for --test_file; leave it out"),
             ("evaluate m --test_file a --dataset_config_name c", "--dataset_config_name needs --dataset_name"),
-            ("predict none a.jsonl b.jsonl", "no saved model at 'none'"),
+            ("predict none - b.jsonl", "no saved model at 'none'"),
             ("predict m a.jsonl b.jsonl c.jsonl", "unknown argument 'c.jsonl'"),
             ("predict m a.jsonl b.jsonl --batch_size 0", "--batch_size is 0; it must be more than 0"),
             ("predict m --resume", "--resume needs files"),
@@ -116,7 +116,7 @@ class TestMistakes:
             ("card none.json", "none.json does not exist; give a file written by --results_file"),
             ("encod m a.jsonl b.npy", "invalid choice: 'encod'; did you mean encode?"),
             (
-                "predict disan-mini-en a.jsonl b.jsonl",
+                "predict disan-mini-en - b.jsonl",
                 "`hf-blosan train --model_name_or_path disan-mini-en` trains one",
             ),
             (

@@ -92,9 +92,9 @@ class TestStreaming:
 
         monkeypatch.setattr(stream, "Rows", Generated)
         monkeypatch.setattr(stream.Output, "append", count)
-        (tmp_path / "rows").touch()
+        (tmp_path / "rows.txt").touch()
         output = tmp_path / "o.npy"
-        assert main(["encode", classifier, str(tmp_path / "rows"), str(output), "--batch_size", "16"]) == 0
+        assert main(["encode", classifier, str(tmp_path / "rows.txt"), str(output), "--batch_size", "16"]) == 0
         assert np.load(output, mmap_mode="r").shape == (3000, 8) and read == written == 3000
         assert max(ahead) == 32
 
@@ -290,17 +290,18 @@ class TestStreaming:
     def test_paths_are_checked_before_the_model_is_loaded(self, tmp_path, capsys, monkeypatch):
         folder = tmp_path / "folder.csv"
         folder.mkdir()
-        assert "is a folder; give a file" in refused(capsys, "predict", "none", "a.csv", folder)
+        rows = write_rows(tmp_path / "a.csv", [{"text": "a"}])
+        assert "is a folder; give a file" in refused(capsys, "predict", "none", rows, folder)
         for command in ("bench", "evaluate"):
             assert "is a folder; give a file" in refused(capsys, command, "none", "--output_file", folder)
         assert "is a folder; give a file" in refused(capsys, "evaluate", "none", "--predictions_file", folder)
         with pytest.raises(IsADirectoryError):
             write_json(folder, {})
-        assert list(tmp_path.iterdir()) == [folder]
+        assert sorted(tmp_path.iterdir()) == [rows, folder]
         for name in ("stdin", "stdout"):
             with monkeypatch.context() as patch:
                 patch.setattr(sys, name, None)
-                words = ["-", "o.csv"] if name == "stdin" else ["a.csv", "-"]
+                words = ["-", "o.csv"] if name == "stdin" else [rows, "-"]
                 assert f"standard {name[3:]}put is closed" in refused(capsys, "predict", "none", *words)
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")

@@ -2,13 +2,14 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from hf_blosan.cli import startup
+from hf_blosan.cli import commands, startup
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {
@@ -32,11 +33,26 @@ sys.argv = sys.argv[:1] + {arguments!r}
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_is_decided_before_torch_is_imported(command):
-    arguments = ["encode", "no-model", "no.txt", "no.npy"] if command == "hf-blosan" else ["--help"]
+    arguments = ["encode", "no-model", "-", "no.npy"] if command == "hf-blosan" else ["--help"]
     code = RUN.format(arguments=arguments, command=COMMANDS[command])
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True)
     assert run.stdout.strip() == f"before torch {startup.SPINS}", run.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["encode", "disan-mini-en", "no.txt", "no.npy"],
+        ["predict", "disan-mini-en", "no.csv", "no.jsonl"],
+        ["evaluate", "disan-mini-en", "--test_file", "no.csv"],
+        ["train", "--train_file", "no.csv", "--encoder", "disan", "--output_dir", "no"],
+    ],
+)
+def test_missing_files_are_named_before_anything_is_imported(words, monkeypatch, capsys):
+    monkeypatch.setattr(commands, "prepare_imports", lambda: pytest.fail("it is too late"))
+    assert commands.main(words) == 2
+    assert re.match(r"error: data file no\.(txt|csv) does not exist; give ", capsys.readouterr().err)
 
 
 def test_imports_are_not_searched_for_garbage():

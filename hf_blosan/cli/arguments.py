@@ -15,7 +15,7 @@ class ExportArguments:
 
     model: str = positional(MODEL)
     output: str = positional(
-        "File to write, model.onnx; or a folder for onnx/model.onnx, its int8 form and the tokenizer."
+        "File to write, such as model.onnx; or a folder for onnx/model.onnx, its int8 form and the tokenizer."
     )
 
 

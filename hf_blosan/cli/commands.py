@@ -86,9 +86,9 @@ COMMANDS = {
     ),
     "encode": Command("sentence vectors for a file of any size", EncodeArguments, "hf_blosan.inference.stream:encode"),
     "shards": Command(
-        "whether the parts that --shard wrote are all there", ShardsArguments, "hf_blosan.inference.shards:shards"
+        "check that all parts written with --shard are there", ShardsArguments, "hf_blosan.inference.shards:shards"
     ),
-    "bench": Command("speed and size of a saved model here", BenchArguments, "hf_blosan.inference.bench:bench"),
+    "bench": Command("speed and size of a model on this machine", BenchArguments, "hf_blosan.inference.bench:bench"),
     "explain": Command(
         "prediction and attention for a sentence or a pair",
         ExplainArguments,

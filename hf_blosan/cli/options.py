@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, field, fields
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import InputError
@@ -38,6 +39,7 @@ def option(
     zero: bool = False,
     most: float | None = None,
     below: float | None = None,
+    reads: Callable[[Path], Any] | None = None,
 ) -> Any:
     """A field with help text.
 
@@ -47,14 +49,15 @@ def option(
         group: heading in ``--help`` of this option and the following ones.
         zero: whether a number may be 0; it may if that is the default.
         most, below: the largest number; or one that all must be below.
+        reads: of a file that is read, or ``-``: raises InputError for one that cannot be.
     """
     limits = {"zero": zero or type(default) in (int, float) and not default, "most": most, "below": below}
-    return field(metadata={"help": text, "group": group, "limits": limits}, **_default(default))
+    return field(metadata={"help": text, "group": group, "limits": limits, "reads": reads}, **_default(default))
 
 
-def positional(text: str, default: Any = MISSING) -> Any:
-    """A field that is a positional argument."""
-    return field(metadata={"help": text, "positional": True}, **_default(default))
+def positional(text: str, default: Any = MISSING, *, reads: Callable[[Path], Any] | None = None) -> Any:
+    """A field that is a positional argument; ``reads`` as in :func:`option`."""
+    return field(metadata={"help": text, "positional": True, "reads": reads}, **_default(default))
 
 
 def same_as(options: type, name: str) -> Any:
@@ -84,6 +87,14 @@ def check_values(options: Any) -> None:
             if not (fits and (number > 0 or zero and number == 0)):
                 start = "0 or more" if zero else "more than 0"
                 raise InputError(f"--{name} is {number}; it must be {start} and {end}.")
+
+
+def check_files(options: Any) -> None:
+    """Raise InputError for a file that cannot be read, before the imports of a command, which take seconds."""
+    for entry in fields(options):
+        check, value = entry.metadata.get("reads"), getattr(options, entry.name)
+        if check and value not in (None, "-"):
+            check(Path(value))
 
 
 class Parser(argparse.ArgumentParser):
@@ -201,8 +212,10 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
 
 
 def read_options(namespace: argparse.Namespace, options: type[T]) -> T:
-    """The dataclass with the values parsed from its fields."""
-    return options(**{entry.name: getattr(namespace, entry.name) for entry in fields(options)})
+    """The dataclass with the values parsed from its fields; raises InputError for a file that cannot be read."""
+    found = options(**{entry.name: getattr(namespace, entry.name) for entry in fields(options)})
+    check_files(found)
+    return found
 
 
 def _default(default: Any) -> dict[str, Any]:

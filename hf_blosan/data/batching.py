@@ -253,7 +253,7 @@ class PaddingCollator(DataCollatorWithPadding):
 
 
 def padded_rows(rows: Sequence[Sequence[int]], width: int, filler: int, *, left: bool = False) -> Tensor:
-    """Rows of integers as a tensor (rows, width), filled up behind them or, with `left`, before them."""
+    """Rows of integers as a tensor (rows, width), padded after them or, with `left`, before them."""
     lengths_B1, places_N = np.array([[len(row)] for row in rows]), np.arange(width)
     found = np.full((len(rows), width), filler, dtype=np.int64)
     found[places_N >= width - lengths_B1 if left else places_N < lengths_B1] = list(chain.from_iterable(rows))

@@ -127,7 +127,7 @@ def as_text(value: Any, where: str, row: int, column: str) -> str:
 
 
 def positions(names: Sequence[str], known: Sequence[str]) -> list[int] | None:
-    """The position of each name among known ones, in lower case if these still differ; ``None`` if they are others."""
+    """The position of each name among known ones, in lower case if these still differ; ``None`` if that fails, too."""
     for form in (str, str.lower):
         wanted, given = ([form(name) for name in names_] for names_ in (names, known))
         if sorted(wanted) == sorted(given) and len(set(given)) == len(given):
@@ -136,7 +136,7 @@ def positions(names: Sequence[str], known: Sequence[str]) -> list[int] | None:
 
 
 def normal(text: str) -> str:
-    """Letters, with their marks, and digits in lower case, as texts are compared; all of a text that has none."""
+    """A text's letters, with their marks, and digits in lower case, to compare texts; all of it if it has none."""
     composed = unicodedata.normalize("NFC", text)
     return "".join(x for x in composed.lower() if unicodedata.category(x)[0] in "LMN") or composed
 
@@ -155,12 +155,12 @@ def is_integer(text: str) -> bool:
 
 
 def label_text(label: Any) -> str:
-    """A label as text; of 5.0, as pandas writes integers beside empty cells, that is 5."""
+    """A label as text; 5.0, as pandas writes integers in a column with empty cells, gives 5."""
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def whole_number(cell: Any) -> int | None:
-    """A cell as a whole number, also of 5.0 and "5"; ``None`` if it is none."""
+    """A cell as a whole number, also for 5.0 and "5"; ``None`` if it is not one."""
     text = label_text(cell).strip()
     return int(text) if is_integer(text) else None
 

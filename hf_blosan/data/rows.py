@@ -55,6 +55,18 @@ def suffix_of(path: Path, suffixes: Sequence[str]) -> str:
     return found
 
 
+def check_table(path: Path) -> str:
+    """The suffix of a file that can be read as a table; raises InputError if it does not exist or cannot be one."""
+    check_is_file(path, "give the path of a .jsonl, .json, .csv, .tsv or .parquet file")
+    return suffix_of(path, READABLE_TABLES)
+
+
+def check_rows(path: Path) -> str:
+    """The suffix of a file that can be read row by row; raises InputError as :func:`check_table`."""
+    check_is_file(path, "give a file, or - for standard input")
+    return suffix_of(path, READABLE_ROWS)
+
+
 class Rows:
     """The rows of a file as dictionaries; a context manager.
 
@@ -83,8 +95,7 @@ class Rows:
             self.name = "standard input"
             self._rows = _lines_or_json(io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8-sig"))
             return
-        check_is_file(self.path, "give a file, or - for standard input")
-        suffix = self._suffix = suffix_of(self.path, READABLE_ROWS)
+        suffix = self._suffix = check_rows(self.path)
         try:
             self._file: BinaryIO | None = self.path.open("rb")
         except OSError as error:
@@ -281,8 +292,8 @@ def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
     """The rows after the header; unnamed columns are named as in pandas.
 
     Raises:
-        InputError: two columns have the same name, or the only column's has semicolons or tabs, or commas in TSV; or a
-            row repeats the header (as in files that were joined), has another number of cells, or is quoted wrongly.
+        InputError: two columns have the same name, or the only one's name has semicolons or tabs, or commas in TSV; or
+            a row repeats the header (as in files that were joined), has another number of cells, or is quoted wrongly.
     """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is too small for texts
     lines = _Lines(file)

@@ -13,7 +13,7 @@ from datasets.exceptions import DatasetGenerationError, DatasetsError
 from datasets.fingerprint import generate_random_fingerprint
 
 from ..errors import InputError, first_line
-from .rows import READABLE_TABLES, Rows, check_is_file, suffix_of
+from .rows import Rows, check_table
 
 NO_COMMON_TYPE = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
@@ -24,7 +24,7 @@ def read_table(path: str | Path) -> Dataset:
     JSON has one object per line (or one list of objects). CSV and TSV have a header line and are read as text, so that
     an empty cell is an empty text and ``007`` stays ``007``; TSV is read without quoting, like GLUE's files.
 
-    A column of JSON has one type, as in Arrow: 1 beside 2.5 becomes 1.0, and beside text it becomes text; so do the
+    A column of JSON has one type, as in Arrow: 1 next to 2.5 becomes 1.0, and next to text it becomes text; so do the
     items of lists.
 
     Blank lines are skipped but counted by :func:`row_numbers`.
@@ -34,12 +34,11 @@ def read_table(path: str | Path) -> Dataset:
 
     Raises:
         InputError: the file does not exist, has another type, has no rows, or cannot be parsed; two columns share a
-            name, a column has lists or objects beside other types, or a row repeats the header or has another number
+            name, a column has lists or objects next to other types, or a row repeats the header or has another number
             of cells.
     """
     path = Path(path)
-    check_is_file(path, "give the path of a .jsonl, .json, .csv, .tsv or .parquet file")
-    suffix = suffix_of(path, READABLE_TABLES)
+    suffix = check_table(path)
     columns: dict[str, list] = {}
     numbers: list[int] = []
     with Rows(path) as rows:

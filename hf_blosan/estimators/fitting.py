@@ -1,4 +1,4 @@
-"""A training run on rows in memory: the command's own, in a temporary folder that is removed."""
+"""A training run on rows in memory, by the command's own code, in a temporary folder that is removed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..training.loop import TrainingLoop
 from ..training.run import make_accelerator, prepare_run
 
 OWN_GROUPS = ("model", "optimisation")
-"""The groups of the command's options that rows in memory have, too."""
+"""The groups of the command's options that also apply to rows in memory."""
 
 _one_at_a_time = threading.Lock()
 
@@ -40,18 +40,18 @@ class InMemoryArguments(RunArguments):
 
 
 class Values(Parser):
-    """A parser of values that come from Python, where the command's help does not help."""
+    """A parser for values that come from Python; its errors do not refer to the command's help."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(message)
 
 
 def read_arguments(given: Mapping[str, Any], options: Mapping[str, Any], output_dir: str) -> InMemoryArguments:
-    """Options by name, read and checked as on the command line; those that are None have their defaults.
+    """Options by name, read and checked as on the command line; None stands for the default.
 
     Args:
         given: the options that are an estimator's parameters.
-        options: further ones, named by the user.
+        options: further options, named by the user.
         output_dir: folder for the best model so far.
 
     Raises:
@@ -139,7 +139,7 @@ def undisturbed(verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def named(parameters: Mapping[str, str]) -> Iterator[None]:
-    """Turn the options that errors name into parameters.
+    """Replace the options that errors name by parameters.
 
     Args:
         parameters: option -> the estimator's parameter.

@@ -16,7 +16,7 @@ from ..tasks import Task
 from ..tasks.custom import task_of_rows
 
 MISSING = ("nan", "None", "<NA>", "NaT")
-"""What pandas and others put into an empty cell, as printed."""
+"""What pandas and other libraries put in an empty cell, as printed."""
 
 LABELS = {"classification": "label", "regression": "score"}
 """The column of the targets, by kind of task."""
@@ -31,7 +31,7 @@ def read_texts(X: Any, name: str = "X") -> list[tuple[str, ...]]:
         name: its name in messages.
 
     Raises:
-        TypeError: it is a single text, a dictionary, a set, a sparse matrix or no sequence.
+        TypeError: it is a single text, a dictionary, a set, a sparse matrix or not a sequence.
         InputError: it is empty, has rows that are neither texts nor pairs, or has both.
     """
     if isinstance(X, (str, bytes, Mapping, Set)) or not isinstance(X, Iterable):
@@ -69,10 +69,10 @@ def _item(row: Any, name: str) -> tuple[str, ...]:
 
 
 def read_labels(y: Any, name: str = "y") -> np.ndarray:
-    """Labels of any type with an order, (n,).
+    """Labels of any sortable type, (n,).
 
     Raises:
-        ValueError: they are missing, of several types, or numbers that are no classes.
+        ValueError: they are missing, of several types, or numbers that are not classes.
     """
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
         y = np.array(y, dtype=object)  # as text, numpy would make a class 'nan' of a missing label
@@ -99,10 +99,10 @@ def read_scores(y: Any, name: str = "y") -> np.ndarray:
 def read_rows(
     X: Any, y: Any, X_val: Any, y_val: Any, read_targets: Callable[..., np.ndarray]
 ) -> dict[str, tuple[list[tuple[str, ...]], np.ndarray]]:
-    """split -> texts and targets, of what `fit` is given.
+    """split -> texts and targets, from the arguments of `fit`.
 
     Raises:
-        ValueError, TypeError: some cannot be used, or the validation rows do not match the training rows.
+        ValueError, TypeError: an argument cannot be used, or the validation rows do not match the training rows.
     """
     rows = {"train": (read_texts(X), read_targets(y))}
     if X_val is not None or y_val is not None:
@@ -140,7 +140,7 @@ def make_task(
         classes: the labels in the order of the class ids, for classification.
 
     Raises:
-        InputError: the targets define no task.
+        InputError: the targets do not define a task.
     """
     texts = ("text",) if len(rows["train"][0][0]) == 1 else ("sentence1", "sentence2")
     label = LABELS[kind]

@@ -49,13 +49,13 @@ OPTIONS = {
 """Options of the training command -> the parameters that set them."""
 
 STARTS = ("encoder", "model_name_or_path")
-"""Options of which a run has one."""
+"""A run has one of these options."""
 
 START = "disan-mini-en-similarity"
 """The encoder that training starts from unless a parameter says otherwise."""
 
 ROWS_AT_ONCE = 128
-"""Rows of a batch of predictions."""
+"""Rows per batch in prediction."""
 
 
 class SentenceEstimator(BaseEstimator):
@@ -100,7 +100,7 @@ class SentenceEstimator(BaseEstimator):
 
         Args:
             model: a folder, or a name on the Hub.
-            parameters: of the estimator, for instance ``cpu=True``; `max_length` is by default that of the tokenizer.
+            parameters: the estimator's, for instance ``cpu=True``; `max_length` defaults to the tokenizer's.
 
         Raises:
             InputError: there is no model, or it is not of the estimator's kind.
@@ -130,7 +130,7 @@ class SentenceEstimator(BaseEstimator):
         transformers' Auto classes load them, and the commands take the folder.
 
         Raises:
-            sklearn.exceptions.NotFittedError: before `fit`.
+            sklearn.exceptions.NotFittedError: the estimator is not fitted.
             InputError: the folder cannot be written.
         """
         check_is_fitted(self)
@@ -230,8 +230,8 @@ class SentenceEstimator(BaseEstimator):
 class SentenceClassifier(ClassifierMixin, SentenceEstimator):
     """Classifies texts, or pairs of texts.
 
-    It trains by the code of ``hf-blosan train``: the same rows, options and seed give the same weights. Options
-    without a parameter here, and those that are None, have the values that the command gives them.
+    It trains with the code of ``hf-blosan train``: the same rows, options and seed give the same weights. Options
+    without a parameter here, and parameters that are None, take the values the command would use.
 
     Args:
         model: an encoder to start from: the name of a bundled one, a folder, or a name on the Hub. None:
@@ -240,22 +240,22 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
             the training texts.
         num_train_epochs: maximum number of epochs.
         batch_size: rows per training batch.
-        learning_rate: that of the layers, and of the word vectors of a new model.
-        max_length: tokens of a row, of both texts of a pair together, to which it is truncated.
+        learning_rate: learning rate of the layers, and of the word vectors of a new model.
+        max_length: truncate rows to this many tokens; a pair counts both texts together.
         validation_fraction: fraction of the rows to hold out, on which the best epoch is chosen and training stops
             early; None: train on all rows for all epochs, and keep the last weights.
-        early_stopping_patience: evaluations of the held-out rows, one per epoch, without improvement after which
-            training stops; 0: never. None: those of 3 epochs and at least 100 updates.
+        early_stopping_patience: stop after this many evaluations of the held-out rows, one per epoch, without
+            improvement; 0: never. None: as many as take 3 epochs and at least 100 updates.
         config_overrides: fields of the model's configuration, for instance ``{"dropout": 0.3}``.
-        options: further options of the command for model and optimisation, for instance
+        options: further model and optimisation options of the command, for instance
             ``{"word_vectors": "vectors.txt", "label_smoothing": 0.0}``.
-        random_state: the command's seed, or where to draw it from.
+        random_state: the command's seed, or the generator to draw it from.
         cpu: use the CPU even if an accelerator is available.
         verbose: print a line per epoch.
 
     Attributes:
         classes_: the labels, (classes,), sorted.
-        model_, tokenizer_: of transformers.
+        model_, tokenizer_: transformers' model and tokenizer.
         history_: a dictionary for each evaluation: step, epoch, seconds, whether it was the best, and the figures on
             the validation rows.
         n_features_in_: texts per row, 1 or 2.
@@ -267,7 +267,7 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
     def from_pretrained(cls, model: str | os.PathLike[str], **parameters: Any) -> Self:
         """A fitted classifier, as in :meth:`SentenceEstimator.from_pretrained`.
 
-        ``classes_`` are the names of the labels, strings, in the model's order.
+        ``classes_`` holds the names of the labels, as strings, in the model's order.
         """
         found = super().from_pretrained(model, **parameters)
         found.classes_ = np.array(saved_labels(found.model_.config))
@@ -283,7 +283,7 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
 
         Raises:
             ValueError: X or y cannot be used, a parameter is out of range, or training diverges.
-            TypeError: X is no sequence.
+            TypeError: X is not a sequence.
         """
         rows, names = read_rows(X, y, X_val, y_val, read_labels), self._names_of(X, X_val)
         classes = np.unique(rows["train"][1])
@@ -314,10 +314,10 @@ class SentenceClassifier(ClassifierMixin, SentenceEstimator):
 
 
 class SentenceRegressor(RegressorMixin, SentenceEstimator):
-    """Predicts a score of texts, or of pairs of texts.
+    """Predicts a score for texts, or for pairs of texts.
 
-    Pairs get the papers' head for relatedness, whose scores are within the range of those it was fitted on. Parameters
-    and attributes are those of :class:`SentenceClassifier`, without ``classes_``.
+    Pairs get the papers' head for relatedness, whose scores stay within the range it was fitted on. Parameters and
+    attributes are the same as for :class:`SentenceClassifier`, without ``classes_``.
     """
 
     kind = "regression"
@@ -333,7 +333,7 @@ class SentenceRegressor(RegressorMixin, SentenceEstimator):
 
 
 def _positions(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Class ids, (n,); raises InputError for a label that is no class."""
+    """Class ids, (n,); raises InputError for a label that is not a class."""
     known = np.isin(labels, classes)
     if not known.all():
         raise InputError(

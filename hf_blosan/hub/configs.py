@@ -47,7 +47,7 @@ def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConf
 
     Raises:
         InputError: there is no model in the folder or on the Hub, its configuration is invalid, or its
-            weights lie outside the folder.
+            weights are outside the folder.
     """
     given: Any = {}
     name = os.fspath(name)

@@ -62,7 +62,7 @@ def make_model_card(
         run: record of the run, from `hf_blosan.training.train` or a results file.
         location: repository or folder from which the model is loaded; the record's name by default.
         in_progress: the model is the best one so far.
-        repeated: records of the same training with several seeds, this one included, the best of them.
+        repeated: records of the same training with several seeds, including this one, the best of them.
 
     Raises:
         InputError: the record lacks an entry.
@@ -216,7 +216,7 @@ def write_cards(options: CardArguments) -> None:
     """Write the cards of recorded runs, one NAME.md for each NAME.json.
 
     Raises:
-        InputError: a file is not a record, two cards have one name, or a card cannot be written.
+        InputError: a file is not a record, two cards have the same name, or a card cannot be written.
     """
     from jinja2 import TemplateError  # here, because it comes with an extra
 

@@ -29,7 +29,7 @@ NAMES = (
     *("config", "generation_config", "model", "modules", "pytorch_model", "adapter"),
     *("tokenizer", "special_tokens", "added_tokens", "vocab", "merges", "spiece", "spm", "sentencepiece", "bpe"),
 )
-"""How the names of the files begin that decide what a saved model computes."""
+"""Prefixes of the names of the files that decide what a saved model computes."""
 LOADED_WITH_REPORT = {"output_loading_info": True, "ignore_mismatched_sizes": True}
 """Options of ``from_pretrained``, whose report :func:`check_complete` reads."""
 
@@ -71,14 +71,14 @@ def load(
 
 
 def check_complete(name: str, config: PreTrainedConfig, report: dict[str, Any]) -> None:
-    """Raise InputError if a saved model lacks weights, or has some of other shapes or without a place in it.
+    """Raise InputError if a saved model lacks weights, or has some with other shapes or no place in it.
 
     Args:
         name, config: of the model.
         report: the loading info.
     """
     for weight, stored, expected in sorted(report["mismatched_keys"]):
-        shapes = f"shape {tuple(stored)}, in its config.json {tuple(expected)}"
+        shapes = f"shape {tuple(stored)}, but {tuple(expected)} in its config.json"
         raise InputError(f"{weight} of the model at {name!r} has {shapes}; save the model again")
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
@@ -90,7 +90,7 @@ def check_complete(name: str, config: PreTrainedConfig, report: dict[str, Any]) 
 
 
 def check_places(name: str, unexpected: Iterable[str]) -> None:
-    """Raise InputError if a saved model has weights that its configuration does not ask for: it computes without."""
+    """Raise InputError if a saved model has weights that its configuration does not ask for, which would go unused."""
     if unexpected:
         weights = listed(sorted(unexpected), 3)
         raise InputError(
@@ -186,7 +186,7 @@ def contents(name: str) -> dict[str, Any]:
 def model_files(folder: Path) -> list[Path]:
     """The files of a saved model that decide what it computes: weights, configurations, vocabularies, its code.
 
-    None, if there is no such folder.
+    Empty if there is no such folder.
     """
     if not folder.is_dir():
         return []

@@ -49,7 +49,7 @@ class Uploads:
         repo_id: repository; the name of the folder by default.
         token: token for the Hub; the stored login by default.
         private: make a new repository private.
-        source: what ``hf-blosan push`` is to be given after a failure; the folder by default.
+        source: what to give ``hf-blosan push`` after a failure; the folder by default.
 
     Attributes:
         repo_id: the full name of the repository, with its owner.
@@ -92,8 +92,8 @@ class Uploads:
     def upload(self, message: str) -> None:
         """Upload the folder as one commit.
 
-        A folder without weights, of ONNX graphs for instance, adds to what is in the repository: the configuration
-        there goes with the weights there.
+        A folder without weights, for instance of ONNX graphs, adds to what is in the repository and leaves the
+        configuration there, which goes with the weights there.
         """
         has_weights = any(path for pattern in WEIGHTS for path in self.folder.glob(pattern))
         kept = () if has_weights or not self.api.file_exists(self.repo_id, CONFIG_NAME) else (CONFIG_NAME,)
@@ -116,7 +116,7 @@ class Uploads:
         """Upload the folder, with retries.
 
         Raises:
-            InputError: it failed every time.
+            InputError: every attempt failed.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -134,7 +134,7 @@ class Uploads:
 def push(options: PushArguments) -> None:
     """``hf-blosan push``: upload a folder as it is, creating the repository if needed.
 
-    An encoder that comes with the package is uploaded with its code, which its folder does without.
+    An encoder that comes with the package is uploaded with its code, which its folder does not contain.
 
     Raises:
         InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 from ..cli.options import check_values, option, positional
+from ..data.rows import check_rows
 from ..errors import InputError
 from ..registry import MODEL
 from .shards import Shard
 
 INPUT = (
     "Rows: .jsonl, .json, .csv, .tsv, .parquet, or .txt with one text per line (all but Parquet also .gz); - is "
-    "standard input, JSON lines, a JSON list, or one text per line."
+    "standard input: JSON lines, a JSON list, or one text per line."
 )
 
 DAY = 24 * 60 * 60
@@ -29,7 +30,7 @@ class StreamArguments:
     """Common options of the commands that process a file row by row."""
 
     model: str = positional(MODEL)
-    input: str = positional(INPUT, "-")
+    input: str = positional(INPUT, "-", reads=check_rows)
     output: str = positional("Set by the commands.", "-")
     text_column_name: str | None = option(
         "Column of the (first) text, or of a tagger's words. Default: as in training, or detected; see the log.",
@@ -41,8 +42,8 @@ class StreamArguments:
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     shard: str | None = option(
-        "INDEX/NUMBER, from 0/16 to 15/16: write one of that many parts, a contiguous block of rows, for OUTPUT "
-        "vectors.parquet to vectors-00000-of-00016.parquet and so on; `hf-blosan shards OUTPUT` says what is missing.",
+        "INDEX/NUMBER, from 0/16 to 15/16: write one of that many contiguous blocks of rows; OUTPUT vectors.parquet "
+        "becomes vectors-00000-of-00016.parquet and so on. `hf-blosan shards OUTPUT` says what is missing.",
         group="output",
     )
     resume: bool = option(
@@ -103,8 +104,8 @@ class EncodeArguments(StreamArguments):
         "Column of a second text, which gets a vector of its own. Default: none."
     )
     vector_dtype: VectorDtype = option(
-        "Numbers of the vectors: float16 for .npy and .parquet; int8 for .parquet, with the factor of each vector in "
-        "column vector_scale.",
+        "Data type of the vectors: float16 for .npy and .parquet; int8 for .parquet, with each vector's factor in "
+        "the column vector_scale.",
         "float32",
     )
 
@@ -132,7 +133,7 @@ class BenchArguments:
     model: str = positional(MODEL)
     batch_sizes: list[int] = option("Rows per batch.", [1, 32], group="measurement")
     lengths: list[int] = option("Tokens per sentence.", [16, 64, 256])
-    seconds: float = option("Time each cell at least this long.", 1.0, most=DAY)
+    seconds: float = option("Time each cell for at least this long.", 1.0, most=DAY)
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     output_file: str | None = option("JSON file for the figures.", group="output")

@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 CHARACTERS_AT_ONCE = 2**23
 """Limit for one tokenizer call, whose result takes a hundred times the memory of its tokens."""
 TOKENIZING = Lock()
-"""Held while a tokenizer is used: its truncation is a state, which other threads would change."""
+"""Held while a tokenizer is used: its truncation is state that other threads would change."""
 
 
 class SentenceVectors(Classification):
     """Used like a kind of task: computes the vector of each text, (B, features), with or without a head.
 
     Args:
-        config: of the model.
+        config: the model's configuration.
 
     Raises:
         InputError: as in :func:`hf_blosan.hub.saved.is_normalized`.
@@ -65,8 +65,8 @@ class SentenceVectors(Classification):
         columns, read = choose_texts(head, where, names, trained if len(trained) == 1 else (), None)
         if len(columns) == 2 and not names.text_pair:
             raise InputError(
-                f"{where} has two columns of texts, {' and '.join(columns)}; name one with --text_column_name, or the "
-                "second with --text_pair_column_name, too, which gives two vectors a row"
+                f"{where} has two columns of texts, {' and '.join(columns)}; name one with --text_column_name, or "
+                "also the second with --text_pair_column_name, which gives two vectors per row"
             )
         return columns, read
 
@@ -111,7 +111,7 @@ class Batches:
         """The model's answer for each item, (...), floats as float32.
 
         Raises:
-            InputError: a batch does not fit into the memory.
+            InputError: a batch does not fit into memory.
             NotFinite: with the index of the item, if the model's output for it is not finite.
         """
         rows = self.tokenize(items)
@@ -154,7 +154,7 @@ class Batches:
         return part
 
     def report(self, option: str = "--max_length") -> None:
-        """Warn about truncated texts; `option`: what raises the limit."""
+        """Warn about truncated texts; `option`: the option that raises the limit."""
         if self.truncated:
             most = self.limit == positions_of(self.model.config)
             remedy = "the model has no positions for more" if most else f"increase {option}"

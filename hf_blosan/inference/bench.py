@@ -22,7 +22,7 @@ def bench(arguments: BenchArguments) -> None:
     """Print a table of sentences per second and latency by batch size and length.
 
     Raises:
-        InputError: the model does not exist, or a batch does not fit into the memory.
+        InputError: the model does not exist, or a batch does not fit into memory.
     """
     if arguments.output_file:
         check_writable("--output_file", arguments.output_file, folder=False)

@@ -186,8 +186,8 @@ def choose_format(path: str, formats: Mapping[str, Format]) -> Format:
     """The format of an output file, or of standard output for ``-``, after a check that it can be written.
 
     Raises:
-        InputError: the suffix is unknown, the file cannot be written, or pyarrow, which makes Parquet in the end, is
-            missing.
+        InputError: the suffix is unknown, the file cannot be written, or pyarrow, which writes the final Parquet
+            file, is missing.
     """
     suffix = ".jsonl" if path == "-" else Path(path).suffix
     if suffix not in formats:
@@ -327,7 +327,7 @@ NESTED_PREDICTIONS = {suffix: PREDICTIONS[suffix] for suffix in (".jsonl", ".par
 
 
 def vector_formats(vector_dtype: str = "float32") -> dict[str, Format]:
-    """Suffix -> format of sentence vectors. Int8 is made of float32 when the file is complete."""
+    """Suffix -> format of sentence vectors. Int8 is made from float32 once the file is complete."""
     dtype = "<f2" if vector_dtype == "float16" else "<f4"
 
     def encode(columns: Columns) -> bytes:

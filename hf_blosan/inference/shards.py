@@ -1,14 +1,14 @@
-"""A file that several commands share, each on its own machine: ``--shard``, the parts they write, what they amount to.
+"""One output from several commands, each on its own machine: ``--shard``, the parts, and whether all are there.
 
 Rows are dealt in contiguous blocks, like those of ``datasets.Dataset.shard``, so that the parts, one after the other,
-are the output of a single command. That takes the number of rows, which is in a Parquet file; other files are read
-through once, without parsing, at a fraction of the time of encoding them. Every row in N would need no number, but
-nobody could put the parts together without sorting.
+are the output of a single command. That requires the number of rows, which a Parquet file records; other files are
+read through once, without parsing, in a fraction of the time it takes to encode them. Taking every Nth row would not
+need the number, but the parts could not be put together without sorting.
 
-Nobody has to see all machines. A command leaves a manifest beside its part: which of how many parts it is, its rows
-and its size, and what it was made from, named so that it is the same on every machine. The set is complete when every
-part is there with its manifest, and all were made from the same. The names of manifests begin with a dot, because
-datasets, pyarrow and Spark do not take such files for data.
+Nothing has to see all machines. A command leaves a manifest next to its part: which of how many parts it is, its
+rows and its size, and what it was made from, named so that it is the same on every machine. The set is complete when
+every part is there with its manifest, and all were made from the same sources. The names of manifests begin with a
+dot, because datasets, pyarrow and Spark do not read such files as data.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Shard:
             return None
 
     def is_complete(self, output: str | Path, made_from: dict[str, Any]) -> bool:
-        """Whether this part was made before, and from the same."""
+        """Whether this part was made before, and from the same sources."""
         found = self.read_manifest(output)
         return found is not None and found["made_from"] == json.loads(json.dumps(made_from))
 
@@ -109,7 +109,7 @@ def shards(arguments: ShardsArguments) -> int:
 
 
 def _number_of_parts(output: Path) -> int:
-    """How many parts there are to be, by the names of those that are there."""
+    """How many parts there should be, from the names of those that are there."""
     name = re.compile(rf"{re.escape(output.stem)}-[0-9]{{5}}-of-([0-9]{{5}}){re.escape(output.suffix)}")
     files = output.parent.iterdir() if output.parent.is_dir() else ()
     numbers = sorted({int(found[1]) for path in files if (found := name.fullmatch(path.name))})
@@ -127,7 +127,7 @@ def _number_of_parts(output: Path) -> int:
 
 
 def _check_alike(output: Path, found: dict[Shard, dict[str, Any]]) -> None:
-    """Raises InputError if two parts were not made from the same."""
+    """Raises InputError if two parts were not made from the same sources."""
     sources = {shard: manifest["made_from"] for shard, manifest in found.items()}
     first, expected = next(iter(sources.items()), (None, {}))
     for shard, source in sources.items():

@@ -45,7 +45,7 @@ BUFFER_BATCHES = 64
 
 
 def predict(arguments: PredictArguments) -> None:
-    """Write label and probability, score, tags, translation, or sentence of every row.
+    """Write the label and its probability, the score, tags, translation, or sentence of every row.
 
     Raises:
         InputError: the model, the rows or the output cannot be used.
@@ -60,8 +60,8 @@ def predict(arguments: PredictArguments) -> None:
         )
     if config.problem_type == "multi_label_classification" and not arguments.probabilities:
         logger.warning(
-            "%s gives a row any number of labels; label is the most probable one, --probabilities has those of every "
-            "label",
+            "%s gives a row any number of labels; label is the most probable one, --probabilities adds the "
+            "probability of every label",
             arguments.model,
         )
     formats = PREDICTIONS if kind.flat else NESTED_PREDICTIONS
@@ -192,7 +192,7 @@ def source_of(arguments: StreamArguments, rows: Rows, options: dict[str, Any]) -
 
 
 def source_here(arguments: StreamArguments, rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
-    """What an output is made from, by paths and times of files on this machine, which take no reading."""
+    """What an output is made from, by paths and times of files on this machine, without reading them."""
     file = [] if arguments.input == "-" else [str(rows.path.resolve()), *file_state(rows.path)]
     return {"input": file, "model": identity(arguments.model), **options, "hf_blosan": __version__}
 
@@ -216,7 +216,7 @@ def computed(compute: Callable[[list[tuple]], Columns], block: list[tuple[int, t
 
 @contextmanager
 def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
-    """Keep the rows of an interrupted output for resuming, unless the input is wrong; say how to go on."""
+    """Keep the rows of an interrupted output for resuming, unless the input is wrong; say how to continue."""
     useful, files = True, "-" not in (arguments.input, arguments.output)
     try:
         yield

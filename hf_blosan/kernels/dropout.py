@@ -18,13 +18,13 @@ LIBRARY.define("dropout_backward(Tensor grad, int copies, float p, int seed) -> 
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, copies: int | None = None) -> Tensor:
-    """``torch.nn.functional.dropout(x, p, training)``, of several copies of x at once.
+    """``torch.nn.functional.dropout(x, p, training)``, for several copies of x at once.
 
     Args:
         x: any shape.
-        p: probability of an element to become 0; p 2^32 is rounded, and what is kept is divided by just 1 - p.
+        p: probability that an element becomes 0; p 2^32 is rounded, and what is kept is divided by just 1 - p.
         training: ``False``: nothing is dropped.
-        copies: how many copies of x to return, each of which loses elements of its own.
+        copies: how many copies of x to return, each of which loses different elements.
 
     Returns:
         The shape of x, with copies (copies, ...).

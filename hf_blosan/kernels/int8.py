@@ -1,4 +1,4 @@
-"""Linear maps with weights in int8 on the CPU, of features that are rounded to int8 token by token.
+"""Linear maps with int8 weights on the CPU, for features that are rounded to int8 token by token.
 
 They are C++ (``csrc/int8.cpp``) for AVX2, AVX-512 VNNI and AMX, without gradients. Weights are packed as the
 instructions read them, once each.
@@ -25,7 +25,7 @@ COLUMNS, DEPTH = 16, 4
 
 
 def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """x W' + b with the rows of W in steps of ``scale``.
+    """x W' + b with the rows of W in units of ``scale``.
 
     Args:
         x: (..., in), float32.
@@ -34,7 +34,7 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
         bias: (out).
 
     Returns:
-        (..., out); ``None`` where the operator does not support the tensors, or a derivative by x is wanted.
+        (..., out); ``None`` where the operator does not support the tensors, or the gradient of x is wanted.
 
     Raises:
         RuntimeError: shapes or dtypes do not match.
@@ -48,7 +48,7 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = 
 
 
 def int8_operands(x: Tensor, weight: Tensor, scale: Tensor) -> list[Tensor]:
-    """A map as C++ takes it, packed weight, shifts and scale; [] if this processor or dtype of x has no loops."""
+    """A map as C++ takes it: packed weight, shifts and scale; [] without loops for this processor or dtype of x."""
     return [*packed(weight), scale] if x.dtype == torch.float32 and _has_loops() else []
 
 

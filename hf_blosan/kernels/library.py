@@ -100,10 +100,10 @@ def distinct(*tensors: Tensor | None) -> list[Tensor | None]:
 
 
 class DifferentiableOnce(torch.autograd.Function):
-    """The first of several tensors, whose derivative by any of them is an error.
+    """The first of several tensors; a derivative with respect to any of them is an error.
 
-    Without it the second derivative of what reaches an operator is 0: torch's ``once_differentiable`` is an error in
-    ``backward()`` alone, not in ``torch.autograd.grad`` and torch.func.
+    Without it the second derivative of what reaches an operator is 0: torch's ``once_differentiable`` is an error only
+    in ``backward()``, not in ``torch.autograd.grad`` and torch.func.
     """
 
     generate_vmap_rule = True
@@ -127,8 +127,8 @@ class Differentiable:
     Args:
         compute: (\*options, \*tensors, save) -> the result; a tuple of it and of what else the gradient needs.
         gradient: (\*options, needed, grad, \*tensors, \*results) -> the gradients of the first tensors.
-        num_options: how many arguments that are no tensors come first.
-        equation: (\*options, \*tensors) -> the result by torch's operators, for second derivatives and vmap.
+        num_options: how many arguments that are not tensors come first.
+        equation: (\*options, \*tensors) -> the result with torch's operators, for second derivatives and vmap.
         kept: (\*options) -> whether the gradient needs the result too, where that is alone.
         dropped: the position of a tensor that the gradient does without.
     """
@@ -214,7 +214,7 @@ def define(
         fake, fake_backward: the shapes of results and of gradients; by default these are like their tensors.
         forms: both for other devices, and for all where the C++ is missing.
         dropped: the position of a tensor that the gradient does without.
-        more: from what is needed and the gradients those of further tensors.
+        more: (needed, gradients) -> the gradients of further tensors.
 
     Returns:
         The operator as a function of options and tensors.
@@ -248,7 +248,7 @@ def define(
 
 
 def by_torch(equation: Callable, options: tuple, needed: tuple[bool, ...], grad: Tensor, *tensors: Tensor | None):
-    """Gradients of ``equation`` by torch's operators, which can be differentiated again and work under vmap."""
+    """Gradients of ``equation`` with torch's operators, which can be differentiated again and work under vmap."""
     again, wanted = torch.is_grad_enabled(), [i for i, need in enumerate(needed) if need]
     if torch._C._functorch.peek_interpreter_stack() is None:
         with torch.enable_grad():
@@ -267,7 +267,7 @@ def by_torch(equation: Callable, options: tuple, needed: tuple[bool, ...], grad:
 
 
 def is_batched(*tensors: Tensor | None) -> bool:
-    """Whether vmap is at work on these; it has no rule of its own for operators that take lists of tensors."""
+    """Whether vmap is active on these; it has no rule of its own for operators that take lists of tensors."""
     functorch = torch._C._functorch
     return any(functorch.is_batchedtensor(x) or functorch.is_legacy_batchedtensor(x) for x in tensors if x is not None)
 

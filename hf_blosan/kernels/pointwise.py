@@ -94,7 +94,7 @@ def fusion_gate(
         first_weight, second_weight: (D, D).
         bias, first_bias, second_bias: (D), added up.
         mask: (...), booleans; the result is 0 where it is false.
-        first_input, second_input: used in the products instead of first and second: these after dropout.
+        first_input, second_input: used in the products instead of first and second: the same after dropout.
 
     Raises:
         RuntimeError: shapes or dtypes do not match.
@@ -138,8 +138,8 @@ def block_fusion(
 def heads_linear(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor] = (), elu: bool = False) -> Tensor:
     """x W' + b, or elu(x W' + b), with a separate W and b for every head, -> (B, H, N, out).
 
-    x (B, N, in) or (B, H, N, in); of each head a weight (out, in) and, unless there are none, a bias (out). The result
-    is stored head by head, so that the products of a head run over all rows.
+    x (B, N, in) or (B, H, N, in); each head has a weight (out, in) and, unless there are none, a bias (out). The
+    result is stored head by head, so that the products of a head run over all rows.
     """
     return _HEADS_LINEAR(elu, len(weights), x, *weights, *biases)
 
@@ -151,8 +151,8 @@ def heads_fusion_gate(
 
     Args:
         v, attended: (B, H, N, D).
-        weights: of each head, (D, 2 D).
-        biases: of each head, (D).
+        weights: one per head, (D, 2 D).
+        biases: one per head, (D).
         mask: (B, N), booleans.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Tokens of a row in another order, for layers that count positions. Shape suffixes: see equations.py."""
+"""Reorders the tokens of a row for layers that count positions. Shape suffixes: see equations.py."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from .equations import can_branch_on, in_graph
 
 
 def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
-    """Tokens of each row, (B, N, D), in another order."""
+    """Reorder the tokens of each row, (B, N, D)."""
     if isinstance(tokens, Tokens):
         return replace(tokens, places_BN=tokens.places_BN.gather(1, order_BN))
     B, N, _ = tokens.shape
@@ -22,7 +22,7 @@ def reorder(tokens: Tensor | Tokens, order_BN: Tensor) -> Tensor | Tokens:
 
 
 def check_graph(config: SentenceEncoderConfig, field: str) -> None:
-    """Raise ValueError while a graph of pairs is recorded, if with this field of the configuration padding counts.
+    """Raise ValueError while a graph of pairs is recorded, if this field of the configuration makes padding count.
 
     A pair is cut to the longest sentence of its batch, whose length a graph does not know.
     """

@@ -49,7 +49,7 @@ CHUNK_ELEMENTS = 1 << 21
 
 
 def to_onnx() -> bool:
-    """Whether ``torch.onnx.export`` records the graph: it knows torch's operators only."""
+    """Whether ``torch.onnx.export`` is recording the graph: it knows only torch's operators."""
     return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
 
 
@@ -67,7 +67,7 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
 
 
 def is_plain(map_: nn.Module) -> bool:
-    """Whether a linear map, or that of every head, or a norm is its weight and bias: unchanged, and no subclass."""
+    """Whether a linear map (or that of every head) or a norm is its weight and bias: unchanged, no subclass."""
     known = type(map_) in (nn.Linear, nn.LayerNorm) or vars(type(map_)).get("is_linear_map", False)
     return known and is_unchanged(map_) and (not map_._modules or all(map(is_plain, map_._modules.values())))
 
@@ -85,13 +85,13 @@ def is_unchanged(module: nn.Module) -> bool:
 
 @dataclass(eq=False)
 class Tokens:
-    """Tokens of a batch that do not lie in padded rows: in inference, layers take them in place of a tensor (B, N, D).
+    """Tokens of a batch that are not in padded rows: in inference, layers take them in place of a tensor (B, N, D).
 
     A map of single tokens is computed once for each distinct word, or for real tokens alone, and gives ``Tokens``
     again; the operators below put the tokens in their places.
 
     Args:
-        vectors: (1, V, D), or by heads (1, H, V, D), of V distinct words, or of all tokens if there are no places.
+        vectors: (1, V, D), or per head (1, H, V, D), for V distinct words, or for all tokens if there are no places.
         places_BN: which of the words each token is.
         cu_seqlens: where sentences start in a single row, see :func:`directional_attention`.
     """
@@ -122,7 +122,7 @@ class Tokens:
 
 
 def for_each_token(function: Callable[[Tensor], Tensor], x: Tensor | Tokens) -> Tensor | Tokens:
-    """A function that leaves tokens where they are, of tokens in any layout."""
+    """Apply a function that leaves tokens in place to tokens in any layout."""
     return replace(x, vectors=function(x.vectors)) if isinstance(x, Tokens) else function(x)
 
 
@@ -135,7 +135,7 @@ ACTIVATIONS["linear"] = lambda x: x
 
 
 def dropout(x: Tensor, p: float, training: bool = True, copies: int | None = None) -> Tensor:
-    """As in torch; of several copies of x, (copies, ...), each of which loses elements of its own."""
+    """As in torch; for several copies of x, (copies, ...), each of which loses different elements."""
     if kernels is not None:
         return kernels.dropout(x, p, training, copies)
     return F.dropout(x.expand(copies, *x.shape) if copies else x, p, training)
@@ -179,8 +179,8 @@ AROUND = attrgetter("feed_forward", "feed_forward_output", "feed_forward_norm", 
 
 
 def disa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor | None, around: nn.Module | None = None):
-    """``DirectionalSelfAttention`` in some directions, side by side, in one call for inference; with the
-    ``StackableLayer`` that is around them, all of it. ``None`` if steps must be taken one by one."""
+    """``DirectionalSelfAttention`` in several directions, side by side, in one call for inference; with the
+    ``StackableLayer`` around them, the whole layer. ``None`` if the steps must run one by one."""
     x = x if isinstance(x, Tokens) else Tokens(x)
     check_shapes(*x.shape[:2], mask)
     if kernels is None or torch.compiler.is_compiling() or not x.vectors.is_cpu:
@@ -230,7 +230,7 @@ def directional_attention(
         token_mask: (N, N) or (B, N, N), true where the query (row) may see the key (column), in addition to the other
             masks; ``mask_from_heads`` makes one.
         cu_seqlens: (S + 1,) integers, as in FlashAttention: the tensors hold S sentences without padding, one after
-            the other in a single row, (1, N, D); sentence s is from cu_seqlens[s] to cu_seqlens[s + 1].
+            the other in a single row, (1, N, D); sentence s runs from cu_seqlens[s] to cu_seqlens[s + 1].
         scale: the constant c that bounds the scores, up to 60; 5 in all three papers.
         window: hide keys more than that many tokens away; any distance by default.
         block_length: split sentences into blocks of that many tokens (the last may be shorter); tokens see only keys
@@ -302,8 +302,8 @@ def source2token_attention(
         mask: (B, N), true at real tokens.
         empty_rows: the vector of a row without real tokens: ``"zero"``, or ``"mean"`` of its padding as in the
             authors' code (which depends on the contents of the padding; not with ``cu_seqlens``).
-        cu_seqlens: (S + 1,) integers: S sentences lie one after the other in a single row, and each gets a vector; see
-            :func:`directional_attention`.
+        cu_seqlens: (S + 1,) integers: S sentences are stored one after another in a single row, and each gets a
+            vector; see :func:`directional_attention`.
         block_length: split sentences into M blocks of that many tokens (the last may be shorter) and return a vector
             for each block.
         implementation: ``"auto"``, ``"eager"``, ``"fused"`` or ``"linear"``: the same function at different speeds.
@@ -340,8 +340,8 @@ def source2token_attention(
 
 
 def some_queries_at_a_time(equation: Callable, numbers: int, *tensors: Tensor, **options) -> Tensor:
-    """An equation that keeps that many numbers for each query, in O(N D) memory: its queries in slices, each of which
-    is recomputed for its gradient."""
+    """Compute an equation that keeps that many numbers for each query in O(N D) memory: in slices of queries, each of
+    which is recomputed for its gradient."""
     N = tensors[0].shape[-2]
     size = max(1, CHUNK_ELEMENTS // max(1, numbers))
     if torch.compiler.is_compiling() or size >= N:

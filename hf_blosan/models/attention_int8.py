@@ -1,4 +1,4 @@
-"""Products of weights in int8, as equation and as operator with an ``implementation``; see attention.py."""
+"""Products with int8 weights, as an equation and as an operator with an ``implementation``; see attention.py."""
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -8,11 +8,11 @@ from .equations import upcast
 
 
 def rounded_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """W x + b for a weight of int8 numbers, (out, in), whose rows are in steps of ``scale``, (out).
+    """W x + b for an int8 weight, (out, in), whose rows are in units of ``scale``, (out).
 
-    Each token of x, (..., in), is rounded to integers, of which 63 stands for its largest number; rounding has the
-    gradient 1. Sums of their products with weights from -63 to 63 are whole numbers below 2^24 for up to 4,000
-    features, so they are as exact in float32 as in integers.
+    Each token of x, (..., in), is rounded to integers, where 63 stands for its largest number; rounding has a gradient
+    of 1. Sums of their products with weights from -63 to 63 are whole numbers below 2^24 for up to 4,000 features, so
+    they are as exact in float32 as in integers.
     """
     (exact,) = upcast(x)
     most = exact.detach().abs().amax(-1, keepdim=True).clamp(min=1e-30)

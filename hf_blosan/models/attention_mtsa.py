@@ -35,7 +35,7 @@ def tensorized_attention(
         H = (E_R (E_S * V)) / (E_R E_S),   E_R = f(Q K' / sqrt(D)) * M,   E_S = exp(S)
 
     E_S is computed once for all queries: the result is exact where the source scores of a feature differ by at most
-    150, and token scores added to them too; beyond that, in any dtype, keys that should count may not.
+    150, with and without token scores added; beyond that, in any dtype, keys that should count may not.
 
     Args:
         q, k, v: queries, keys, values, shape (B, H, N, D).
@@ -59,7 +59,7 @@ def tensorized_attention(
 
     Raises:
         ValueError: a direction, the score function or the implementation is unknown, the number of directions or
-            windows is wrong, a window is negative, the dropout is no probability, shapes do not match, or the token
+            windows is wrong, a window is negative, the dropout is not a probability, shapes do not match, or the token
             mask is floating-point.
     """
     check_choice("implementation", implementation, IMPLEMENTATIONS)
@@ -87,7 +87,7 @@ def tensorized_attention(
 
 
 def heads_gate(layer: nn.Module, v_BHND: Tensor, attended_BHND: Tensor, mask_BN: Tensor) -> Tensor | None:
-    """MTSA's gate by one kernel, heads concatenated, 0 at padding; ``None`` if it must be computed by its equation."""
+    """MTSA's gate in one kernel, heads concatenated, 0 at padding; ``None`` if it must be computed by its equation."""
     dropped = layer.training and layer.dropout
     if dropped or not can_use_kernel(layer.implementation, v_BHND, attended_BHND, maps=[layer.gate]):
         return None

@@ -1,4 +1,4 @@
-"""The recurrence of simple recurrent units, as equation and as operator with an ``implementation``; see attention.py.
+"""The recurrence of simple recurrent units, as equation and operator with an ``implementation``; see attention.py.
 
 Shape suffixes: see equations.py.
 """
@@ -39,7 +39,7 @@ def recurrence(forget: Tensor, values: Tensor) -> Tensor:
 def for_each_slice(step: Callable, state, *tensors: Tensor) -> Tensor:
     """``step(state, *slices) -> (state, output)`` from the first slice of tensors (N, ...) to the last.
 
-    Returns the outputs, stacked in dimension 1. The loop is one operator in a graph, which so serves every N.
+    Returns the outputs, stacked in dimension 1. In a graph the loop is a single operator, so the graph serves every N.
     """
     if torch.compiler.is_compiling():
         return scan(lambda state, slices: step(state, *slices), state, tensors).transpose(0, 1)

@@ -30,8 +30,8 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     Args:
         backbone: a pretrained transformer, by its name on the Hub or its folder, whose last hidden states replace word
-            vectors. A new model starts from its weights; a saved one has them, and ``backbone_config`` alone.
-        backbone_config: of the backbone, by default as in ``backbone``. It determines vocab_size and pad_token_id.
+            vectors. A new model starts from its weights; a saved one contains them and has only ``backbone_config``.
+        backbone_config: configuration of the backbone, by default its own. It determines vocab_size and pad_token_id.
         vocab_size: rows of the word table, including fixed ones.
         embedding_size: width of a word vector, by default 300 or the backbone's hidden size.
         hidden_size: width of a token representation and of the sentence vector, all directions together.
@@ -50,16 +50,16 @@ class SentenceEncoderConfig(PreTrainedConfig):
         feed_forward_size: width between the two matrices of a stacked layer's feed-forward part; ``None``: one matrix.
         predicate_size: width of the embedding of "is this token the predicate", which is appended to each word vector
             (semantic role labelling); 0: none.
-        embedding_scale: factor of what enters the first layer, word vectors and predicate embedding alike.
+        embedding_scale: factor applied to what enters the first layer, word vectors and predicate embedding alike.
         embedding_trainable: ``"all"`` rows except [PAD]; ``"train_words"`` as in the papers: [PAD] and [UNK] are
             constant zero vectors, the last ``num_fixed_embeddings`` rows keep their word vectors, the others are
             trained; or ``"none"``, the default with a backbone, which is then always in eval mode.
         num_fixed_embeddings: see ``embedding_trainable``.
-        embedding_dropout: probability of dropping a word vector as a whole, in training.
-        embedding_dtype: of the word table: ``"float32"`` (the dtype of the layers, whichever it is), ``"float16"``,
-            ``"bfloat16"`` or ``"int8"`` (a scale per row). Only ``"float32"`` can be trained.
-        layers_dtype: of the weights of linear maps: ``"float32"`` (the dtype of the model, whichever it is), or, for
-            inference, ``"int8"`` (a scale per row; inputs are rounded to int8, too).
+        embedding_dropout: probability of dropping a whole word vector in training.
+        embedding_dtype: dtype of the word table: ``"float32"`` (the dtype of the layers, whichever it is),
+            ``"float16"``, ``"bfloat16"`` or ``"int8"`` (a scale per row). Only ``"float32"`` can be trained.
+        layers_dtype: dtype of the weights of linear maps: ``"float32"`` (the dtype of the model, whichever it is), or,
+            for inference, ``"int8"`` (a scale per row; inputs are rounded to int8, too).
         num_sentences: 1, or 2 for pairs, whose sentences are distinguished by ``token_type_ids``.
         pair_features: how a classifier compares the vectors u and v of a pair: ``"released"``, [u; v; u - v; u * v] as
             in the authors' code, ``"absolute"``, [u; v; |u - v|; u * v], or ``"both"``, with both differences.
@@ -136,11 +136,11 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict, **kwargs):
-        """As in transformers, but a saved model has its backbone, so where that was is not looked up."""
+        """As in transformers, but a saved model contains its backbone, so the original one is not looked up."""
         return super().from_dict({name: x for name, x in config_dict.items() if name != "backbone"}, **kwargs)
 
     def to_dict(self) -> dict:
-        """As in transformers, but without where the backbone was: a checkpoint has its weights."""
+        """As in transformers, but without the location of the backbone: a checkpoint has its weights."""
         fields = super().to_dict()
         (fields["backbone_config"] or {}).pop("_name_or_path", None)
         return {name: value for name, value in fields.items() if name != "backbone"}
@@ -166,7 +166,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     @property
     def fusion_dropout(self) -> float:
-        """Of the maps inside context-fusion layers."""
+        """Dropout of the maps inside context-fusion layers."""
         return self.dropout if self.map_dropout is None else self.map_dropout
 
     def validate_sizes(self):
@@ -176,7 +176,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
             if getattr(self, name) is not None and getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)}: it must be at least {least}")
         if self.num_sentences not in (1, 2):
-            raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set one of these")
+            raise ValueError(f"num_sentences={self.num_sentences}: a row holds 1 sentence or 2; set it to 1 or 2")
 
     def validate_directions(self):
         if self.undirected and self.directions:
@@ -195,7 +195,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
 
     @property
     def window_counts(self) -> dict[str, int]:
-        """What there may be one window for, with the number of each."""
+        """What may have a window of its own, with the number of each."""
         return {}
 
     def validate_windows(self):
@@ -203,7 +203,7 @@ class SentenceEncoderConfig(PreTrainedConfig):
         if self.windows is None:
             return
         if not counts:
-            raise ValueError(f"windows={self.windows}: only DiSAN and MTSA have any; leave them out")
+            raise ValueError(f"windows={self.windows}: only DiSAN and MTSA have windows; leave them out")
         if len(self.windows) not in counts.values():
             choices = " or ".join(f"one for each {name} ({count})" for name, count in counts.items())
             raise ValueError(f"windows={self.windows}: give {choices}")

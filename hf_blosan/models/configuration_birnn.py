@@ -45,7 +45,7 @@ class BiRNNConfig(SentenceEncoderConfig):
         if self.num_hidden_layers > 1:
             raise ValueError(
                 f'num_hidden_layers={self.num_hidden_layers} with cell="{self.cell}": each direction of an SRU is '
-                'as wide as its input, so that it cannot be stacked; set it to 1 or choose cell="lstm"'
+                'as wide as its input, so it cannot be stacked; set it to 1 or choose cell="lstm"'
             )
         wanted = len(self.directions) * self.input_size
         if self.hidden_size != wanted:

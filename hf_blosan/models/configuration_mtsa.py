@@ -53,9 +53,9 @@ class MTSAConfig(SentenceEncoderConfig):
         attention_dropout: 1 - the authors' attention keep; token2token and source2token weights are each dropped with
             probability 1 - sqrt(keep).
         attend_to_self: let a token see itself.
-        distance_decay: let the weight of a key fall with its distance, exp(-a |i - j|), with an a for each head and
-            feature that is learned and starts between 2 and 1/64 (``equations_mtsa.add_decay``; not in the paper).
-            For forward and backward heads.
+        distance_decay: let the weight of a key fall with its distance, exp(-a |i - j|), with a learned a for each head
+            and feature that starts between 2 and 1/64 (``equations_mtsa.add_decay``; not in the paper). For forward
+            and backward heads.
         token2token: weigh a key by its score with the query (E_R of Alg. 1). ``False`` is the ablation: visible
             keys differ only in their source2token weights.
         source2token: weigh each feature of a key (E_S of Alg. 1). ``False`` is the ablation: E_S = 1.
@@ -63,7 +63,7 @@ class MTSAConfig(SentenceEncoderConfig):
         scores_from: what queries, keys and source2token scores are computed from: ``"values"`` (all from v),
             ``"input"`` (all from x), ``"keys"`` (queries and keys from x, source2token scores from the keys; paper).
         source2token_layers: 2, or 1 linear layer without activation.
-        value_bias: give the map to the values a bias.
+        value_bias: give the value map a bias.
         value_activation: apply the activation to the values.
         fusion_gate: mix values and attention results by a gate.
         output_layer: add a layer over all heads; linear as printed (Eq. 13), with the activation in the released code.

@@ -32,9 +32,9 @@ class SentenceEncoderOutput(BaseModelOutputWithPooling):
             the tokens after each layer.
         attentions: attention weights of each layer, level by level; shapes as documented in the layers, with the
             directions stacked in dimension 1 for DiSAN and Bi-BloSAN. The result is computed from them, dropout
-            included, so that gradients with respect to them exist; so it is from gates and source2token weights.
+            included, so that gradients with respect to them exist; the same holds for gates and source2token weights.
         gates: gate values, in the same form.
-        pooler_attentions: weights of the tokens in the vector, (B, N, hidden_size); of other pooling (B, N, 1).
+        pooler_attentions: weights of the tokens in the vector, (B, N, hidden_size); with other pooling (B, N, 1).
     """
 
     gates: tuple[Tensor, ...] | None = None
@@ -68,7 +68,7 @@ class ContextFusion(Layer):
             hidden_BNE: token vectors, (B, N, embedding_size); or ``Tokens`` (see attention.py), without maps.
             mask_BN: (B, N), true at real tokens; by default all are real.
             output_attentions: return attention weights and gates as well.
-            keep: called with the output of every layer. Not a list: accelerate copies those it finds in arguments.
+            keep: called with the output of every layer. Not a list: accelerate copies lists in arguments.
             token_mask: as in a model's forward.
 
         Raises:
@@ -103,7 +103,7 @@ class ContextFusion(Layer):
 
     @property
     def can_be_packed(self) -> bool:
-        """Whether all layers can work on sentences that lie one after the other in a single row, without padding."""
+        """Whether all layers can work on sentences stored one after another in a single row, without padding."""
         return all(getattr(layer, "can_be_packed", False) for layer in self.layers)
 
 
@@ -184,7 +184,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def make_context(cls, config: SentenceEncoderConfig) -> ContextFusion:
         """A stack of ``layer_class``, after a linear layer if its residual connections add tokens of another width."""
         if cls.layer_class is None:
-            raise NotImplementedError(f"{cls.__name__} has no layers of context; use a subclass such as DiSANModel")
+            raise NotImplementedError(f"{cls.__name__} has no context layers; use a subclass such as DiSANModel")
         sizes = config.input_size, config.hidden_size
         input_layer = nn.Linear(*sizes) if config.num_hidden_layers > 1 and sizes[0] != sizes[1] else None
         layers = [cls.layer_class(config) for _ in range(config.num_hidden_layers)]
@@ -224,8 +224,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
 
         Args:
             input_ids: (B, N) word ids; alternatively ``inputs_embeds`` (B, N, embedding_size), which a backbone takes
-                in place of its own word table's.
-            attention_mask: (B, N), 1 at real tokens; by default every id but ``pad_token_id``.
+                in place of its own word embeddings.
+            attention_mask: (B, N), 1 at real tokens; by default at every id but ``pad_token_id``.
             token_type_ids: (B, N), 0 and 1 for the two sentences of a pair; ignored without ``pairs``.
             output_attentions: return attention maps, gates and the pooler's weights.
             output_hidden_states: return what enters the first layer, and the tokens after each layer.
@@ -233,7 +233,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
                 model's own masks; ``hf_blosan.functional.mask_from_heads`` makes one. DiSAN and MTSA only.
             predicate_mask: (B, N), 1 at the predicate of each row, else 0; for models with ``config.predicate_size``.
             backbone_hidden_states: (B, N, embedding_size), what the backbone returns, in place of its inputs.
-            pairs: rows hold two sentences, of which the result has 2B rows: all first ones, then all second ones.
+            pairs: rows hold two sentences; the result has 2B rows: all first sentences, then all second ones.
         """
         config = self.config
         output_attentions = config.output_attentions if output_attentions is None else output_attentions
@@ -267,7 +267,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distinct ids of a batch, (1, V), and which of them each token is; or the ids and ``None``.
 
-        The latter in graphs, with gradients, in training (tokens have dropout of their own), and where few repeat.
+        The latter in graphs, with gradients, in training (each token has its own dropout), and where few ids repeat.
         """
         apart = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
         # A backbone gives a word another vector in every context, and as the predicate it is another word.
@@ -279,7 +279,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return (words_V[None], places_BN) if repeat else (input_ids, None)
 
     def is_worth_packing(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> bool:
-        """Whether to encode a batch without its padding: in inference by the kernels, if there is enough of it."""
+        """Whether to encode a batch without its padding: in inference with the kernels, if there is enough of it."""
         if torch.is_grad_enabled() or self.training or not can_branch_on(mask_BN):
             return False
         vectors = getattr(hidden_BNE, "vectors", hidden_BNE)
@@ -290,7 +290,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         return takes and few and bool(lengths_B.all()) and not any(map(needs_rows, self.children()))
 
     def encode_packed(self, hidden_BNE: Tensor | Tokens, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Tokens in context and sentence vectors by layers that see the real tokens alone, in a single row."""
+        """Tokens in context and sentence vectors from layers that see only the real tokens, in a single row."""
         takes = self.context.can_be_packed
         tokens_BNH = hidden_BNE if takes else self.context(hidden_BNE, mask_BN)[0]
         packed = pack(tokens_BNH, mask_BN)

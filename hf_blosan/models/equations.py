@@ -163,7 +163,7 @@ def check_shapes(batch: int, length: int, mask: Tensor | None, **tensors: Tensor
 
 
 def check_scores(scale: float, bias: Tensor | None, size: int) -> None:
-    """Refuse a scale that bounds no scores, or with which exp(c) N |x| leaves float32; a bias that is not (D)."""
+    """Refuse a scale that bounds no scores or lets exp(c) N |x| leave float32, and a bias that is not (D)."""
     if not 0 < scale <= 60:
         raise ValueError(f"scale is {scale}; give a bound of the scores above 0 and up to 60")
     if bias is not None and bias.shape != (size,):
@@ -179,7 +179,7 @@ def check_block_length(block_length: int | None, token_mask: Tensor | None = Non
 
 
 def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, length: int, exclusive: dict) -> None:
-    """Refuse places where sentences start, (S + 1,), that do not divide a single row; and options beside them."""
+    """Refuse sentence starts, (S + 1,), that do not divide a single row, and options that exclude them."""
     if cu_seqlens is None:
         return
     for name, value in exclusive.items():
@@ -189,7 +189,7 @@ def check_cu_seqlens(cu_seqlens: Tensor | None, batch: int, length: int, exclusi
     if not whole or cu_seqlens.dim() != 1 or not len(cu_seqlens) or batch != 1:
         raise ValueError(
             f"cu_seqlens has shape {tuple(cu_seqlens.shape)} and dtype {cu_seqlens.dtype} for {batch} rows of tokens; "
-            "give S + 1 integers for S sentences that lie one after the other in a single row"
+            "give S + 1 integers for S sentences stored one after another in a single row"
         )
     if not in_graph():
         starts = cu_seqlens.tolist()

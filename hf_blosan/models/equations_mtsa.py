@@ -20,7 +20,7 @@ def for_each_head(
     """Direction and window of every head.
 
     Raises:
-        ValueError: the number of directions or windows differs from that of the heads.
+        ValueError: the number of directions or windows differs from the number of heads.
     """
     directions = [directions] * num_heads if isinstance(directions, str) else list(directions)
     windows = [windows] * num_heads if windows is None or isinstance(windows, Integral) else list(windows)
@@ -52,7 +52,7 @@ def _visible_to_heads(q_BHND, key_mask, rows, directions, windows=None, token_ma
 def _token_weights(q_BHND: Tensor, k_BHND: Tensor, visible_BHNN: Tensor, score_function: str) -> Tensor:
     """MTSA Alg. 1, steps 2-5: the token2token weights E_R (B, H, N, N), 0 where the key is not visible.
 
-    Up to a factor per query, which cancels, and without which a query with scores far from 0 alone would overflow, or
+    Up to a factor per query, which cancels; without it a query whose scores are all far from 0 would overflow, or
     divide 0 by 0: the largest visible exp is 1, the largest visible sigmoid 1/2 or more.
     """
     check_choice("score_function", score_function, SCORE_FUNCTIONS)
@@ -92,7 +92,7 @@ def _source_weights(scores_BHND: Tensor, key_mask: Tensor | None) -> Tensor:
 def add_decay(
     scores_BHND: Tensor, decay_HD: Tensor, directions: Sequence[str], key_mask: Tensor | None = None
 ) -> Tensor:
-    """Source2token scores with which the weight of a key falls with its distance, by exp(-a_hd |i - j|).
+    """Source2token scores that make the weight of a key fall with its distance, by exp(-a_hd |i - j|).
 
     Where all visible keys lie before the query, this is exp(a_hd j) up to a factor of the query, which cancels; where
     they lie after it, exp(-a_hd j). So it is one more term of a score, S_jd + a_hd j or S_jd - a_hd j, and the matrix
@@ -106,7 +106,7 @@ def add_decay(
     Args:
         scores_BHND: source2token scores S.
         decay_HD: a, per token of distance, for each head and feature.
-        directions: of each head, ``"forward"`` (keys before the query) or ``"backward"``.
+        directions: for each head, ``"forward"`` (keys before the query) or ``"backward"``.
         key_mask: (B, N), true at real tokens; by default all tokens are real.
 
     Returns:

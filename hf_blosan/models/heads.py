@@ -51,7 +51,7 @@ class SentenceClassifier(Layer):
 
 
 def class_ids(labels: Tensor, count: int) -> Tensor:
-    """The labels, if they are below ``count`` where Python may look at them; as in torch, -100 is no label.
+    """The labels, if they are below ``count`` where Python may look at them; as in torch, -100 means no label.
 
     Raises:
         ValueError: one is not.
@@ -66,7 +66,7 @@ def class_ids(labels: Tensor, count: int) -> Tensor:
 class SentenceHeadMixin:
     """Encode one sentence or one pair per row, and apply ``self.classifier``.
 
-    A model names its ``encoder_class``; a kind of head its ``classifier_class``, and has ``compute_loss_and_logits``.
+    A model names its ``encoder_class``; a kind of head has ``classifier_class`` and ``compute_loss_and_logits``.
     """
 
     encoder_class: type
@@ -111,7 +111,7 @@ class SentenceHeadMixin:
             labels: (B,) class ids; scores if ``config.problem_type`` is regression.
             token_mask: for pairs, N counts both sentences, as in ``input_ids``; entries between tokens of different
                 sentences are ignored.
-            backbone_hidden_states: of each sentence by itself.
+            backbone_hidden_states: those of each sentence on its own.
 
         Raises:
             ValueError: the model compares pairs and token_type_ids are missing or mark none, or they mark pairs and it

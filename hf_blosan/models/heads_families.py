@@ -1,4 +1,4 @@
-"""Heads that travel only with the models that have them; a class of every family is made on first use."""
+"""Heads that travel only with the models that have them; the class for each family is made on first use."""
 
 import sys
 from importlib import import_module
@@ -17,7 +17,7 @@ class FamilyHead:
 
     @classmethod
     def of_family(cls, name: str) -> Any:
-        """The class of that name, of which the family is the part before the suffix; as a module's ``__getattr__``."""
+        """The class of that name, whose part before the suffix is the family; used as a module's ``__getattr__``."""
         stem, module = name.removesuffix(cls.suffix), sys.modules[cls.__module__]
         if stem == name or not find_spec(entry := f"{module.__package__}.modeling_{stem.lower()}"):
             raise AttributeError(f"module {cls.__module__!r} has no attribute {name!r}")

@@ -89,7 +89,7 @@ class PairRegressionMixin(FamilyHead, SentenceHeadMixin):
 
 
 def check_range(labels_B: Tensor, low: float, high: float) -> None:
-    """Raise ValueError for a label that is not from ``low`` to ``high``, but for half a percent of this range.
+    """Raise ValueError for a label that is not from ``low`` to ``high``, give or take half a percent of this range.
 
     Only where Python may look at values, on the CPU outside a graph.
     """

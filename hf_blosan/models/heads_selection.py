@@ -44,7 +44,7 @@ class SentenceSelector(Layer):
 
 
 def _of_sentences(labels: Tensor, logits: Tensor) -> Tensor:
-    """The labels, (B,), if there are sentences at these places of ``logits`` (B, C); -100 is none.
+    """The labels, (B,), if there are sentences at these places of ``logits`` (B, C); -100 means none.
 
     Raises:
         ValueError: one names a place without a sentence.
@@ -85,8 +85,8 @@ class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
     ) -> SentenceClassifierOutput | tuple:
         """Logits (B, C) of up to C sentences for each of B questions, and the loss if ``labels`` (B,) are given.
 
-        The inputs have the layout of transformers' models of multiple choice, (B, C, N) with a question (type 0) and a
-        sentence (type 1) in each row; or a packed one, of the same logits, in which passages are of any length and
+        The inputs have the layout of transformers' multiple-choice models, (B, C, N) with a question (type 0) and a
+        sentence (type 1) in each row; or a packed one, with the same logits, in which passages are of any length and
         questions may share one. Either way each sentence is encoded once. The logit of a position without a sentence
         is the lowest number of the dtype. ``output_attentions`` and ``output_hidden_states`` return those of the
         sentences.
@@ -96,7 +96,7 @@ class SentenceSelectionMixin(FamilyHead, SentenceHeadMixin):
                 sentence. Packed: (S, N), the sentences of one passage after the other, without token_type_ids.
             question_input_ids, question_attention_mask: (B, M), for packed inputs.
             passage_lengths: (P,) number of sentences of each passage, for packed inputs.
-            question_passages: (B,) which passage each question is about; by default each about the next.
+            question_passages: (B,) which passage each question is about; by default each is about the next.
 
         Raises:
             ValueError: inputs have other shapes, token_type_ids are missing, or the lengths do not add up.

@@ -43,7 +43,7 @@ class Layer(nn.Module):
         self.activation, self.dropout = activation, dropout
 
     def drop(self, x: Tensor, map_: nn.Module | None = None) -> Tensor:
-        """dropout(x) for the input of a linear map, with separate elements for each head of a ``HeadLinear``."""
+        """dropout(x) for the input of a linear map, with different elements for each head of a ``HeadLinear``."""
         if not (self.training and self.dropout):
             return x
         if hasattr(map_, "weights") and x.dim() == 3:  # one input for all heads
@@ -240,7 +240,7 @@ class FeatureAttention(Part):
 
     @property
     def order(self) -> dict:
-        """What both forms of the operator need beside keys and queries."""
+        """What both forms of the operator need besides keys and queries."""
         return {"direction": self.direction, "window": self.window, "bias": self.bias}
 
     def align(self, tokens_BND: Tensor) -> tuple[Tensor, Tensor]:

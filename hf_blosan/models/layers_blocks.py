@@ -124,8 +124,8 @@ class MaskedBlockSelfAttention(FusionLayer):
     them), ``fuse_global=False`` leaves out everything between blocks.
 
     Maps, if requested: weights inside the blocks (B, M, R, R, D), of the block vectors (B, M, R, D), between blocks
-    (B, M, M, D); gates between blocks (B, M, D) and of the result (B, N, D). Without ``fuse_global`` only the first
-    of the weights and the last of the gates.
+    (B, M, M, D); gates between blocks (B, M, D) and of the result (B, N, D). Without ``fuse_global`` there are only
+    the first of the weights and the last of the gates.
     """
 
     def __init__(

@@ -17,12 +17,12 @@ class HeadLinear(nn.ModuleList):
 
     @property
     def weights(self) -> list[Tensor]:
-        """Of each head, (out, in)."""
+        """The weight of each head, (out, in)."""
         return [head.weight for head in self]
 
     @property
     def biases(self) -> list[Tensor]:
-        """Of each head, (out); an empty list if there are none."""
+        """The bias of each head, (out); an empty list if there are none."""
         return [head.bias for head in self if head.bias is not None]
 
     def forward(self, x: Tensor) -> Tensor:

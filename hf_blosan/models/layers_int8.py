@@ -64,7 +64,7 @@ def to_convert(parent: nn.Module, is_int8: Callable[[str], bool], prefix: str = 
         if type(map_) is nn.Linear and wanted:
             if any(len(getattr(parent, kind)) for kind in getattr(parent, "adapter_layer_names", ())):
                 raise ValueError(
-                    f'layers_dtype="int8": {prefix.rstrip(".")} has adapters of peft; merge them first, by '
+                    f'layers_dtype="int8": {prefix.rstrip(".")} has adapters of peft; merge them first, with '
                     "merge_and_unload() of a PeftModel"
                 )
             yield parent, name, map_

@@ -48,7 +48,7 @@ def order_mask(
 def full_token_mask(token_mask: Tensor, batch: int, length: int) -> Tensor:
     """A caller's mask of token pairs as booleans (B, N, N); an (N, N) mask is expanded to every row without a copy.
 
-    One of no tokens becomes one of a padded position, as rows without tokens do.
+    A mask of no tokens becomes one of a single padded position, as rows without tokens do.
 
     Raises:
         ValueError: the mask has another shape or is floating-point.

@@ -136,7 +136,7 @@ class TextCNNPreTrainedModel(SentenceEncoderPreTrainedModel):
 class TextCNNModel(TextCNNPreTrainedModel, SentenceEncoderModel):
     """The convolutional baselines as encoders.
 
-    There are no ``attentions``; ``gates`` holds a tensor (B, N, hidden_size) per layer of the hierarchical one.
+    There are no ``attentions``; ``gates`` holds a tensor (B, N, hidden_size) per layer of the hierarchical baseline.
     With ``pooling="max"`` a token of ``last_hidden_state`` is the window that starts there, and ``pooler_attentions``
     shows which windows had the largest values.
     """

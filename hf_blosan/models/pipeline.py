@@ -1,4 +1,4 @@
-"""A pipeline of transformers from texts to sentence vectors."""
+"""A transformers pipeline from texts to sentence vectors."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ class SentenceEmbeddingPipeline(Pipeline):
         normalize: scale every vector to length 1, for cosine similarities by dot products. Default: ``False``.
         return_tensors: give tensors of shape (hidden_size,) in place of lists. Default: ``False``.
         truncation: cut texts to the tokenizer's ``model_max_length``. Default: ``True``.
-        max_length: tokens to cut texts to in place of that.
+        max_length: number of tokens to cut texts to instead.
     """
 
     _load_processor = _load_image_processor = _load_feature_extractor = False

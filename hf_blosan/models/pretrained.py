@@ -40,7 +40,7 @@ PIPELINES = {"sentence-embedding": {"impl": "pipeline.SentenceEmbeddingPipeline"
 
 
 def code_of(model: PreTrainedModel) -> tuple[dict[str, str], dict[str, str]]:
-    """``auto_map``, and the texts of the files by name, of a model's class or of one that it derives from, if any."""
+    """``auto_map``, and the texts of the files by name, for a model's class or one that it derives from, if any."""
     model_class, model_type = type(model), type(model).config_class.model_type
     for cls in model_class.__mro__:
         name = cls.__module__.rpartition(".")[2]
@@ -70,14 +70,14 @@ def code_of(model: PreTrainedModel) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def sentence_embedding_pipeline() -> type:
-    """The class of ``pipeline("sentence-embedding")``. Pipelines take long to import, so it is imported late."""
+    """The class of ``pipeline("sentence-embedding")``. Pipelines are slow to import, so it is imported late."""
     from .pipeline import SentenceEmbeddingPipeline
 
     return SentenceEmbeddingPipeline
 
 
 def code_in(folder: Path) -> set[Path]:
-    """The files of code that models were saved with in a folder."""
+    """The code files that models were saved with in a folder."""
     found = set()
     for entry in folder.glob("modeling_*.py"):
         with suppress(OSError):  # an import that is not there: not a model of this kind
@@ -141,14 +141,14 @@ def int8_layers():
 
 
 def check_inside(folder: str | Path, files: Iterable[str]) -> None:
-    """Refuse files of weights outside a model's folder, which an index of several can name."""
+    """Refuse weight files outside a model's folder, which an index of several can name."""
     for file in files:
         if not Path(os.path.abspath(Path(folder, file))).is_relative_to(os.path.abspath(folder)):
             raise ValueError(f"the weights {file!r} are not in the folder of the model")
 
 
 def int8_parts(state_dict: dict | None, checkpoint_files: list[str] | None) -> set[str]:
-    """What a checkpoint stores as int8, the word table or layers, which have scales, as a backbone may, too."""
+    """What a checkpoint stores as int8: the word table or layers, known by scales, which a backbone may have, too."""
     names = set(state_dict or ())
     for path in () if state_dict else checkpoint_files or ():
         if str(path).endswith(".safetensors"):
@@ -223,7 +223,7 @@ class SentenceEncoderPreTrainedModel(CarriesCode, PreTrainedModel):
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
-        """As in transformers; also a word table and layers in another dtype than the model's."""
+        """As in transformers, but also for a word table and layers in another dtype than the model's."""
         if os.path.isdir(folder := load_config.pretrained_model_name_or_path or ""):
             check_inside(folder, map(os.path.abspath, checkpoint_files or ()))
         given = model, state_dict, checkpoint_files, load_config

@@ -50,7 +50,7 @@ def make_app(
     Args:
         model, tokenizer: from :func:`hf_blosan.hub.saved.load`.
         arguments: limits of requests and batches.
-        token: required as ``Authorization: Bearer TOKEN``; ``None`` if they need none.
+        token: required as ``Authorization: Bearer TOKEN``; ``None`` if requests need none.
     """
     kind = kind_of(model.config) if "For" in type(model).__name__ else SentenceVectors(model.config)
     pairs = kind.task.num_sentences == 2
@@ -112,7 +112,7 @@ def make_app(
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:
-        return refusal(500, "the server failed; its log says how")
+        return refusal(500, "the server failed; see its log")
 
     return app
 

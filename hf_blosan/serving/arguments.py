@@ -28,12 +28,12 @@ class ServeArguments:
         f"the environment variable {TOKEN_VARIABLE} if it is set, otherwise no token is needed."
     )
     timeout: float = option(
-        "Seconds for sending a request, and the same for answering it.", 30.0, group="limits", most=DAY
+        "Seconds allowed for sending a request, and again for answering it.", 30.0, group="limits", most=DAY
     )
-    max_connections: int = option("Maximum connections; beyond it only /health and /metrics are answered.", 512)
-    max_request_bytes: int = option("Bytes that a request may have.", 1_000_000)
-    max_texts: int = option("Texts, or pairs, that a request may have.", 256)
-    max_length: int | None = option("Tokens of a text, or a pair. Default: the tokenizer's limit.")
+    max_connections: int = option("Maximum connections; beyond that, only /health and /metrics are answered.", 512)
+    max_request_bytes: int = option("Maximum bytes in a request.", 1_000_000)
+    max_texts: int = option("Maximum texts, or pairs, in a request.", 256)
+    max_length: int | None = option("Maximum tokens in a text, or a pair. Default: the tokenizer's limit.")
     queue_size: int = option("Texts that are accepted and not yet answered; more are refused with status 429.", 1024)
     batch_size: int = option("Maximum texts in a batch.", 64, group="computation")
     batch_tokens: int = option("Maximum tokens in a batch, padding included.", 16384)

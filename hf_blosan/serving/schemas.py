@@ -26,7 +26,7 @@ Text = Annotated[str, AfterValidator(check_unicode)]
 
 
 class Body(BaseModel):
-    """JSON without unknown names."""
+    """A JSON object without unknown names."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -54,7 +54,7 @@ class Pair(Body):
 class ClassificationParameters(Body):
     """Options of a text classification."""
 
-    top_k: Annotated[StrictInt, Field(ge=1)] | None = Field(None, description="Only labels with the highest scores.")
+    top_k: Annotated[StrictInt, Field(ge=1)] | None = Field(None, description="Number of best labels to return.")
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = Field(
         None, description="Function from logits to scores. Default: the model's."
     )

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 SCORE_FIELDS = ("score_min", "score_max", "num_score_classes")
 CLASSIFIER_FIELDS = ("pair_features", "classifier_highway", "classifier_bias")
-"""Of the configuration, what heads of scores alone use, and heads of classes alone."""
+"""Fields of the configuration that only heads of scores use, and that only heads of classes use."""
 
 
 def config_class(encoder: str) -> type[PreTrainedConfig]:
@@ -259,7 +259,7 @@ class TaskKind(ABC):
         return
 
     def continued(self, saved: PreTrainedConfig) -> Task:
-        """The task, of the user's rows, as a saved model is trained further on it."""
+        """The task of the user's rows, as used to train a saved model further."""
         return self.task
 
     def continue_head(self, model: PreTrainedModel, saved: PreTrainedConfig) -> None:
@@ -402,12 +402,12 @@ class TaskKind(ABC):
 
     @classmethod
     def snippet(cls, run: Mapping[str, Any], location: str, example: Mapping[str, str] | None) -> str:
-        """Python that loads the model and uses it."""
+        """Python code that loads the model and uses it."""
         return cls.loading_snippet(location)
 
     @classmethod
     def loading_snippet(cls, location: str) -> str:
-        """Python that loads model and tokenizer, with the code saved with the model."""
+        """Python code that loads model and tokenizer, with the code saved with the model."""
         return (
             f'model = {cls.auto_class}.from_pretrained("{location}", trust_remote_code=True)\n'
             f'tokenizer = AutoTokenizer.from_pretrained("{location}", trust_remote_code=True)'

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 MANY_LEFT_OUT = 0.1
 """Share of rows without a gold label above which leaving them out may be a mistake."""
 MANY_CLASSES = 1000
-"""Number of labels from which on they are refused if half of the rows have one of their own."""
+"""Number of labels above which they are refused if half of the rows have a label of their own."""
 NO_GOLD_LABEL = ("-1", "-1.0")
 SINGLE = [{"text": "Who wrote Hamlet?"}, {"text": "The plot is thin, but the actors save the film."}]
 PAIR = [{"text": "A man is playing a guitar.", "text_pair": "Somebody makes music."}]
@@ -140,7 +140,7 @@ class Classification(TaskKind):
             if isinstance(given, ClassLabel) and label in range(len(given.names)):
                 label = given.names[label]
             why = (
-                " (beside one other label alone, -1 is a class)" if label_text(label).strip() in NO_GOLD_LABEL else ""
+                " (next to just one other label, -1 is a class)" if label_text(label).strip() in NO_GOLD_LABEL else ""
             )
             raise InputError(f"{where}, row {numbers[row]}: {wrong.format(label)}{why}; correct the row or remove it")
         if isinstance(given, ClassLabel):
@@ -202,7 +202,7 @@ class Classification(TaskKind):
             logger.warning("the saved model's head is for the labels %s; its weights start those for %s", *given)
 
     def teachers_order(self, teacher: TaskKind) -> list[int] | None:
-        """For each label the teacher's class id; ``None`` if its labels are others.
+        """The teacher's class id for each label; ``None`` if its labels are different ones.
 
         Labels without names, as in LABEL_0, are in the order of the task's.
         """
@@ -333,7 +333,7 @@ def _classes(labels: list) -> list[str]:
 
 
 def warn_of_case(names: Collection[str], what: str) -> None:
-    """Warn of classes whose names differ in case alone."""
+    """Warn of classes whose names differ only in case."""
     counts = Counter(name.lower() for name in names)
     if alike := sorted(name for name in names if counts[name.lower()] > 1):
         logger.warning("%s that differ in case alone are different classes: %s", what, listed(alike, 8))
@@ -395,7 +395,7 @@ def choose_texts(
         logger.info("%s: texts from %s", where, " and ".join(columns))
         if not fits and " " in columns[0]:
             logger.warning(
-                "%s: %r is taken for the name of a column; if it is a row, put a line with names before it",
+                "%s: %r is taken for the name of a column; if it is a row, put a line with column names before it",
                 *(where, columns[0]),
             )
     if num_texts and len(columns) != num_texts:

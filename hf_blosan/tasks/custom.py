@@ -53,8 +53,8 @@ def custom_task(
     Rows with lists of words, in ``tokens`` or the column named, define a tagging task: their tags are in ``tags`` or
     ``ner_tags``; a column ``predicate_index`` makes it semantic role labelling.
 
-    Rows with ``translation``, an object of a text for each language, define a translation task from the first language
-    into the second, or from ``text_column_name`` into ``label_column_name``.
+    Rows with ``translation``, an object with a text for each language, define a translation task from the first
+    language into the second, or from ``text_column_name`` into ``label_column_name``.
 
     Rows with ``question`` and either ``sentences`` and ``label``, the index of one of them, or SQuAD's ``context`` and
     ``answers`` define a task of sentence selection, unless columns are named.
@@ -65,7 +65,7 @@ def custom_task(
         dataset_name, dataset_config_name: instead of ``train_file``, a data set as in ``datasets.load_dataset``, or a
             folder of ``save_to_disk``; its splits are those that the files do not replace.
         text_column_name, text_pair_column_name, label_column_name: columns to take.
-        do_regression: whether texts have scores (true) or classes (false); ``None``: as said above.
+        do_regression: whether texts have scores (true) or classes (false); ``None``: as described above.
 
     Raises:
         InputError: a file or column is missing, or the labels define no task.

@@ -96,7 +96,7 @@ def load_task(
     if select_on_test:
         if "validation" in splits or "test" not in splits:
             which = "validation rows" if "validation" in splits else "no test rows"
-            raise InputError(f"--select_on_test: there are {which}, so that it cannot be used; leave it out")
+            raise InputError(f"--select_on_test: there are {which}, so it cannot be used; leave it out")
         splits["validation"] = splits["test"]
     elif "validation" in splits and given_fraction not in (None, task.validation_fraction):
         logger.warning("there are validation rows: validation_fraction %g is not used", given_fraction)

@@ -36,7 +36,7 @@ class Recipe:
         dropout, attention_dropout: drop probabilities (1 minus the released code's keep probabilities).
         many_rows_dropout: ``dropout`` for 20,000 training rows or more, if different.
         l2: factor ``wd`` of ``wd * sum(w^2) / 2``.
-        embedding_scale: factor of word vectors that start at random, which are within 0.05.
+        embedding_scale: factor for word vectors that start at random, within 0.05 of 0.
         activation: activation function of encoder and head.
         hidden_size: width of a token and of the sentence vector, both directions together.
         pair_features: how a classifier compares the vectors of a pair.

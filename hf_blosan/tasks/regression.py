@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 MEASURED = {"metrics": ("Pearson", "Spearman", "MeanSquaredError"), "best_metric": "pearson"}
 MUCH_BEYOND = 0.05
-"""How far beyond the task's range, in parts of it, a teacher's score is worth a warning."""
+"""How far beyond the task's range, as a fraction of it, a teacher's score is worth a warning."""
 SAME_SCALE = 5
-"""Below which ratio of the wider of two ranges to what they share their scores are on the same scale."""
+"""Ratio of the wider of two ranges to what they share, below which their scores are on the same scale."""
 LARGEST_SCORE = 1e15  # its square fits in float32
 NARROW = 0.01
-"""The recipes do not learn scores of texts that lie within less than this, unlike scores from 0 to 1."""
+"""The recipes do not learn scores of texts that span less than this, unlike scores from 0 to 1."""
 
 
 class Regression(Classification):
@@ -86,7 +86,7 @@ class Regression(Classification):
 
     @staticmethod
     def checked(scores: list, table: Dataset, where: str) -> list:
-        """The scores of a table; raises InputError if one is no finite number, or too large for its square."""
+        """The scores of a table; raises InputError if one is not a finite number, or too large to be squared."""
         for row, score in zip(row_numbers(table), scores, strict=True):
             if not is_number(score):
                 raise InputError(

@@ -44,7 +44,7 @@ class Selection(TaskKind):
         """Rows with the columns of questions on passages, unless others are named.
 
         Raises:
-            InputError: the sentences are text in place of a list.
+            InputError: the sentences are text instead of a list.
         """
         columns = _columns_of(table)
         if names != ColumnNames() or columns is None:
@@ -133,7 +133,7 @@ class Selection(TaskKind):
         return passages_of(encoded)
 
     def length_statistics(self, encoded):
-        """Of the sentences of the distinct passages."""
+        """Lengths of the sentences of the distinct passages."""
         lengths, _ = _sentence_lengths(distinct_passages(encoded))
         return float(lengths.mean()), float(lengths.std())
 

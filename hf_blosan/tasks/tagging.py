@@ -53,7 +53,7 @@ class Tagging(TaskKind):
         """Lists of words.
 
         Raises:
-            InputError: the columns have the names of words and tags, but text in place of lists.
+            InputError: the columns have the names of words and tags, but text instead of lists.
         """
         if is_list(table.features.get(names.text or TOKEN_COLUMN)):
             return True
@@ -92,7 +92,7 @@ class Tagging(TaskKind):
 
     @staticmethod
     def fields_of(tags: Sequence[str], predicates: bool) -> dict[str, Any]:
-        """Fields of a task with these tags; its metrics are those of spans if the tags mark any."""
+        """Fields of a task with these tags; its metrics are span metrics if the tags mark spans."""
         spans = any(tag.startswith("B-") for tag in tags)
         metrics = ("ArgumentScores",) if predicates else ("SpanScores", "TagAccuracy") if spans else ("TagAccuracy",)
         best = "f1" if metrics != ("TagAccuracy",) else "accuracy"
@@ -310,7 +310,7 @@ def _of_words(of_tokens: np.ndarray, gold: dict[str, list]) -> np.ndarray:
 def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     """The tags that data sets declare, or else contain (where -> rows), with a ``B-X`` for every ``I-X``.
 
-    Warns of tags that the first, of training rows, lacks, and of those that differ in case alone.
+    Warns of tags that are not in the first, the training rows, and of tags that differ only in case.
 
     Raises:
         InputError: the training rows have only one tag, a tag is empty, a row has no list of tags or only some, or the

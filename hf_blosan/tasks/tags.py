@@ -30,7 +30,7 @@ def decode_tags(logits: Tensor, labels: Sequence[str] | Mapping[int, str], mask:
         Tag ids, (B, N), -100 where ``mask`` is false.
 
     Raises:
-        ValueError: there are not as many tags as logits of a token.
+        ValueError: there are not as many labels as logits per token.
     """
     (B, N, L), device = logits.shape, logits.device
     labels = [labels[i] for i in range(len(labels))]

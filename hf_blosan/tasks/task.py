@@ -53,7 +53,7 @@ class Task:
         kind: key in :data:`hf_blosan.tasks.kinds.KINDS`: ``"classification"``, ``"regression"``, ``"tagging"`` (a
             label for each word), ``"selection"`` (of a sentence of a passage) or ``"translation"``.
         num_sentences: 1, or 2 for sentence pairs.
-        languages: of the texts, empty if unknown; source and target of translations.
+        languages: those of the texts, empty if unknown; source and target of translations.
         labels: class names in the order of the class ids; empty if there are no classes.
         score_min, score_max, num_score_classes: range of the scores, and number of equally spaced score classes of
             the pair-regression head; ``None`` for classification.

@@ -255,7 +255,7 @@ tokenizer.decode(found[0], skip_special_tokens=True)"""
 
 
 def languages_of(table: Dataset) -> tuple[str, ...]:
-    """The languages of a column ``translation``, an object of a text for each, as in data sets of the Hub."""
+    """The languages of a column ``translation``, an object with a text for each, as in data sets on the Hub."""
     feature = table.features.get("translation")
     return tuple(getattr(feature, "languages", feature if isinstance(feature, dict) else ()))
 
@@ -287,7 +287,7 @@ def make_encoder_decoder(
 
     Args:
         encoder: configuration of the encoder; it gets ``pooling="none"``.
-        tokenizer: of both languages, such as that of ``build_subword_tokenizer``, with [BOS], [EOS] and [PAD].
+        tokenizer: one for both languages, such as that of ``build_subword_tokenizer``, with [BOS], [EOS] and [PAD].
         decoder_fields: fields of ``MarianConfig``, overriding those derived from the encoder. Default: heads of
             32 features or more, feed-forward layers twice as wide as a token.
         **fields: further fields of the model's configuration.
@@ -304,7 +304,7 @@ def make_encoder_decoder(
     if missing := [name.removesuffix("_token_id") for name, value in ids.items() if value is None]:
         raise InputError(
             f"the tokenizer has no {missing[0]}_token, which an encoder-decoder needs; set it, or build a tokenizer "
-            "by build_subword_tokenizer"
+            "with build_subword_tokenizer"
         )
     check_vocabulary(tokenizer, encoder.vocab_size, tokenizer.name_or_path or type(tokenizer).__name__)
     size, length = encoder.hidden_size, decoder_positions(tokenizer)
@@ -334,7 +334,7 @@ def make_encoder_decoder(
 def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: Any) -> Tensor:
     """Token ids of the translations of a batch, (B, N), with [EOS], then padding.
 
-    A translation has at most 10 tokens more than twice those of its sentence, independent of the rest of the batch.
+    A translation has at most 10 tokens more than twice as many as its sentence, independent of the rest of the batch.
 
     Args:
         model: an encoder-decoder.

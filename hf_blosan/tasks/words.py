@@ -74,7 +74,7 @@ def encode_words(
     predicates: Sequence[int] | None,
     limit: int | None,
 ) -> tuple[dict[str, list], list[list[int | None]]]:
-    """Sentences in words as inputs of a tagger, and the word that each token starts, else ``None``.
+    """Sentences, as lists of words, as inputs of a tagger, and the word that each token starts, else ``None``.
 
     ``word_mask`` has 1 at the first token of each word, ``predicate_mask`` at all tokens of the predicate.
 

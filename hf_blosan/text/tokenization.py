@@ -23,7 +23,7 @@ from ..registry import locate
 
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 TOKENIZER_FILES = ("tokenizer*", "*vocab*", "*.model")
-"""Of which a folder with a tokenizer has one or more."""
+"""Files of which a folder with a tokenizer has at least one."""
 MODEL_INPUT_NAMES = ["input_ids", "token_type_ids", "attention_mask"]
 UNKNOWN_WORD = 9 * "\U0002a6a5"
 """A word outside every vocabulary: a rare Chinese character, repeated."""
@@ -211,7 +211,7 @@ def load_tokenizer(
 
     Args:
         name: a folder, an encoder that comes with the package, or a name on the Hub.
-        config: of its model or backbone, which limits ids and length.
+        config: that of its model or backbone, which limits ids and length.
         trust_remote_code: as in transformers.
 
     Raises:
@@ -359,8 +359,8 @@ def check_max_length(max_length: int | None, config: PreTrainedConfig | None, op
 def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
     """Limit a tokenizer's length to the positions of a backbone or of a model's decoder.
 
-    Of relative positions it may have more than in the training of the transformer, whose number is for tokenizers
-    without a limit.
+    With relative positions it may exceed the length the transformer was trained with, which is used only for
+    tokenizers without a limit.
 
     Args:
         config: of a backbone, or of a model.
@@ -373,7 +373,7 @@ def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -
 def positions_of(config: PreTrainedConfig | None, *, relative: bool = False) -> int | None:
     """The tokens that a model, or its backbone, has positions for; ``None`` if it takes any number.
 
-    Relative positions have none, or with ``relative`` that of the training of the transformer.
+    Relative positions have no limit, or with ``relative`` the length the transformer was trained with.
     """
     config = getattr(config, "backbone_config", config)
     positions = getattr(config, "max_position_embeddings", None) or 0

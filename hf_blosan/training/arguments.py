@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..cli.options import Parser, check_values, option, positional, same_as
+from ..data.rows import check_table
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
@@ -74,10 +75,11 @@ class RunArguments:
     task_name: str | None = option("Task to train on, for instance trec, sick_relatedness or demo.", group="data")
     train_file: str | None = option(
         "Training data (csv, tsv, json, jsonl or parquet). With --task_name it replaces the task's training split; "
-        "without, it defines a custom task."
+        "without, it defines a custom task.",
+        reads=check_table,
     )
-    validation_file: str | None = option("Validation data. Default: the task's.")
-    test_file: str | None = option("Test data. Default: the task's, if any.")
+    validation_file: str | None = option("Validation data. Default: the task's.", reads=check_table)
+    test_file: str | None = option("Test data. Default: the task's, if any.", reads=check_table)
     dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, that defines a custom task.")
     dataset_config_name: str | None = option("Configuration of --dataset_name.")
     text_column_name: str | None = option(
@@ -145,7 +147,8 @@ class RunArguments:
         "probabilities are learned beside the labels of the training rows."
     )
     unlabeled_file: str | None = option(
-        "Texts for --distill_from (csv, tsv, json, jsonl or parquet), in the text columns of the training rows."
+        "Texts for --distill_from (csv, tsv, json, jsonl or parquet), in the text columns of the training rows.",
+        reads=check_table,
     )
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     ignore_mismatched_sizes: bool = option("Reinitialise saved weights whose shapes do not fit.", False)
@@ -358,7 +361,7 @@ class EvaluateArguments:
 
     model_name_or_path: str = positional(MODEL)
     task_name: str | None = option("Task to evaluate on. Default: the one the model was trained on.", group="data")
-    test_file: str | None = option("Your own rows instead (csv, tsv, json, jsonl or parquet).")
+    test_file: str | None = option("Your own rows instead (csv, tsv, json, jsonl or parquet).", reads=check_table)
     dataset_name: str | None = option("Data set on the Hub, or folder of `save_to_disk`, instead.")
     dataset_config_name: str | None = same_as(RunArguments, "dataset_config_name")
     split: str | None = option("Split of --dataset_name, reported as test. Default: test.")

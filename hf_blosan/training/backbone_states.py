@@ -69,7 +69,7 @@ def cached_states(
         model: a model with a frozen backbone.
         data: encoded splits.
         collate: pads a list of encoded rows into a batch.
-        dtype: of the stored states, ``"float16"`` or ``"float32"``.
+        dtype: dtype of the stored states, ``"float16"`` or ``"float32"``.
 
     Raises:
         InputError: the model has no backbone, or trains it; the rows or the head do not support

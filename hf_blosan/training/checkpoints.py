@@ -42,7 +42,7 @@ OF_SOME_MODELS = (
 )
 """Files that a later model saved in the same folder may lack."""
 OF_THE_LAUNCH = ("num_processes", "mixed_precision")
-"""What resuming needs to be the same and the options of a run do not have."""
+"""What must be the same to resume, in addition to the options of a run."""
 LATEST = "latest"
 
 logger = logging.getLogger(__name__)

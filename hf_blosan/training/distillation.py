@@ -82,7 +82,7 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
 def without_known(
     items: dict[int, tuple[str, ...]], dataset: DatasetDict, columns: Iterable[str]
 ) -> dict[int, tuple[str, ...]]:
-    """The items whose texts are those of no row of the splits, each once."""
+    """The items whose texts are in no row of the splits, each once."""
     columns = list(columns)
     known = {
         tuple(map(normal, row))
@@ -104,7 +104,7 @@ def answers_of(name: str, teacher: TaskKind, items: list[tuple[str, ...]], argum
     and of the texts, so that runs of other students and seeds share it.
 
     Raises:
-        InputError: the teacher cannot be loaded, or the cache not be written.
+        InputError: the teacher cannot be loaded, or the cache cannot be written.
     """
     digest = hashlib.sha256(json.dumps([contents(name), items], sort_keys=True).encode("utf-8", "replace"))
     file = Path(datasets.config.HF_DATASETS_CACHE, "hf_blosan", f"answers-{digest.hexdigest()[:16]}.npy")

@@ -156,7 +156,7 @@ def read_rows(arguments: EvaluateArguments) -> tuple[Dataset, str]:
     splits = load_splits(name, arguments.dataset_config_name, remedy=remedy)
     split = arguments.split or "test"
     if split not in splits:
-        raise InputError(f"{name} has no split {split!r}; it has {', '.join(splits)}; choose by --split")
+        raise InputError(f"{name} has no split {split!r}; it has {', '.join(splits)}; choose with --split")
     return splits[split], f"{name} {split}"
 
 

@@ -67,7 +67,7 @@ def other_processes(arguments: RunArguments) -> Iterator[None]:
     """Say in one sentence that another process of the run has ended or cannot be reached.
 
     Raises:
-        InputError: with what continues the run.
+        InputError: if so; the message says how to continue the run.
     """
     try:
         yield

@@ -116,7 +116,7 @@ def find_task(arguments: RunArguments) -> Task:
 
 
 def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
-    """What a saved model records about its rows: which are held out and of which source, or the user's columns.
+    """What a saved model records about its rows: which are held out and from which source, or the user's columns.
 
     Later commands then read the same columns and do not test on training rows.
     """
@@ -144,7 +144,7 @@ def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]
     if config.problem_type == "multi_label_classification" and not is_encoder(config):
         raise InputError(
             f"the model at {name!r} gives a row several labels, this command one; hf-blosan predict --probabilities "
-            "has those of every label, and transformers' Trainer trains it"
+            "gives those of every label, and transformers' Trainer trains it"
         )
     model_type = encoder_config(config).model_type
     if model_type not in FAMILIES:
@@ -272,7 +272,7 @@ def start_words(
     vectors: WordVectors,
     train: Dataset,
 ) -> dict[str, Any]:
-    """Start a model's word table from word vectors; returns what a record says of them."""
+    """Start a model's word table from word vectors; returns what a record says about them."""
     counts = count_words(tokenizer, kind.texts(train))
     matrix, coverage = embedding_matrix(tokenizer, vectors, counts=counts, seed=arguments.seed)
     level = logging.INFO if coverage.with_vector else logging.WARNING  # of another language, or not of words
@@ -282,7 +282,7 @@ def start_words(
 
 
 def warn_of_unknown_tokens(data: DatasetDict, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Warn if many tokens are unknown, of the validation rows if any: a new vocabulary has all training rows."""
+    """Warn if many tokens are unknown, in the validation rows if any: a new vocabulary covers all training rows."""
     split = "validation" if "validation" in data else "train"
     counts = ids_of(data[split])
     unknown = counts[tokenizer.unk_token_id] / max(counts.total(), 1)

@@ -118,7 +118,7 @@ def prepare_run(
     Args:
         arguments: options of the run.
         accelerator: from :func:`make_accelerator`.
-        task: of rows in memory; ``None``: the task that the options name.
+        task: one with rows in memory; ``None``: the task that the options name.
 
     Raises:
         InputError: an option or a file cannot be used.

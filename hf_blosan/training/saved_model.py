@@ -34,7 +34,7 @@ def encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
-    """Convert layers in int8, and a word table of fewer bits that is to be trained, to float32.
+    """Convert int8 layers, and a word table of fewer bits that is to be trained, to float32.
 
     Half precision rounds most updates away, and in float16 Adam's epsilon is 0.
 
@@ -42,7 +42,7 @@ def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
         overrides: fields of the configuration that the options name.
 
     Raises:
-        InputError: these say int8, or half precision for a word table.
+        InputError: these ask for int8, or for half precision in a word table.
     """
     config, encoder = encoder_config(model.config), encoder_of(model)
     if config.layers_dtype == "int8":
@@ -145,7 +145,7 @@ def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, m
                 f"the head of the model at {name!r} has {stored[0]} outputs, the task needs {expected[0]}; {remedy}"
             )
         if weight.startswith(encoder):
-            remedy = "leave the sizes of the encoder as they are, or train a new model by --encoder"
+            remedy = "leave the sizes of the encoder as they are, or train a new model with --encoder"
         raise InputError(
             f"{weight} of the model at {name!r} has shape {tuple(stored)}, the configuration and the task need "
             f"{tuple(expected)}; {remedy}"

@@ -26,7 +26,7 @@ WORTHWHILE = 0.8
 
 
 class UsedWords(WordEmbeddings):
-    """A word table in training. It saves and loads all rows, like the table that it was made of.
+    """A word table in training. It saves and loads all rows, like the table that it was made from.
 
     Attributes:
         weight: the rows of the words that the training texts use, (U, E).
@@ -62,7 +62,7 @@ class UsedWords(WordEmbeddings):
 
 
 def train_used_words(table: nn.Module, rows: Dataset, pad_token_id: int) -> None:
-    """Make a word table, in place, one that trains only the words of encoded training rows, if that saves much.
+    """Make a word table, in place, train only the words of encoded training rows, if that saves much.
 
     Args:
         table: the source of a model's word vectors; a backbone stays as it is.

@@ -135,13 +135,13 @@ def disa(
 
 
 def _tensors(map_: Module) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Of a map the weight, the scale of its rows if it is int8, and the bias."""
+    """The weight of a map, the scale of its rows if it is int8, and the bias."""
     own = map_._parameters | map_._buffers  # attributes of modules are slow
     return own.get("weight"), own.get("scale"), own.get("bias")
 
 
 def _operands(x: Tensor, size: int, weight: Tensor | None, scale: Tensor | None, bias: Tensor | None) -> list[Tensor]:
-    """A map of so many features as C++ takes it; [] if it cannot."""
+    """A map of that many features as C++ takes it; [] if it cannot."""
     if weight is None:  # an attribute that is no parameter, as in replicas of DataParallel
         return []
     if weight.shape[-1] != size:  # packed weights do not tell

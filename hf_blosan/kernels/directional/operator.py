@@ -48,11 +48,11 @@ def directional_attention(
         bias: b, (D), added to every query; 0 by default.
         key_mask: (B, N) booleans, true at real tokens; all tokens are real by default.
         token_mask: (B, N, N) booleans, true where the query (row) may see the key (column).
-        cu_seqlens: (S + 1,) int64: S sentences lie one after the other in a single row, without padding, each from
-            one of these places to the next. Without a token mask, and only where :func:`takes_parts`.
+        cu_seqlens: (S + 1,) int64: S sentences are stored one after another in a single row, without padding, each
+            from one of these places to the next. Without a token mask, and only where :func:`takes_parts`.
         scale: c, the bound of the scores.
         window: see only keys at most that many tokens away.
-        block_length: see only keys of the same block of that many tokens; as ``cu_seqlens``, and not with it.
+        block_length: see only keys of the same block of that many tokens; limits as for ``cu_seqlens``; not with it.
         implementation: ``"auto"``, ``"fused"`` or ``"linear"``.
 
     Returns:
