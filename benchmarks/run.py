@@ -87,7 +87,7 @@ def add_times(rows: Rows, shape: tuple[int, int], pass_: str, setting: Setting, 
 
 
 def is_absent(row: dict[str, Any], shape: tuple[int, int], pass_: str, setting: Setting) -> bool:
-    """Whether an operator is not measured, because its results are wrong or it is too large; the row records why."""
+    """Whether an operator is not measured: wrong results, no gradients, or too large; the row records why."""
     operator = OPERATORS[row["operator"]]
     skipped = operator.why_skipped(*shape, pass_)
     refused = refusal(operator, shape[1], setting) if operator.checked and not skipped else None

@@ -83,7 +83,7 @@ def test_scores_or_classes_as_the_user_says(tmp_path, caplog):
         InputError, match="score has no number, for example '4,5'; write numbers with a point before the decimals"
     ):
         custom_task(commas)
-    arguments = RunArguments(train_file=str(floats), encoder="disan", output_dir="out", do_regression=False)
+    arguments = RunArguments(train_file="a.csv", encoder="disan", output_dir="out", do_regression=False)
     assert parse_arguments(arguments.to_argv()) == arguments
     with pytest.raises(InputError, match="--task_name knows whether it has scores or classes; leave out"):
         RunArguments(task_name="trec", encoder="disan", output_dir="out", do_regression=False)

@@ -347,7 +347,6 @@ def check_command(words: list[str], monkeypatch) -> None:
 
 def test_commands_are_understood(monkeypatch):
     monkeypatch.setitem(FAMILIES, "toy", "Toy")  # which docs/add_an_encoder.md adds
-    monkeypatch.setattr("hf_blosan.cli.options.check_files", lambda options: None)
     count = 0
     for page in PAGES:
         for block in blocks(page, "bash"):

@@ -11,6 +11,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from hf_blosan import functional as F
 from hf_blosan.kernels.library import NAMESPACE, has_cpu_kernels
+from hf_blosan.models.encoder import needs_rows
 from hf_blosan.models.layers import Part
 from hf_blosan.models.layers_heads import HeadLinear
 
@@ -163,6 +164,13 @@ def test_hooked_layers_are_called_as_they_are(model_type):
     torch.testing.assert_close(hooked(**batch).pooler_output, model(**batch).pooler_output)
     dense = [n for n, m in hooked.named_modules() if isinstance(m, (torch.nn.Linear, HeadLinear))]
     assert set(seen) == set(dense)
+
+
+def test_hooks_of_empty_modules_are_seen():
+    module = torch.nn.Sequential(torch.nn.Sequential()).eval()
+    assert not needs_rows(module)
+    module[0].register_forward_hook(lambda *_: None)
+    assert needs_rows(module)
 
 
 @pytest.mark.parametrize("fields", [{}, {"num_hidden_layers": 3}], ids=["single", "stack"])

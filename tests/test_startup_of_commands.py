@@ -61,6 +61,11 @@ def test_imports_are_not_searched_for_garbage():
         assert not gc.isenabled()
         made = [[] for _ in range(1000)]
     assert gc.isenabled() and gc.get_freeze_count() >= before + len(made)
+    gc.disable()
+    with startup.quick_imports():
+        pass
+    assert not gc.isenabled()
+    gc.enable()
 
 
 @pytest.mark.parametrize("triton", ["", ", triton"])

@@ -22,7 +22,7 @@ from ..tasks.kinds import describe_rows
 from ..training import check_extra
 from ..training.arguments import EvaluateArguments, RunArguments
 from .arguments import CardArguments, ExportArguments, NoArguments, PushArguments
-from .options import Parser, add_options, exit_status, read_options
+from .options import Parser, add_options, check_files, exit_status, read_options
 from .startup import prepare_imports, quick_imports
 
 
@@ -144,6 +144,7 @@ def run(argv: list[str]) -> int | None:
         command = COMMANDS[namespace.command]
         parser.refuse(unknown, command.options, f"{parser.prog} {namespace.command}")
         options = read_options(namespace, command.options)
+        check_files(options)
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         logging.getLogger("hf_blosan").setLevel(logging.INFO)
         logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # it logs every attempt, twice
@@ -178,5 +179,7 @@ def output_fails() -> bool:
 def find(function: str):
     """The function named by ``"module:function"``."""
     module, _, name = function.partition(":")
-    with quick_imports():
-        return getattr(import_module(module), name)
+    if module not in sys.modules:
+        with quick_imports():
+            import_module(module)
+    return getattr(sys.modules[module], name)

@@ -90,7 +90,7 @@ def check_values(options: Any) -> None:
 
 
 def check_files(options: Any) -> None:
-    """Raise InputError for a file that cannot be read, before the imports of a command, which take seconds."""
+    """Raise InputError for a file that cannot be read, before a command's imports, which take seconds."""
     for entry in fields(options):
         check, value = entry.metadata.get("reads"), getattr(options, entry.name)
         if check and value not in (None, "-"):
@@ -212,10 +212,8 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
 
 
 def read_options(namespace: argparse.Namespace, options: type[T]) -> T:
-    """The dataclass with the values parsed from its fields; raises InputError for a file that cannot be read."""
-    found = options(**{entry.name: getattr(namespace, entry.name) for entry in fields(options)})
-    check_files(found)
-    return found
+    """The dataclass with the values parsed from its fields."""
+    return options(**{entry.name: getattr(namespace, entry.name) for entry in fields(options)})
 
 
 def _default(default: Any) -> dict[str, Any]:

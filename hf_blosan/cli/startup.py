@@ -26,12 +26,14 @@ def quick_imports() -> Iterator[None]:
 
     What they leave is not searched later either, which saves as much again when the command ends.
     """
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if enabled:
+            gc.enable()
         atexit.register(search_for_triton)
 
 

@@ -163,7 +163,7 @@ def fuse_directions(layers, hidden_BNE: Tensor, mask_BN: Tensor, output_attentio
 def needs_rows(module: nn.Module) -> bool:
     """Whether some part has a hook, which expects the tokens of every row, or dropout although the model has none."""
     here = module.training or module._forward_hooks or module._forward_pre_hooks
-    return bool(here) or any(map(needs_rows, filter(None, module._modules.values())))  # children() takes longer
+    return bool(here) or any(x is not None and needs_rows(x) for x in module._modules.values())
 
 
 class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
