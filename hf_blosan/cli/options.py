@@ -49,7 +49,7 @@ def option(
         group: heading in ``--help`` of this option and the following ones.
         zero: whether a number may be 0; it may if that is the default.
         most, below: the largest number; or one that all must be below.
-        reads: of a file that is read, or ``-``: raises InputError for one that cannot be.
+        reads: check of the file that is named, unless by ``-``; raises InputError for one that cannot be read.
     """
     limits = {"zero": zero or type(default) in (int, float) and not default, "most": most, "below": below}
     return field(metadata={"help": text, "group": group, "limits": limits, "reads": reads}, **_default(default))

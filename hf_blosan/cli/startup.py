@@ -22,9 +22,9 @@ def prepare_imports() -> None:
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import without the search for garbage: a fifth of the time that torch and transformers take.
+    """Import without searching for garbage, which takes much of the time of torch and transformers.
 
-    What they leave is not searched later either, which saves as much again when the command ends.
+    What they leave is not searched later either, which saves time when the command ends.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -26,7 +26,8 @@ struct Unit {
   }
   ~Unit() { _tile_release(); }
 
-  void multiply(const uint8_t* x, int64_t depth, const int8_t* weights, int64_t, int64_t rows, int32_t* sums) const {
+  void multiply(const uint8_t* x, int64_t depth, const int8_t* weights, int64_t /* one panel */, int64_t rows,
+                int32_t* sums) const {
     constexpr int64_t row = int8_columns * sizeof(int32_t);
     const int64_t width = depth * int8_depth;
     __asm__ volatile("" ::: "memory");  // the compiler does not know that tiles are loaded from what was written
