@@ -12,6 +12,7 @@ in the layout that transformers.js and optimum expect: ``onnx/model.onnx`` and, 
 
 import copy
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -168,6 +169,7 @@ def export_onnx(
             output_names=outputs.names,
             opset_version=OPSET,
             dynamo=True,
+            custom_translation_table=translations(),
             optimize=False,
             verbose=False,
         )
@@ -188,6 +190,22 @@ def export_onnx(
         for file in sorted(Path(folder).iterdir(), reverse=True):  # the graph after its data
             os.replace(file, path.with_name(file.name))
     return difference
+
+
+def translations() -> dict:
+    """Operators that the exporter would write with more steps: ``torch.lerp``, which gates are, with eight, and a GELU
+    in an order in which onnxruntime does not see that it is one."""
+    from onnxscript import opset18 as op
+    from onnxscript.function_libs.torch_lib.ops.nn import aten_gelu
+
+    def lerp(start, end, weight):
+        return start + weight * (end - start)
+
+    def gelu(x, approximate="none"):
+        exact = approximate == "none"
+        return x * (op.Erf(x / math.sqrt(2)) + 1.0) * 0.5 if exact else aten_gelu(x, approximate)
+
+    return {torch.ops.aten.lerp.Tensor: lerp, torch.ops.aten.gelu.default: gelu}
 
 
 def forget_shapes(graph) -> None:

@@ -11,10 +11,10 @@ tensors:
 * The coefficients C are computed when the graph runs, for the half range h of this batch, and as many of them are used
   as are not negligible: about 6 at h = 0.1 c, 14 at 0.6 c, 30 at 1.5 c.
 
-Sentences too short for that and features whose range is too wide are computed pair by pair, a few queries at a time. A
-window bounds the keys of a query, which are then cut out of the sentence; the pairs of a narrow window are computed
-without a loop, all of the same distance together. Short sentences should take few operators: a step of a loop takes
-each of its operators anew, which costs microseconds, and more in a browser.
+Sentences too short for that and features whose range is too wide are computed pair by pair: all at once where they
+are few, else a few queries at a time. A window bounds the keys of a query, which are then cut out of the sentence; the
+pairs of a narrow window are computed at once. Short sentences should take few operators: a step of a loop takes each
+of its operators anew, which costs microseconds, and more in a browser.
 
 Loops are functions of ONNX (graph_functions.py), which ``hf-blosan export`` adds to the graph in place of the operator
 that is traced here. Masks of single pairs, and graphs that ``torch.onnx.export`` writes by itself, have all pairs at
@@ -38,8 +38,6 @@ DOMAIN = "hf_blosan"
 NARROW = 4
 # Nor have rows of a length that is known and at most this, such as short blocks.
 SHORT_ROWS = 9
-# Queries that are computed at a time where pairs are: the best of 1 to 64 from 1 x 12 to 2 x 256.
-QUERIES = 4
 
 _functions_follow: ContextVar[bool] = ContextVar("functions_follow", default=False)
 
@@ -76,44 +74,38 @@ def directional_attention_graph(
     real = torch.ones_like(keys[..., 0], dtype=torch.bool) if key_mask is None else key_mask.bool()
     options = Options(direction, scale, window)
     length = keys.shape[1]
-    if token_mask is None and isinstance(length, int) and length <= SHORT_ROWS:
-        slices = [slice(start, start + QUERIES) for start in range(0, length, QUERIES)]
-        return torch.cat([_pairs(keys, queries, values, real, None, options, rows) for rows in slices], dim=1)
-    if token_mask is None and window is not None and window <= NARROW:
+    if token_mask is not None or isinstance(length, int) and length <= SHORT_ROWS:
+        return _pairs(keys, queries, values, real, token_mask, options)
+    if window is not None and window <= NARROW:
         return _nearest(keys, queries, values, real, options)
-    if token_mask is not None or not _functions_follow.get():
-        return _pairs(keys, queries, values, real, token_mask, options, slice(None))
+    if not _functions_follow.get():
+        return _pairs(keys, queries, values, real, None, options)
     attributes = {"scale": float(scale)} | ({} if window is None else {"window": window})
     name = f"{DOMAIN}.{direction}::{'attention' if window is None else 'window'}"
     tensors = (keys, queries, values, real)
     return torch.onnx.ops.symbolic(name, tensors, attributes, dtype=keys.dtype, shape=keys.shape, version=1)
 
 
-def _pairs(keys, queries, values, real, token_mask, options: Options, rows: slice) -> Tensor:
-    """The equation for some queries: (B, Q, D)."""
-    visible = visible_keys(keys.shape[1], real, token_mask, options, rows, slice(None), keys.device)
-    weights = (torch.tanh((queries[:, rows, None] + keys[:, None]) / options.scale) * options.scale).exp()
+def _pairs(keys, queries, values, real, token_mask, options: Options) -> Tensor:
+    """The equation, with all pairs at once."""
+    everything = slice(None)
+    visible = visible_keys(keys.shape[1], real, token_mask, options, everything, everything, keys.device)
+    weights = (torch.tanh((queries[:, :, None] + keys[:, None]) / options.scale) * options.scale).exp()
     weights = weights * visible[..., None].to(keys.dtype)  # `where` takes four times as long
     return _divide((weights * values[:, None]).sum(2), weights.sum(2))
 
 
 def _nearest(keys, queries, values, real, options: Options) -> Tensor:
-    """The pairs of a narrow window: those of one distance are the sentence and the sentence shifted by it."""
+    """The pairs of a narrow window: (B, N, W, D) for the W keys that a query may see."""
     rows, reach = torch.arange(keys.shape[1], device=keys.device), options.window
-    seen = {
-        "forward": range(-reach, 0),
-        "backward": range(1, reach + 1),
-        "diagonal": [*range(-reach, 0), *range(1, reach + 1)],
-        "full": range(-reach, reach + 1),
-    }
-    keys, queries = keys / options.scale, queries / options.scale
+    before, after = [*range(reach)], [*range(reach + 1, 2 * reach + 1)]  # among the keys around a query
+    seen = {"forward": before, "backward": after, "diagonal": before + after, "full": [*before, reach, *after]}
+    places = rows[:, None] + torch.tensor(seen[options.direction], dtype=torch.long, device=keys.device)
     padded = [F.pad(x, (0, 0, reach, reach)) for x in (keys, values, real[..., None].to(keys.dtype))]
-    numerators, denominators = torch.zeros_like(values), torch.zeros_like(values)
-    for distance in seen[options.direction]:
-        key, value, is_key = (x.index_select(1, rows + (reach + distance)) for x in padded)
-        weights = (torch.tanh(queries + key) * options.scale).exp() * is_key
-        numerators, denominators = numerators + weights * value, denominators + weights
-    return _divide(numerators, denominators)
+    near_keys, near_values, is_key = (x.index_select(1, places.flatten()).unflatten(1, places.shape) for x in padded)
+    scores = torch.tanh((queries[:, :, None] + near_keys) / options.scale) * options.scale
+    weights = scores.exp() * is_key
+    return _divide((weights * near_values).sum(2), weights.sum(2))
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from onnxscript import graph, script
 from onnxscript import opset18 as op
 from onnxscript.values import OnnxFunction, Opset
 
-from .graph import DOMAIN, QUERIES
+from .graph import DOMAIN
 
 OWN = Opset(DOMAIN, 1)
 
@@ -28,6 +28,10 @@ def of(direction: str) -> Opset:
     return Opset(f"{DOMAIN}.{direction}", 1)
 
 
+# Numbers of all pairs, with every feature, up to which there is no loop over queries: 4 MB.
+AT_ONCE = 1 << 20
+# Queries of a step of that loop: the best of 1 to 64 from 1 x 12 to 2 x 256.
+QUERIES = 4
 # Tokens of a step of the expansion's loop. More leave the cache, fewer have more steps.
 CHUNK = 8
 # Features whose range needs more terms, h = 2.8 c at c = 5, are left to pairs: float32 has errors of 1e-4 there.
@@ -90,11 +94,23 @@ def anywhere(distance):
     return distance == distance
 
 
-def all_pairs(direction: str, sees: OnnxFunction) -> OnnxFunction:
+def pairs_at_once(direction: str, sees: OnnxFunction) -> OnnxFunction:
+    """All pairs."""
+
+    @script(of(direction), default_opset=op)
+    def at_once(keys, queries, values, real, scale: float):
+        rows_N = op.Range(0, op.Squeeze(op.Shape(keys, start=1, end=2)), 1)
+        visible_BNN = op.And(sees(rows_N - op.Unsqueeze(rows_N, [1])), op.Unsqueeze(real, [1]))
+        return attend(keys / scale, queries / scale, values, visible_BNN, scale=scale)
+
+    return at_once
+
+
+def pairs_in_steps(direction: str, sees: OnnxFunction) -> OnnxFunction:
     """All pairs, a few queries at a time."""
 
     @script(of(direction), default_opset=op)
-    def pairs(keys, queries, values, real, scale: float):
+    def in_steps(keys, queries, values, real, scale: float):
         length = op.Shape(keys, start=1, end=2)
         steps = (length + (QUERIES - 1)) / QUERIES
         padded = op.Pad(queries / scale, op.Concat([0, 0, 0, 0], steps * QUERIES - length, [0], axis=0))
@@ -114,6 +130,20 @@ def all_pairs(direction: str, sees: OnnxFunction) -> OnnxFunction:
         )
         found = op.Reshape(found_BMQD, op.Concat([0], steps * QUERIES, [-1], axis=0))
         return op.Slice(found, [0], length, [1])
+
+    return in_steps
+
+
+def all_pairs(direction: str, at_once: OnnxFunction, in_steps: OnnxFunction) -> OnnxFunction:
+    """All pairs, at once if they are few: decided when the graph runs."""
+
+    @script(of(direction), default_opset=op)
+    def pairs(keys, queries, values, real, scale: float):
+        if op.Size(keys) * op.Squeeze(op.Shape(keys, start=1, end=2)) <= AT_ONCE:
+            found = at_once(keys, queries, values, real, scale=scale)
+        else:
+            found = in_steps(keys, queries, values, real, scale=scale)
+        return found
 
     return pairs
 
@@ -343,8 +373,10 @@ def _functions() -> list[OnnxFunction]:
     found = [divide, attend, centred, coefficients_of, in_chunks, sums_before, sums_after, sums_elsewhere]
     found += [without_own, with_own]
     for direction, (sees, sums, finish) in PARTS.items():
-        pairs, expanded = all_pairs(direction, sees), expansion(direction, sums, finish)
-        found += [sees, pairs, expanded, attention(direction, pairs, expanded), pairs_in_window(direction, sees)]
+        at_once, in_steps = pairs_at_once(direction, sees), pairs_in_steps(direction, sees)
+        pairs, expanded = all_pairs(direction, at_once, in_steps), expansion(direction, sums, finish)
+        found += [sees, at_once, in_steps, pairs, expanded, attention(direction, pairs, expanded)]
+        found.append(pairs_in_window(direction, sees))
     return found
 
 
