@@ -47,12 +47,13 @@ def test_it_is_decided_before_torch_is_imported(command):
         ["predict", "disan-mini-en", "no.csv", "no.jsonl"],
         ["evaluate", "disan-mini-en", "--test_file", "no.csv"],
         ["train", "--train_file", "no.csv", "--encoder", "disan", "--output_dir", "no"],
+        ["train", "--task_name", "trec", "--encoder", "disan", "--output_dir", "no", "--word_vectors", "no.txt"],
     ],
 )
 def test_missing_files_are_named_before_anything_is_imported(words, monkeypatch, capsys):
     monkeypatch.setattr(commands, "prepare_imports", lambda: pytest.fail("it is too late"))
     assert commands.main(words) == 2
-    assert re.match(r"error: data file no\.(txt|csv) does not exist; give ", capsys.readouterr().err)
+    assert re.match(r"error: (data|word-vector) file no\.(txt|csv) does not exist; give ", capsys.readouterr().err)
 
 
 def test_imports_are_not_searched_for_garbage():

@@ -41,10 +41,15 @@ _LIKE_JSON = re.compile(r'\s*(\{\s*("[^"]*"\s*:|\}|$)|\[\s*(\{|$))')  # but not 
 _ROWS_AT_ONCE = 1024  # of Parquet
 
 
-def check_is_file(path: Path, remedy: str) -> None:
+def check_is_file(path: Path, remedy: str, kind: str = "data") -> None:
     """Raise InputError unless the path is a file; the message ends in the remedy."""
     if not path.is_file():
-        raise InputError(f"data file {path} {'is a folder' if path.is_dir() else 'does not exist'}; {remedy}")
+        raise InputError(f"{kind} file {path} {'is a folder' if path.is_dir() else 'does not exist'}; {remedy}")
+
+
+def check_vectors(path: Path) -> None:
+    """Raise InputError unless the path is a file, which may have word vectors."""
+    check_is_file(path, "give a file in GloVe text format (plain or .gz)", "word-vector")
 
 
 def suffix_of(path: Path, suffixes: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from ..data.rows import check_vectors
 from ..errors import InputError
 from .tokenization import num_training_words
 
@@ -99,8 +100,7 @@ def read_word_vectors(
         InputError: the file does not exist or a line is malformed; the message names the line.
     """
     path = Path(path)
-    if not path.is_file():
-        raise InputError(f"word-vector file {path} does not exist; give a file in GloVe text format (plain or .gz)")
+    check_vectors(path)
     names: dict[str, None] = {}
     rows: list[np.ndarray] = []
     duplicates = 0

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..cli.options import Parser, check_values, option, positional, same_as
-from ..data.rows import check_table
+from ..data.rows import check_table, check_vectors
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
 from ..tasks import Task, get_task
@@ -132,7 +132,9 @@ class RunArguments:
         "runs."
     )
     config_overrides: str | None = option('Configuration fields to change: "dropout=0.3,hidden_size=480".')
-    word_vectors: str | None = option("Word vectors (GloVe text format, plain or .gz) to start the embedding from.")
+    word_vectors: str | None = option(
+        "Word vectors (GloVe text format, plain or .gz) to start the embedding from.", reads=check_vectors
+    )
     vocabulary: Literal["train", "vectors"] | None = option(
         "train: the words of the training data; vectors: also every other word of --word_vectors, with fixed "
         "vectors, as in the papers. Default: vectors with --word_vectors, else train."
