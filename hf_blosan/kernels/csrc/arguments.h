@@ -1,4 +1,4 @@
-// What the operators (operators.cpp) hand to the loops (loops.inc), the same for every instruction set.
+// What the operators (operators.cpp) pass to the loops (loops.inc), the same for every instruction set.
 #pragma once
 
 #include <cstdint>
@@ -6,41 +6,40 @@
 namespace hf_blosan {
 
 // Sentences of `sentence` tokens in `parts` parts of `length` tokens, the last of which may be shorter. Tokens of
-// different parts do not see one another. Without blocks a sentence is one part. With `starts` the parts are of any
-// length up to `length`: part p is starts[p] ... starts[p + 1] - 1 of a single row; one more entry repeats the end.
+// different parts do not see one another. Without blocks, a sentence is one part. With `starts`, parts have any length
+// up to `length`: part p is starts[p] ... starts[p + 1] - 1 of a single row; an extra entry repeats the end.
 struct Shape {
   int64_t length, size, sentence, parts;
   const int64_t* starts;
 };
 
-// The keys that a query sees: `before` and `after` it at most that many tokens away, and itself.
+// A query sees up to `before` tokens before it, `after` tokens after it, and itself if `same`.
 struct Seen {
   int64_t before, after;
   bool same;
 };
 
-// Tokens of a chunk: long sums are taken chunk by chunk, and chunks of distant keys as a whole (expansion.h).
+// Tokens per chunk: long sums are taken chunk by chunk, and distant keys by whole chunks (expansion.h).
 constexpr int64_t CHUNK = HF_BLOSAN_CHUNK;
 
 // An expansion of the weights for scores in one range: coefficients (2, terms, terms) of K and of its derivative.
 struct ExpansionTier {
   double half_range, tilt;
   int64_t terms;         // a multiple of 4
-  int64_t shortest[3];   // the lengths from which it pays, see Expansion::use
-  const float* narrow;   // in float32, as sums are then; or null
+  int64_t shortest[3];   // lengths from which it pays off, see Expansion::use
+  const float* narrow;   // for sums in float32; or null
   const double* wide;
 };
 
-// Those for one scale, from the narrowest range of scores to the widest (expansion.cpp).
+// Tiers for one scale, from the narrowest range of scores to the widest (expansion.cpp).
 struct Expansion {
   int64_t num_tiers, most_terms;
   const ExpansionTier* tiers;
-  // Gradients are differences of sums from both passes of training, which cancel only where these are computed alike.
+  // Gradients subtract sums of the forward and the backward pass, which cancel only if both use the same form.
   enum Use { inference, training, always } use;
 };
 
-// Rows of features in matrices, of which each head or each sentence has one: row r of matrix m begins at
-// m * matrix + r * row.
+// Rows of features in matrices, one matrix per head or sentence: row r of matrix m begins at m * matrix + r * row.
 template <class T>
 struct Place {
   T* data;
@@ -51,16 +50,16 @@ template <class T>
 struct Directional {
   Shape shape;
   Seen seen;
-  T scale, limit;  // score bound c; half range up to which exponentials of single tokens are exact enough
+  T scale, limit;  // score bound c; half range up to which per-token exponentials are accurate enough
   Expansion expansion;
   Place<const T> keys, queries;
   const T* bias;     // added to every query, or null
-  const T* values;   // (tokens, size), like all that follows
+  const T* values;   // (tokens, size), like all below
   const bool* mask;  // true at real tokens, or null
-  const uint8_t* token_mask;  // (batch, query, key) with these steps, or null
+  const uint8_t* token_mask;  // (batch, query, key), strides below; or null
   int64_t mask_row, mask_query, mask_key;
   T *out, *denominators;  // denominators: or null
-  // Backward, with what was saved.
+  // Backward, with saved results.
   const T *saved_out, *saved_denominators, *grad;
   T *grad_keys, *grad_queries, *grad_values;
 };
@@ -84,8 +83,8 @@ struct Recurrence {
   T *grad_forget, *grad_values;
 };
 
-// The rows of each head in groups of `length`; groups end where a sentence of `sentence` rows does. An item of the
-// loops below is a group, and so is what one row of `sums` adds up: sums do not depend on the number of threads.
+// The rows of each head in groups of `length`; no group crosses the end of a sentence of `sentence` rows. A loop's
+// item is a group, and each group has a row of `sums`, so that sums do not depend on the number of threads.
 struct Groups {
   int64_t heads, rows, size, sentence, length;
 };
@@ -100,17 +99,17 @@ struct BiasActivation {
   Place<const T> x;
   const T* bias;  // (heads, size), or null
   Place<T> y;
-  Place<const T> grad, result;  // result: y as computed, read for elu
+  Place<const T> grad, result;  // result: computed y, read for elu
   Place<T> grad_x;
   T* sums;  // (heads, groups, size), or null
 };
 
-// y = LN(x + the parts side by side), with weight and bias; the parts alone where there is no weight.
+// y = LN(x + concat(parts)), with weight and bias; without a weight, concat(parts) alone.
 template <class T>
 struct AddNorm {
   Groups groups;
   const T* x;
-  const int64_t* places;  // which row of x is added to each row; null: its own
+  const int64_t* places;  // row of x to add to each row; null: the same row
   const T* const* parts;
   const int64_t* widths;
   int64_t count;  // of parts
@@ -123,7 +122,7 @@ struct AddNorm {
 template <class T>
 struct Gate {
   Groups groups;
-  Place<const T> scores, more_scores;  // whose sum they are; more_scores.data may be null
+  Place<const T> scores, more_scores;  // added up; more_scores.data may be null
   const T* bias;                       // (heads, size)
   Place<const T> first, second;
   const bool* mask;  // (rows), or null
@@ -137,7 +136,7 @@ struct Gate {
 template <class T>
 struct Candidate {
   Groups groups;
-  const T *scores, *bias;  // rows of 2 size; of the bias each group has one, or there is one for all
+  const T *scores, *bias;  // rows of 2 size; one row of bias per group, or one for all
   int64_t bias_step;       // from group to group
   const T* mapped;
   T* out;
@@ -145,8 +144,8 @@ struct Candidate {
   T *grad_scores, *grad_mapped, *sums;
 };
 
-// y = x scale where the random number of `seed`, row and feature is at least `dropped`, else 0. The rows of copy c are
-// numbered from c * rows on. A row has three indices, of which the last runs fastest, and a step for each.
+// y = x * scale where the random number for `seed`, row and feature is at least `dropped`, else 0. Rows of copy c are
+// numbered from c * rows. A row has three indices, the last varying fastest, with a stride each.
 template <class T>
 struct Dropout {
   int64_t copies, rows, size, seed;
@@ -156,7 +155,7 @@ struct Dropout {
   const T* x;
   T* y;
   int64_t x_steps[3], y_steps[3];
-  int64_t x_copy_step, y_copy_step;  // from copy to copy, in the one that has them
+  int64_t x_copy_step, y_copy_step;  // between copies, of the tensor with copies
 };
 
 // out (heads, size): the sum of the rows of each head.
@@ -167,13 +166,13 @@ struct Sums {
   T* out;
 };
 
-// E_S of one or several heads, which lie one after the other in `sentences`.
+// E_S of one or more heads, laid out head by head along `sentences`.
 template <class T>
 struct SourceWeights {
   int64_t sentences, length, size;
   Place<const T> scores, v;
   const bool* mask;      // (batch, length), or null
-  int64_t batch, first;  // sentence s has the mask of row first + s % batch
+  int64_t batch, first;  // sentence s uses mask row first + s % batch
   T* values;             // (sentences, length, 2 size): [v E_S; E_S]
   Place<T> source;       // E_S, negative where the exponent was clamped; data may be null
   Place<const T> saved_source;
@@ -195,11 +194,11 @@ struct TokenWeights {
   int64_t batch, first;
   bool sigmoid;
   T scale;
-  T *weights, *grads;  // grads: of the weights, then of the products; null in the forward direction
+  T *weights, *grads;  // grads: of the weights, then of the products; null in the forward pass
 };
 
-// Short sentences at once: E_S, both sums over keys and their quotient; backward: sums over queries of `share` and what
-// becomes of them. `values` and `grad_values` of `source` are not used.
+// Short sentences in one loop: E_S, both sums over keys and their quotient; backward: sums of `share` over queries,
+// and the gradients. `values` and `grad_values` of `source` are not used.
 template <class T>
 struct Attend {
   SourceWeights<T> source;
@@ -209,7 +208,7 @@ struct Attend {
   Place<T> out, divisors;  // divisors.data may be null
 };
 
-// out = the first half of each row of `both` by its second, divisors = that or 1 where it is 0.
+// For halves [a; b] of each row of `both`: divisors = b, or 1 where b is 0; out = a / divisors.
 template <class T>
 struct Quotients {
   int64_t queries, size;
@@ -217,13 +216,13 @@ struct Quotients {
   Place<T> out, divisors;  // divisors.data may be null
 };
 
-// Work on items start ... stop - 1; `scratch` is memory for this thread alone.
+// Processes items start ... stop - 1; `scratch` is this thread's own memory.
 template <class Arguments>
 using Loop = void (*)(const Arguments&, int64_t start, int64_t stop, void* scratch);
 
 template <class T>
 struct Loops {
-  int64_t lanes;  // features of an item
+  int64_t lanes;  // features per item
   int64_t (*directional_scratch)(int64_t length, const Expansion& expansion);  // bytes of scratch
   Loop<Directional<T>> directional, directional_backward;
   Loop<SourceToToken<T>> source2token, source2token_backward;

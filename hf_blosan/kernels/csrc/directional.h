@@ -1,15 +1,15 @@
 // Directional attention, forward and backward; an item is lanes<T> features of one part of a sentence.
 //
 // Pairs one by one: with p = exp(2 k_i / c) exp(2 q_j / c) and t = (p - 1) / (p + 1) the score c tanh((k_i + q_j) / c)
-// is c t. A pair costs one quotient and one short exponential, and tanh' = 1 - t^2 comes for free. Of exponentials
-// exp - 1 is kept, which is exact for small scores. Distant keys go through the expansion (expansion.h). Long sums are
+// is c t. A pair costs one quotient and one short exponential; tanh' = 1 - t^2 comes for free. Exponentials are kept
+// as exp - 1, which is exact for small scores. Distant keys go through the expansion (expansion.h). Long sums are
 // taken chunk by chunk. The gradient to agree with, in plain torch: backward in directional/chunks.py.
 
-// exp(2 u / c) is cut off at exp(80), where the tanh has long been 1.
+// exp(2 u / c) is capped at exp(80), where tanh has long been 1.
 template <class T>
 constexpr T largest_exponent = 80;
 
-// Memory of one thread, in rows of lanes<T>; the layout is counted by the same code that uses it.
+// One thread's memory, in rows of lanes<T>; the same code computes its size and its layout.
 template <class T>
 struct Buffers {
   int32_t *real, *first_real, *all_positions, *chosen;
@@ -57,10 +57,10 @@ int64_t directional_scratch(int64_t length, const Expansion& expansion) {
   return Buffers<T>(nullptr, length, expansion).bytes;
 }
 
-// Where an item lies. Slices of features come first, then parts, then sentences: counted on, as divisions cost as much
+// Where an item lies. Features vary fastest, then parts, then sentences. `next` avoids divisions, which cost as much
 // as a token.
 struct Item {
-  int64_t part, begin, first, length;  // part of its sentence; its first token, first feature and number of tokens
+  int64_t part, begin, first, length;  // part within the sentence; first token, first feature, number of tokens
 
   Item(const Shape& shape, int64_t lanes, int64_t item) {
     const int64_t slices = (shape.size + lanes - 1) / lanes, row = item / slices;
@@ -85,7 +85,7 @@ struct Item {
   }
 };
 
-// Features of a token; those of the next part's token are prefetched meanwhile.
+// Features of a token; prefetches those of the same token in the next part.
 template <class T>
 INLINE Vector<T> read(const T* data, int64_t step, int64_t token, const Item& item, const Shape& shape) {
   const T* row = data + (item.begin + token) * step;
@@ -99,12 +99,12 @@ INLINE void write(T* data, int64_t token, const Item& item, const Shape& shape, 
   store_features(row, item.first, shape.size, v);
 }
 
-// Reads the tokens of an item into the buffers, and exp - 1 of its keys and queries. Returns the half range H of the
+// Fills the buffers with an item's tokens, and with exp - 1 of its keys and queries. Returns the half range H of the
 // scores.
 //
-// Keys and queries of each feature are moved against one another until both fit into the smallest [-H, H]; sums stay
-// as they are. Where H is beyond the limit nothing is moved, and exp_k and exp_q hold keys and queries themselves:
-// exponentials of single tokens would lose digits where these lie far apart, so that the sums are taken first.
+// Keys and queries of each feature are shifted in opposite directions so that both fit into the smallest [-H, H];
+// their sums do not change. If H exceeds the limit, nothing is shifted, and exp_k and exp_q hold keys and queries
+// themselves: per-token exponentials would lose digits if these are far apart, so each pair is added first.
 template <class T>
 T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
   using V = Vector<T>;
@@ -150,14 +150,14 @@ T set_up(const Directional<T>& a, const Item& item, Buffers<T>& b) {
   return half_range;
 }
 
-// The keys that a query sees, in a list of positions.
+// The keys that a query sees, as a list of positions.
 struct Keys {
   const int32_t* positions;
   int64_t count;
 };
 
-// The keys of chunk n that query j sees. Where it sees both sides but not itself, side 0 is the keys before it and
-// side 1 those after it, else side 0 is all.
+// The keys of chunk n that query j sees. If it sees both sides but not itself, side 0 is the keys before it and side 1
+// those after; otherwise side 0 is all.
 template <class T>
 INLINE Keys visible(const Directional<T>& a, const Item& item, const Buffers<T>& b, int64_t j, int64_t n, int side) {
   const Seen& seen = a.seen;
@@ -176,7 +176,7 @@ INLINE Keys visible(const Directional<T>& a, const Item& item, const Buffers<T>&
     int64_t chosen = 0;
     for (int64_t r = 0; r < keys.count; r++) {
       b.chosen[chosen] = keys.positions[r];
-      chosen += row[keys.positions[r] * a.mask_key] != 0;  // a byte that claims to be a bool may be any
+      chosen += row[keys.positions[r] * a.mask_key] != 0;  // a bool's byte may hold any value
     }
     keys = {b.chosen, chosen};
   }
@@ -234,8 +234,8 @@ void near_forward(const Directional<T>& a, const Item& item, Buffers<T>& b, int6
 
 // Gradients of query chunk m and key chunk n.
 //
-// The loss changes with the weight w_ij by G_j (x_i - s_j), where G = grad / denominator, the shares, and s is the
-// result; with the score by that times w_ij, and with k_i or q_j by tanh' = 1 - t^2 more.
+// The gradient of w_ij is G_j (x_i - s_j), with G = grad / denominator, the shares, and s the result. Times w_ij, this
+// is the gradient of the score; times tanh' = 1 - t^2 as well, that of k_i and q_j.
 template <bool wide, class T>
 void near_backward(const Directional<T>& a, const Item& item, Buffers<T>& b, int64_t m, int64_t n) {
   using V = Vector<T>;
@@ -282,7 +282,7 @@ void near_backward(const Directional<T>& a, const Item& item, Buffers<T>& b, int
   }
 }
 
-// The tier for a half range, and how many chunks away its distant keys may lie; 0 where every pair is near.
+// Finds the tier for a half range; returns the number of distant chunks on a side, 0 if every pair is near.
 template <class T>
 INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, const ExpansionTier*& tier) {
   if (length <= CHUNK || a.token_mask) return 0;
@@ -296,9 +296,9 @@ INLINE int64_t reach(const Directional<T>& a, T half_range, int64_t length, cons
   return 0;
 }
 
-// Calls far_work(tier, moments, view), with the tier's coefficients in the type its sums are taken in, if there are
-// distant keys, and near_work(wide, m, n) for all chunks m and n whose queries and keys meet pair by pair; `wide` is a
-// constant of the type std::bool_constant.
+// Calls far_work(tier, moments, view) if there are distant keys, with the tier's coefficients in the type of its sums,
+// and near_work(wide, m, n) for all chunks m and n whose queries and keys are computed pair by pair; `wide` is a
+// std::bool_constant.
 template <class T, class FarWork, class NearWork>
 INLINE void all_pairs(const Directional<T>& a, T half_range, int64_t length, const Buffers<T>& b,
                       const FarWork& far_work, const NearWork& near_work) {

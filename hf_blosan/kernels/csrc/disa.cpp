@@ -1,7 +1,7 @@
-// Directional self-attention in all directions of a layer, and what is around them in a stack, in one call for
+// Directional self-attention in all directions of a layer, and what surrounds it in a stack, in one call for
 // inference; the schema is in directional/disa.py.
 //
-// For one sentence what Python does between the operators takes longer than they do.
+// For one sentence, Python's work between the operators takes longer than they do.
 
 #include <cstring>
 #include <iterator>
@@ -30,7 +30,7 @@ struct Map {
     return results({*this}, x, activation)[0];
   }
 
-  // Of some maps of the same x.
+  // For several maps of one x.
   static Tensors results(const std::vector<Map>& maps, const Tensor& x, Activation activation = Activation::linear) {
     Tensors found;
     std::vector<Int8Weight> weights;
@@ -54,7 +54,7 @@ Activation activation_by_name(const std::string& name) {
   return Activation::linear;
 }
 
-// Rows (1, V, D) at their places (B, N).
+// Rows of (1, V, D) at places (B, N).
 template <class T>
 Tensor at_places(const Tensor& rows, const Tensor& places) {
   const int64_t count = rows.size(1), size = rows.size(2);
@@ -69,8 +69,8 @@ Tensor at_places(const Tensor& rows, const Tensor& places) {
   return out;
 }
 
-// The parts side by side, (B, N, size), or LN(x + them) with the weight and bias of a norm. x may be words at places,
-// numbers that at_places has checked.
+// The concatenated parts, (B, N, size), or LN(x + parts) with a norm's weight and bias. x may be words at places,
+// whose indices at_places has checked.
 template <class T>
 Tensor side_by_side(const Tensors& parts, const Tensor& x, const MaybeTensor& places, const Tensor* norm,
                     double epsilon) {

@@ -9,7 +9,7 @@
 namespace hf_blosan {
 namespace {
 
-// How to walk through the rows of a tensor: at most three dimensions before the last, whose elements are neighbours.
+// How to walk through the rows of a tensor: at most three dimensions before the last, whose elements are contiguous.
 struct Walk {
   Tensor tensor;
   int64_t counts[3] = {1, 1, 1}, steps[3] = {0, 0, 0}, rows = 1, size = 1;
@@ -32,7 +32,7 @@ struct Walk {
   }
 };
 
-// Memory for the shape of x in which its dimensions but the last, the innermost, have the same order as in that of x.
+// Memory in the shape of x, with the last dimension innermost and the others in the same order as in x's memory.
 Tensor allocate_alike(const Tensor& x) {
   const Sizes sizes = sizes_of(x);
   Sizes strides(sizes.size()), order(sizes.size());
@@ -47,7 +47,7 @@ Tensor allocate_alike(const Tensor& x) {
   return view(allocate(x, {step}), sizes, strides);
 }
 
-// Of a tensor, or of copies of it with one more dimension in front.
+// A tensor, or copies of it along an extra first dimension.
 struct Copies {
   bool given;
   int64_t count;

@@ -1,4 +1,4 @@
-// Dropout without a mask in memory: the random numbers are functions of their place. An item is a row.
+// Dropout without a mask in memory: random numbers are functions of their position. An item is a row.
 
 // SplitMix64 (Steele et al., 2014): neighbouring inputs give unrelated numbers.
 INLINE uint64_t mixed(uint64_t x) {
@@ -8,8 +8,8 @@ INLINE uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// 32 random bits for each feature of a row: its number plus one half of the row's key, with the other half halfway,
-// through the multiplications of C. Wellons' hash "lowbias32".
+// 32 random bits for each feature of a row: C. Wellons' hash "lowbias32" of the feature plus one half of the row's
+// key, with the other mixed in midway.
 struct RandomRow {
   uint32_t first, second;
 
@@ -30,7 +30,7 @@ INLINE int64_t row_offset(const int64_t* counts, const int64_t* steps, int64_t r
   return row % counts[2] * steps[2] + outer % counts[1] * steps[1] + outer / counts[1] * steps[0];
 }
 
-// y = what is kept of x, or is added to y.
+// y = dropout(x), or y += dropout(x).
 template <class T>
 INLINE void keep(const T* __restrict__ x, T* __restrict__ y, int64_t size, RandomRow random, uint32_t dropped, T scale,
                  bool add) {
@@ -50,7 +50,7 @@ void dropout(const Dropout<T>& a, int64_t start, int64_t stop, void*) {
   }
 }
 
-// x is the gradient of all copies, y that of what was copied: their sum.
+// x: gradients of all copies; y: that of the original, their sum.
 template <class T>
 void dropout_backward(const Dropout<T>& a, int64_t start, int64_t stop, void*) {
   for (int64_t row = start; row < stop; row++) {

@@ -4,8 +4,8 @@
 //     K(a + b) = exp(tilt (a + b)) sum_rs C_rs T_r(a / h) T_s(b / h)        T: Chebyshev polynomials
 // to float32 accuracy with few terms, as the tilt flattens K. K' = K (1 - tanh^2) has coefficients of its own.
 //
-// A Fourier series would need no chunks, but takes two to three times the operations per token, and in float32 its error
-// is 2 to 40 times the equation's (most at the first tokens, which see few keys).
+// A Fourier series would need no chunks, but takes two to three times the operations per token, and in float32 its
+// error is 2 to 40 times the equation's (worst at the first tokens, which see few keys).
 
 #include <algorithm>
 #include <cmath>
@@ -21,12 +21,12 @@ namespace {
 
 constexpr int64_t nodes = 128;
 constexpr double tolerance = 5e-8;
-// Beyond it, exp(-c) drowns in the rounding errors of sums of exp(c), and the widest tiers do not converge.
+// Above it, exp(-c) is lost in the rounding errors of sums of exp(c), and the widest tiers do not converge.
 constexpr double largest_scale = 10;
 
-// Half range in units of c; whether sums are taken in float32, as in the wide tiers terms cancel; and the lengths from
-// which the tier is faster than all pairs under a forward mask, going forward and backward: benchmarks/crossovers.py.
-// Training, most of whose time is going backward, goes by the latter in both directions.
+// Half range in units of c; whether sums are taken in float32 (terms cancel in the wide tiers); and the lengths from
+// which the tier is faster than all pairs under a forward mask, in the forward and the backward pass:
+// benchmarks/crossovers.py. Training, mostly spent in the backward pass, uses its length in both.
 struct Range {
   double half_range;
   bool narrow;
@@ -39,7 +39,7 @@ constexpr Range ranges[] = {
 
 using Matrix = std::vector<double>;  // (nodes, nodes)
 
-// cosines[k, n]: T_k at node n, of which the last is next to -1.
+// cosines[k, n]: T_k at node n; the last node is nearest to -1.
 Matrix make_cosines() {
   Matrix x(nodes * nodes);
   for (int64_t k = 0; k < nodes; k++) {
@@ -50,7 +50,7 @@ Matrix make_cosines() {
   return x;
 }
 
-// For values at pairs of nodes [i, j] the coefficients [j, r] of T_r as a function of the first.
+// From values at pairs of nodes [i, j], the coefficients [j, r] of T_r in the first variable.
 Matrix transform(const Matrix& cosines, const Matrix& values) {
   Matrix found(nodes * nodes);
   for (int64_t r = 0; r < nodes; r++) {
@@ -63,7 +63,7 @@ Matrix transform(const Matrix& cosines, const Matrix& values) {
   return found;
 }
 
-// Whether the first terms give a function to the tolerance, in units of `flat`, at every other node.
+// Whether the first `terms` terms match the values within tolerance * flat at every other node.
 bool suffice(int64_t terms, const Matrix& cosines, const Matrix& coefficients, const Matrix& values,
              const Matrix& flat) {
   for (int64_t i = 0; i < nodes; i += 2) {
@@ -127,8 +127,8 @@ struct Tables {
   }
 };
 
-// (half range, tilt, number of terms) of every tier and its coefficients, (tiers, 2, terms, terms), float64 with zeros
-// after those of the narrower ones: for kernels on other devices.
+// (half range, tilt, number of terms) of every tier, and coefficients (tiers, 2, terms, terms) in float64, zero-padded
+// for tiers with fewer terms: for kernels on other devices.
 std::tuple<Tensor, Tensor> expansion(const Tensor& like, double scale) {
   check_tensor("like", like, ScalarType::Double, sizes_of(like));
   const Expansion found = expansion_for(scale, Expansion::always);

@@ -1,7 +1,7 @@
-// Distant keys of directional attention, through the expansion of expansion.cpp: the moments of each chunk
-// of keys are summed over the chunks that a query sees, turned into the terms of a polynomial of the query, and
-// evaluated. Sums are taken in N: float, or double in the wide tiers, whose terms cancel. The gradient to agree with:
-// backward in directional/chunks.py.
+// Distant keys of directional attention, by the expansion in expansion.cpp: the moments of each chunk of keys are
+// summed over the chunks that a query sees, turned into a polynomial in the query, and evaluated. Sums are taken in N:
+// float, or double in the wide tiers, whose terms cancel. The gradient to agree with: backward in
+// directional/chunks.py.
 
 INLINE int64_t num_chunks(int64_t length) { return (length + CHUNK - 1) / CHUNK; }
 template <class N>
@@ -18,7 +18,7 @@ struct Tier {
   const N *weight, *slope;
 };
 
-// Moments of every chunk; their sum over the chunks in view, kept in double; the same as N; terms of one chunk.
+// Moments of every chunk; their sum over the chunks in view, in double; that sum as N; terms for one chunk.
 template <class N>
 struct Moments {
   N* of_chunks;
@@ -39,8 +39,8 @@ INLINE void put(T* rows, int64_t row, Vector<T> v) { store(rows + row * lanes<T>
 template <class T>
 INLINE void add(T* rows, int64_t row, Vector<T> v) { put(rows, row, at(rows, row) + v); }
 
-// Row (2 m) terms + r: the sum of starts exp(tilt a) T_r(a / h) over chunk m; (2 m + 1) terms + r: times values.
-// Two points at a time, so that sums are loaded and stored half as often; an odd last point is paired with weight 0.
+// Row (2 m) terms + r: sum of starts exp(tilt a) T_r(a / h) over chunk m; (2 m + 1) terms + r: value-weighted.
+// Two points at a time halve the loads and stores of sums; an odd last point is paired with one of weight 0.
 template <class N>
 void gather(const float* points, int64_t length, const Tier<N>& tier, const float* starts, const float* values,
             N* moments) {
@@ -121,8 +121,8 @@ struct View {
   const int32_t* first_real;
 };
 
-// From the moments of all chunks in view of chunk m - 1 to those in view of m. The running total is float64, so that
-// subtracting a chunk leaves no trace; where no token is left in view it is reset, so that not even a rounding error
+// Slides the total from the chunks in view of chunk m - 1 to those in view of m. The total is float64, so that
+// subtracting a chunk costs no accuracy; with no token left in view it is reset, so that not even a rounding error
 // remains.
 template <class N>
 void slide(const Moments<N>& moments, int64_t terms, int64_t m, const View& view) {
@@ -151,7 +151,7 @@ void slide(const Moments<N>& moments, int64_t terms, int64_t m, const View& view
   for (int64_t i = 0; i < rows * lanes<float>; i++) moments.current[i] = N(moments.total[i]);
 }
 
-// A sum that a point takes from the moments in view: by K (weight) or K' (slope), with values or without.
+// A sum for a point over the moments in view: with K (weight) or K' (slope), with or without values.
 template <class N>
 struct FarSum {
   const N* table;
@@ -196,7 +196,7 @@ void far_backward(const Tier<N>& tier, const Moments<N>& moments, const float* k
   far_sums<2>(tier, moments, {{tier.slope, false}, {tier.slope, true}}, queries, view, [&](int64_t j, auto* sums) {
     add(to_queries, j, at(shares, j) * (sums[1] - at(out, j) * sums[0]));
   });
-  // Gradients flow from queries to keys, so what is visible is mirrored: a key before its query sees it ahead.
+  // Gradients flow from queries to keys, so visibility is mirrored: keys before a query see it after them.
   const View mirrored{view.length, view.after, view.before, view.far, all_positions};
   const FarSum<N> wanted[] = {{tier.weight, false}, {tier.slope, false}, {tier.slope, true}};
   gather(queries, view.length, tier, shares, out, moments.of_chunks);

@@ -1,4 +1,4 @@
-// Dense layers and gates of their own for every head; schemas and gradients in pointwise.py.
+// Separate dense layers and gates for every head; schemas and gradients in pointwise.py.
 
 #include <cstring>
 #include <tuple>
@@ -8,7 +8,7 @@
 namespace hf_blosan {
 namespace {
 
-// (B, H, N, D) with all rows of a head one step apart, head by head; a copy where they are not.
+// (B, H, N, D) head by head, with evenly spaced rows; a copy where they are not.
 struct HeadRows {
   Tensor tensor;
   int64_t heads, rows, size, head, step;
@@ -26,7 +26,7 @@ struct HeadRows {
     }
   }
 
-  // (heads, rows, D), and one head of it.
+  // (heads, rows, D), also as a Place.
   Tensor stack() const { return view(tensor, {heads, rows, size}, {head, step, 1}); }
   template <class T>
   Place<const T> place() const { return {read<T>(tensor), head, step}; }
@@ -37,7 +37,7 @@ Tensor heads_second(const Tensor& x, int64_t B, int64_t H, int64_t N, int64_t D)
   return view(x, {B, H, N, D}, {N * D, B * N * D, D, 1});
 }
 
-// Many heads have small matrices: from here on a copy of them costs less than a product for each head.
+// Many heads have small matrices: from here on, copying them costs less than a product per head.
 constexpr size_t many_heads = 3;
 
 struct HeadSizes {
@@ -94,7 +94,7 @@ Tensor side_by_side(const Tensors& weights, int64_t out, int64_t in) {
   return matrix(stack, weights.size() * out, in, in);
 }
 
-// The input as (H, rows, in): of each head its own, or one for all.
+// The input as (H, rows, in): one for each head, or one for all.
 template <class T>
 Tensor input_of_heads(const Tensor& x, const HeadSizes& sizes) {
   if (!sizes.shared) return HeadRows("x", x, type_of<T>, sizes.x).stack();
@@ -145,7 +145,7 @@ std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, con
     }
     const int64_t groups = groups_of_head(arguments.groups);
     Tensor to_heads = grad_.stack(), to_bias = nothing(x);
-    // Where nothing is to be done number by number the products can take the gradient as it is.
+    // If no elementwise step is needed, the products can take the gradient as it is.
     if (y || need_bias || sizes.joint) {
       const Tensor sums = allocate(x, {H, groups, out}), to_y = allocate(x, {rows * H * out});
       const Place<T> by_head{write<T>(to_y), rows * out, out}, side_by_side{write<T>(to_y), out, H * out};
@@ -182,7 +182,7 @@ std::tuple<Tensor, Tensor, Tensor> heads_linear_backward(const Tensor& grad, con
   });
 }
 
-// What both directions of the gate share, and the tensors that keep its memory alive.
+// What both passes of the gate share, and the tensors that keep its memory alive.
 template <class T>
 struct HeadGateInputs {
   Sizes sizes;
@@ -217,7 +217,7 @@ struct HeadGateInputs {
     check(v.dim() == 4 && v.size(1) > 0, "v: give (B, H, N, D)");
     return sizes_of(v);
   }
-  // The columns of a head's weight that v, or the attended values, are multiplied with.
+  // The columns of a head's weight that v, or the attended values, are multiplied by.
   Tensor weight_of_v(int64_t h) const { return narrow(weights[h], 1, 0, D); }
   Tensor weight_of_attended(int64_t h) const { return narrow(weights[h], 1, D, D); }
 

@@ -1,4 +1,4 @@
-// Which instruction set this processor runs; setup.py says which are compiled.
+// Chooses this processor's instruction set; setup.py says which are compiled.
 
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +26,7 @@ struct Choice {
   const Loops<double>* of_double;
 };
 
-// The best set that the processor has; at most the one that HF_BLOSAN_INSTRUCTION_SET names, for tests.
+// The best set the processor has, up to the one that HF_BLOSAN_INSTRUCTION_SET names (for tests).
 Choice choose() {
 #if defined(__x86_64__)
   const char* const most = std::getenv("HF_BLOSAN_INSTRUCTION_SET");

@@ -1,4 +1,4 @@
-// Linear maps with weights in int8, of features that are rounded to int8 row by row; int8.py packs the weights.
+// Linear maps with int8 weights, of features that are rounded to int8 row by row; int8.py packs the weights.
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -25,7 +25,7 @@ extern const Int8Loop int8_loop;
 
 namespace {
 
-// Whether the processor has AMX, and Linux gives this process the memory for its tiles; HF_BLOSAN_INSTRUCTION_SET, for
+// Whether the processor has AMX, and Linux grants this process memory for its tiles; HF_BLOSAN_INSTRUCTION_SET, for
 // tests, turns it off.
 bool find_amx() {
 #if defined(__linux__)

@@ -1,13 +1,13 @@
-// What the operator of int8.cpp hands to its loops (int8.inc), the same for every instruction set.
+// What the operator in int8.cpp gives its loops (int8.inc), the same for every instruction set.
 #pragma once
 
 #include <cstdint>
 
 namespace hf_blosan {
 
-// Packed weights lie in panels of that many columns of W', of each of which so many features follow one another:
-// (out / 16, in / 4, 16, 4), filled up with zeros, so that there is an even number of such groups of features; with AMX
-// a multiple of amx_depth.
+// Packed weights are in panels of int8_columns columns of W', in groups of int8_depth consecutive features:
+// (out / 16, in / 4, 16, 4), zero-padded to an even number of groups of features, or with AMX to a multiple of
+// amx_depth.
 constexpr int64_t int8_columns = 16, int8_depth = 4, amx_depth = 16;
 constexpr int64_t int8_group = int8_columns * int8_depth;
 // Rows that are rounded together.
@@ -24,8 +24,8 @@ struct Int8Map {
   float* y;
 };
 
-// y = x W' + bias for some maps of the same x. A row of x is rounded to integers from -63 to 63, which are shifted by 64
-// into uint8. With weights from -63 to 63 a sum of four products stays within int16, in which AVX2 adds them.
+// y = x W' + bias for several maps of one x. A row of x is rounded to integers from -63 to 63, which are shifted by 64
+// into uint8. With weights from -63 to 63 a sum of four products fits in int16, in which AVX2 adds them.
 struct Int8Linear {
   int64_t rows, in, step;  // step: between rows of x
   int64_t depth;           // of a panel, in groups of int8_depth features
@@ -34,7 +34,7 @@ struct Int8Linear {
   int64_t count;
 };
 
-// Works on groups of int8_rows rows, start ... stop - 1; `scratch` holds the integers of one.
+// Processes groups start ... stop - 1 of int8_rows rows; `scratch` holds a group's integers.
 using Int8Loop = void (*)(const Int8Linear&, int64_t start, int64_t stop, void* scratch);
 
 }  // namespace hf_blosan

@@ -1,4 +1,4 @@
-// Products in int8 with AMX, which multiplies 16 rows of 64 features with 16 columns in one instruction.
+// Products in int8 with AMX, which multiplies 16 rows of 64 features by 16 columns in one instruction.
 // Compiled with the flags of int8_vnni.cpp, -mamx-tile and -mamx-int8.
 
 #include <immintrin.h>
@@ -30,7 +30,7 @@ struct Unit {
                 int32_t* sums) const {
     constexpr int64_t row = int8_columns * sizeof(int32_t);
     const int64_t width = depth * int8_depth;
-    __asm__ volatile("" ::: "memory");  // the compiler does not know that tiles are loaded from what was written
+    __asm__ volatile("" ::: "memory");  // the compiler does not know that tile loads read what was written
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);

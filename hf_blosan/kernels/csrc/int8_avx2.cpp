@@ -14,7 +14,7 @@ struct Lanes {
 
   __m256i half[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 
-  // Of two groups of features.
+  // For two feature groups.
   void add_products(const uint8_t* x, const int8_t* weights) {
     int32_t four[2];
     __builtin_memcpy(four, x, sizeof four);

@@ -1,4 +1,4 @@
-// Products in int8 row by row, with sums of 32 bits in registers.
+// Products in int8 row by row, with 32-bit sums in registers.
 #pragma once
 
 #include <type_traits>
@@ -7,8 +7,8 @@
 
 namespace hf_blosan {
 
-// The products of int8.inc with `Lanes`: the sums of a row for the columns of a panel. Lanes are of an unnamed
-// namespace, so each instruction set has its own of these.
+// The `Unit` of int8.inc, made of `Lanes`: sums of a row for the columns of a panel. Lanes are in an unnamed
+// namespace, so each instruction set has its own Rows.
 template <class Lanes>
 struct Rows {
   static constexpr int64_t panels = Lanes::panels;

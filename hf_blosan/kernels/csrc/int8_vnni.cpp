@@ -15,7 +15,7 @@ struct Lanes {
 
   __m512i all = _mm512_setzero_si512();
 
-  // Of two groups of features.
+  // For two feature groups.
   void add_products(const uint8_t* x, const int8_t* weights) {
     for (int64_t group = 0; group < 2; group++) {
       all = _mm512_dpbusd_epi32(all, features(x + group * int8_depth), _mm512_loadu_si512(weights + group * int8_group));
@@ -25,7 +25,7 @@ struct Lanes {
   void store(int32_t* to) const { _mm512_storeu_si512(to, all); }
 
  private:
-  // Spread from memory, which costs a load: through a general register, as set1 does it, products waited for it.
+  // Broadcast from memory, at the cost of a load: set1 goes through a general register, making products wait.
   static __m512i features(const uint8_t* x) { return _mm512_maskz_broadcastd_epi32(-1, _mm_loadu_si32(x)); }
 };
 

@@ -1,6 +1,6 @@
-// Matrix products by oneDNN, which comes with torch, where it takes less time than what torch uses for them.
+// Matrix products by oneDNN, which ships with torch, where it is faster than torch's default.
 //
-// torch computes float32 products by MKL, whose AVX-512 code runs on Intel's processors only; on others MKL takes AVX2.
+// torch computes float32 products with MKL, whose AVX-512 code runs only on Intel processors; on others MKL uses AVX2.
 // oneDNN has AVX-512 code for all of them.
 
 #include "products.h"
@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-// As in torch/csrc/inductor/aoti_torch/c/shim_cpu.h. Null where torch is built without oneDNN. torch does not promise
-// to keep it: it is called where torch's headers are known to declare it so.
+// As in torch/csrc/inductor/aoti_torch/c/shim_cpu.h. Null if torch is built without oneDNN. torch does not promise to
+// keep it: it is called only if torch's headers are known to declare it so.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_cpu__linear_pointwise(
     AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* bias, const char* attr, const double** scalars,
     int64_t number_of_scalars, const char** algorithm, AtenTensorHandle* result);
@@ -21,14 +21,14 @@ namespace hf_blosan {
 namespace {
 
 // oneDNN compiles code for every new shape, which takes a millisecond. The dimension that differs from batch to batch
-// is therefore cut into powers of two between these, and what is left over goes to torch.
+// is therefore cut into powers of two in this range, and torch gets the remainder.
 constexpr int64_t shortest = 64, longest = 1024;
-// Products with a smaller weight do not pay for the call.
+// Products with a smaller weight are not worth the call.
 constexpr int64_t smallest_weight = 128 * 128;
 // The first torch whose headers have not been compared with the declaration above: 2.16. All from 2.10 on agree.
 constexpr uint64_t first_unknown_torch = uint64_t(2) << 56 | uint64_t(16) << 48;
 
-// HF_BLOSAN_ONEDNN=1 and 0 decide instead of the processor, for tests.
+// For tests, HF_BLOSAN_ONEDNN=1 or 0 overrides the processor check.
 bool choose_onednn() {
   if (!aoti_torch_cpu__linear_pointwise || aoti_torch_abi_version() >= first_unknown_torch) return false;
   if (const char* const chosen = std::getenv("HF_BLOSAN_ONEDNN")) return !std::strcmp(chosen, "1");
@@ -44,10 +44,10 @@ bool uses_onednn() {
   return chosen;
 }
 
-// The gradient of a weight: a product whose sum is over the rows of a batch.
+// The gradient of a weight: a product that sums over the rows of a batch.
 bool sums_rows(const Tensor& a) { return a.stride(0) == 1 && a.stride(1) != 1; }
 
-// oneDNN takes many times as long for a matrix with gaps in its memory.
+// oneDNN is many times slower for a matrix with gaps in its memory.
 Tensor without_gaps(const Tensor& x) {
   const bool dense = x.is_contiguous() || (x.stride(0) == 1 && x.stride(1) == x.size(0));
   return dense ? x : torch::stable::contiguous(x);

@@ -9,7 +9,7 @@
 namespace hf_blosan {
 namespace {
 
-constexpr double max_half_range = 2.4;  // in units of c: up to there exponentials of single tokens are exact enough
+constexpr double max_half_range = 2.4;  // in units of c; up to it, per-token exponentials are accurate enough
 
 Sizes three_dimensional(const Tensor& x) {
   check(x.dim() == 3, "values: the shape is ", sizes_of(x), "; give (B, N, D)");
@@ -49,13 +49,13 @@ struct Parts {
   Parts(const Parts&) = delete;
 };
 
-// Items of a loop: features of one register, of every part of every sentence.
+// Items of a loop: one register of features of each part of each sentence.
 template <class T>
 int64_t num_items(const Tensor& values, const Shape& shape) {
   return shape.sentence ? values.size(0) * shape.parts * slices<T>(shape.size) : 0;
 }
 
-// The arguments that both directions of directional attention share, and the tensors that keep their memory alive.
+// The arguments that both passes of directional attention share, and the tensors that keep their memory alive.
 template <class T>
 struct DirectionalInputs {
   Sizes sizes;
@@ -158,7 +158,7 @@ std::tuple<Tensor, Tensor, Tensor> directional_attention_backward(
   });
 }
 
-// What both directions of source2token attention share.
+// What both passes of source2token attention share.
 template <class T>
 struct PoolingInputs {
   Sizes sizes;

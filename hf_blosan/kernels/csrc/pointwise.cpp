@@ -115,8 +115,8 @@ std::tuple<Tensor, Tensor, Tensor> linear_backward(const Tensor& grad, const Ten
   });
 }
 
-// F first + (1 - F) second with F = sigmoid(first W1' + second W2' + biases). Where dropout changes what the products
-// see, first_input and second_input take the place of first and second in them.
+// F first + (1 - F) second with F = sigmoid(first W1' + second W2' + biases). Where dropout changes the products'
+// inputs, first_input and second_input replace first and second there.
 
 template <class T>
 Tensor sum_of_biases(const Tensor& like, const std::vector<MaybeTensor>& biases, int64_t size) {
@@ -130,7 +130,7 @@ Tensor sum_of_biases(const Tensor& like, const std::vector<MaybeTensor>& biases,
   return sum;
 }
 
-// What the forward and the backward direction share, and the tensors that keep its memory alive.
+// What the forward and the backward pass share, and the tensors that keep its memory alive.
 template <class T>
 struct GateInputs {
   Sizes sizes;
@@ -169,7 +169,7 @@ struct GateInputs {
   }
 };
 
-// Writes the gate of the scores to `out`, which may be their memory; returns the sum of the biases.
+// Writes the gate's result to `out`, which may alias the scores; returns the sum of the biases.
 template <class T>
 Tensor write_gate(GateInputs<T>& inputs, const Tensor& out, const std::vector<MaybeTensor>& biases) {
   const Tensor bias = sum_of_biases<T>(out, biases, inputs.size);
@@ -198,7 +198,7 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
   });
 }
 
-// The same where both products are known, each with its bias.
+// The same for given products, each including its bias.
 Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& first_scores,
                              const Tensor& second_scores, const Tensor& bias, const MaybeTensor& mask) {
   return by_type("first", first, [&]<class T>(T) {
@@ -299,7 +299,7 @@ struct FusionInputs {
   Tensor block_rows(const Tensor& x) const { return matrix(x, num_blocks, size, size); }
 };
 
-// Scores (rows, 2 D) of the parts that tokens have of their own, and what is added to them: for each block, or for all.
+// Scores (rows, 2 D) from the tokens' own parts, and what is added to them: per block, or the same for all.
 template <class T>
 std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& bias) {
   const int64_t wide = 2 * inputs.size;
@@ -329,7 +329,7 @@ std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const Mayb
     inputs.point_at(scores, added);
     inputs.arguments.out = write<T>(out);
     run_groups(loops<T>().candidate, inputs.arguments);
-    // A result must not be an input: without blocks the backward direction takes the bias again.
+    // A result must not be an input: without blocks the backward pass takes the bias again.
     return std::make_tuple(out, save ? scores : nothing(mapped), save && blocks ? added : nothing(mapped));
   });
 }

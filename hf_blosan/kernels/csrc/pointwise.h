@@ -1,6 +1,6 @@
-// What layers do number by number, each in one pass over memory; an item is a group of rows. See pointwise.py.
+// Elementwise steps of layers, each in one pass over memory; an item is a group of rows. See pointwise.py.
 
-// exp of it, and of minus it, are normal numbers.
+// exp of plus or minus this is a normal number.
 template <class T>
 constexpr T exponent_limit = sizeof(T) == sizeof(float) ? 87 : 700;
 
@@ -16,8 +16,8 @@ INLINE Vector<T> elu(Vector<T> x) {
   return maximum(Vector<T>{}, x) + expm1<T>(negative);
 }
 
-// x (1 + erf(x / sqrt(2))) / 2. In float32 erf is x times a quotient of polynomials of x^2, fitted to 5e-8 up to 5.6.
-// Beyond, erf is 1 or -1.
+// x (1 + erf(x / sqrt(2))) / 2. In float32, erf is x times a ratio of polynomials in x^2, fitted to 5e-8 up to 5.6,
+// and 1 or -1 beyond.
 template <class T>
 INLINE Vector<T> gelu(Vector<T> x) {
   Vector<T> erf;
@@ -71,7 +71,7 @@ INLINE void clear(T* row, int64_t size) {
   for (int64_t i = 0; i < size; i++) row[i] = 0;
 }
 
-// Calls work(item, group, row) for the rows of items start ... stop - 1, after the sums of their item are cleared.
+// Calls work(item, head, row) for the rows of items start ... stop - 1, after clearing their item's sums.
 template <class T, class Work>
 INLINE void for_rows(const Groups& groups, int64_t start, int64_t stop, T* sums, int64_t width, const Work& work) {
   for (int64_t item = start; item < stop; item++) {
@@ -213,7 +213,7 @@ void gate_backward(const Gate<T>& a, int64_t start, int64_t stop, void*) {
   });
 }
 
-// Gate and candidate of lanes<T> features, from a row of scores and one of the bias: the candidate's, then the gate's.
+// Gate and candidate of lanes<T> features, from rows of scores and bias: the candidate's half, then the gate's.
 template <class T>
 INLINE void gate_and_candidate(const T* scores, const T* bias, int64_t i, int64_t size, Vector<T>& f,
                                Vector<T>& value) {
@@ -263,7 +263,7 @@ void candidate_backward(const Candidate<T>& a, int64_t start, int64_t stop, void
 INLINE Vector<double> to_sum(Vector<double> v, double) { return v; }
 INLINE Vector<double> to_feature(Vector<double> v) { return v; }
 
-// An item is lanes<T> features of a head. Rows are sums already, so that float32 would lose digits here.
+// An item is lanes<T> features of a head. The rows are already sums, so float32 would lose digits here.
 template <class T>
 void sums(const Sums<T>& a, int64_t start, int64_t stop, void*) {
   const int64_t slices = num_slices<T>(a.size);

@@ -1,4 +1,4 @@
-// Matrix products of tensors and parts of tensors, by torch. They check nothing that a caller could have got wrong.
+// Matrix products of tensors and parts of tensors, by torch. They do not check their arguments.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline Tensor view(const Tensor& base, const Sizes& sizes, const Sizes& strides,
   return Tensor(made);
 }
 
-// Rows that lie `step` elements apart, all of a contiguous tensor or some columns of it.
+// Rows `step` elements apart: a whole contiguous tensor or some of its columns.
 inline Tensor matrix(const Tensor& base, int64_t rows, int64_t columns, int64_t step, int64_t offset = 0) {
   return view(base, {rows, columns}, {step, 1}, offset);
 }
@@ -40,11 +40,11 @@ inline Tensor narrow(const Tensor& x, int64_t dim, int64_t first, int64_t count)
   return view(x, sizes, strides, first * strides[dim]);
 }
 
-// Rows of a product that torch computes in one call: with 4,096 rows of 300 features MKL takes a third longer than four
-// times with 1,024 of them, and nothing is lost at other widths.
+// Rows of a product that torch computes in one call: for 4,096 rows of 300 features, one MKL call takes a third longer
+// than four with 1,024, and splitting is free at other widths.
 constexpr int64_t rows_of_product = 1024;
 
-// Whether oneDNN computes a product of two matrices faster than torch, and out = a b, or out += a b, by it: onednn.cpp.
+// Whether oneDNN is faster than torch for a product of two matrices; out = a b, or out += a b, by oneDNN: onednn.cpp.
 bool suits_onednn(const Tensor& a, const Tensor& b);
 void multiply_by_onednn(const Tensor& out, const Tensor& a, const Tensor& b, bool add);
 
@@ -73,7 +73,7 @@ inline int64_t product_of(const Sizes& sizes) {
   return product;
 }
 
-// (..., size) as rows that are one step apart, features side by side; a copy where they are not.
+// (..., size) as evenly spaced rows of contiguous features; a copy where they are not.
 struct RowsOf {
   Tensor tensor;
   int64_t count, size, step;
@@ -104,7 +104,7 @@ struct RowsOf {
   }
 };
 
-// Rows that one item of a loop works on where nothing else divides them.
+// Rows per item of a loop where nothing else divides them.
 constexpr int64_t rows_of_group = 32;
 
 inline Groups chunks(int64_t heads, int64_t rows, int64_t size) {

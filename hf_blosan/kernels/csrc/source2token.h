@@ -1,6 +1,6 @@
 // Source2token attention; an item is lanes<T> features of one part of a sentence. See source2token.py.
 
-// exp of it is a small normal number next to weights of 1.
+// Its exp is a normal number, tiny next to weights of 1.
 template <class T>
 constexpr T lowest_exponent = sizeof(T) == sizeof(float) ? -87 : -700;
 

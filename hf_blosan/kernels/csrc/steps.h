@@ -15,8 +15,8 @@ std::tuple<Tensor, Tensor> directional_attention(
     const std::string& direction, double scale, const std::optional<int64_t>& window,
     const std::string& implementation, const std::optional<int64_t>& block_length, bool save);
 
-// pointwise.cpp: activation(x W' + bias), and activation(x), which replaces x; both gates, the first of which returns
-// more for the gradient.
+// pointwise.cpp: activation(x W' + bias), and activation(x) in place; both gates, the first of which also returns
+// tensors for the gradient.
 Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, Activation activation);
 void activate(const Tensor& x, Activation activation);
 std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor& second,
@@ -27,7 +27,7 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
 Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& first_scores,
                              const Tensor& second_scores, const Tensor& bias, const MaybeTensor& mask);
 
-// int8.cpp: the results of some maps of the same x, which is rounded once.
+// int8.cpp: results of several maps of the same x, which is rounded once.
 struct Int8Weight {
   Tensor packed, shifts, scale;
   MaybeTensor bias;

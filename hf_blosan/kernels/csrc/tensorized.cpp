@@ -11,8 +11,8 @@
 namespace hf_blosan {
 namespace {
 
-// Queries of a tile: enough for matrix products at full speed, few enough to leave out most of what is hidden and to
-// keep a tile in the cache. Elements of [v E_S; E_S] of the sentences that are worked on together.
+// Queries per tile: enough for matrix products at full speed, few enough to skip most hidden keys and to keep a tile
+// in the cache. Elements of [v E_S; E_S] of the sentences that are processed together.
 constexpr int64_t tile_queries = 128;
 constexpr int64_t group_elements = 1 << 20;
 
@@ -20,14 +20,14 @@ struct Tile {
   int64_t first_query, queries, first_key, keys;
 };
 
-// Sentences that are worked on together: rows of one head, or all rows of several.
+// Sentences processed together: rows of one head, or all rows of several.
 struct Together {
   int64_t head, heads, row, rows;
   int64_t sentences() const { return heads * rows; }
 };
 
-// (B, H, N, D) in memory: sentence b of head h begins at h * head + b * row. A copy where features lie apart, or where
-// heads are to be worked on together and do not follow one another.
+// (B, H, N, D) in memory: sentence b of head h begins at h * head + b * row. A copy if features are not contiguous, or
+// if heads are to be processed together but are not adjacent.
 struct ByHead {
   Tensor tensor;
   int64_t head, row, token;
@@ -51,7 +51,7 @@ struct ByHead {
   }
 };
 
-// New memory of (B, H, N, D) head by head, which products of a head write without a copy.
+// New memory for (B, H, N, D), head by head, so that a head's products need no copy.
 struct Result : ByHead {
   explicit Result(const Tensor& like, const Sizes& sizes)
       : ByHead(view(allocate(like, {sizes[1], sizes[0], sizes[2], sizes[3]}), sizes,
@@ -64,7 +64,7 @@ struct Result : ByHead {
   }
 };
 
-// Memory that is used again by every tile: fresh memory costs more than the arithmetic on it.
+// Memory reused by every tile: fresh memory costs more than the arithmetic on it.
 class Reused {
  public:
   explicit Reused(const Tensor& like) : like_(like) {}
@@ -131,7 +131,7 @@ class Attention {
     }
   }
 
-  // With several tiles a group is of one head.
+  // With several tiles, a group has one head.
   template <class Work>
   void for_each_tile(const Together& part, const Work& work) const {
     const Seen& seen = seen_[part.head];
@@ -152,7 +152,7 @@ class Attention {
             .first = part.row};
   }
 
-  // Weights of a tile from the products of its queries and keys, and gradients of the products from theirs.
+  // A tile's weights from its products of queries and keys, and the products' gradients from the weights'.
   void weigh(const Together& part, const Tile& tile, const Tensor& weights, const MaybeTensor& grads) const {
     const TokenWeights<T> arguments{.sentences = part.sentences(),
                                     .queries = tile.queries,
@@ -213,7 +213,7 @@ std::tuple<Tensor, Tensor, Tensor> tensorized_attention(const Tensor& q, const T
       arguments.scores = scores_.template place<T>(part);
       arguments.v = v_.template place<T>(part);
       if (save) arguments.source = source.template place_to_write<T>(part);
-      if (N <= tile_queries) {  // a loop of its own sums over keys faster than a matrix product
+      if (N <= tile_queries) {  // a separate loop sums over keys faster than a matrix product
         const Tensor weights = weights_memory.stack(n, N, N);
         multiply(weights, q_.some(part, 0, N, D), transposed(k_.some(part, 0, N, D)));
         attention.weigh(part, {0, N, 0, N}, weights, {});
@@ -266,7 +266,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> tensorized_attention_backward(
     attention.for_each_group([&](const Together& part) {
       const int64_t n = part.sentences();
       const Tensor values = values_memory.stack(n, N, 2 * D);
-      const bool several = N > tile_queries;  // then sums over queries are collected
+      const bool several = N > tile_queries;  // then sums over queries accumulate
       const Tensor to_values = to_values_memory.stack(several ? n : 0, N, 2 * D);
       const Tensor share = share_memory.stack(n, N, 2 * D);
       SourceWeights<T> arguments = attention.source(part);

@@ -1,11 +1,11 @@
-// Multi-mask tensorized attention but for its matrix products. See tensorized/operator.py.
+// Multi-mask tensorized attention without its matrix products. See tensorized/operator.py.
 
 // Exponents of source weights.
 constexpr int lowest_source = -85, highest_source = 75;
 
-// E_S = exp(S - shift) of lanes<T> features of a sentence, where the shift, the same for all tokens, takes the largest
-// exponent down to half the range or to 75: subtracting the largest score would let queries that see only low ones
-// divide 0 by 0.
+// E_S = exp(S - shift) for lanes<T> features of a sentence. The shift, the same for all tokens, makes the largest
+// exponent half the range, at most 75: subtracting the largest score would make queries that see only low ones divide
+// 0 by 0.
 template <class T>
 struct SourceSlice {
   using V = Vector<T>;
@@ -26,7 +26,7 @@ struct SourceSlice {
     shift = top - at_least(at_most<V>((top - low) / 2, T(highest_source)), T(0));
   }
 
-  // E_S and v E_S of a token; saves E_S where that is wanted.
+  // E_S and v E_S of a token; saves E_S if requested.
   INLINE void weigh(int64_t i, V& weight, V& value) const {
     V saved{};
     weight = value = V{};
@@ -34,7 +34,7 @@ struct SourceSlice {
       const V exponent = load_features<T>(at(a.scores, s, i), first, a.size) - shift;
       weight = exp<T>(at_least(at_most(exponent, T(highest_source)), T(lowest_source)));
       value = weight * load_features<T>(at(a.v, s, i), first, a.size);
-      // Only rounding leads beyond the upper limit.
+      // Only rounding can exceed the upper limit.
       saved = exponent < fill<V>(T(lowest_source)) ? -weight : weight;
     }
     if (a.source.data) store_features<T>(at(a.source, s, i), first, a.size, saved);
@@ -57,8 +57,8 @@ void source_weights(const SourceWeights<T>& a, int64_t start, int64_t stop, void
   }
 }
 
-// An item is lanes<T> features of a sentence; scratch is for two vectors of each token. Four queries at a time share
-// what is loaded. Weights of hidden keys are 0; most of them are passed over.
+// An item is lanes<T> features of a sentence; scratch holds two vectors per token. Four queries at a time share loads.
+// Weights of hidden keys are 0; most of these keys are skipped.
 template <class T>
 void attend(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
@@ -95,7 +95,7 @@ void attend(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
   }
 }
 
-// Before the products of the backward direction; an item is a token.
+// Before the products of the backward pass; an item is a token.
 template <class T>
 void source_weights_again(const SourceWeights<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
@@ -141,7 +141,7 @@ void source_weights_backward(const SourceWeights<T>& a, int64_t start, int64_t s
   }
 }
 
-// An item is lanes<T> features of a sentence, as in `attend`; here four keys at a time share what is loaded.
+// An item is lanes<T> features of a sentence, as in `attend`; here four keys at a time share loads.
 template <class T>
 void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scratch) {
   using V = Vector<T>;
@@ -181,8 +181,8 @@ void attend_backward(const Attend<T>& a, int64_t start, int64_t stop, void* scra
   }
 }
 
-// f for the keys of a query, up to a factor that cancels: the largest exp is 1, and so is the largest sigmoid where all
-// scores lie below 0: with e = exp(score - top) and L = sigmoid(top) it is e / (1 - L + L e). Far below, L is 0.
+// f for the keys of a query, up to a factor that cancels. The largest exp is 1, and so is the largest sigmoid if all
+// scores are below 0: with e = exp(score - top) and L = sigmoid(top), f is e / (1 - L + L e). Far below, L is 0.
 template <class T>
 struct ScoreFunction {
   using V = Vector<T>;
@@ -194,7 +194,7 @@ struct ScoreFunction {
         largest(!use_sigmoid || top_ < sigmoid_is_exp ? T(0) : top_ < 0 ? sigmoid<T>(fill<V>(top_))[0] : T(1)) {}
 
   INLINE V operator()(V score) const {
-    // Weights of e^-87 and less are 0: next to source weights of e^75 they would count.
+    // Weights below e^-87 become 0: next to source weights of e^75 they would matter.
     const V exponent = largest < 1 ? score - top : score;
     V weight = largest < 1 ? exp<T>(at_least(exponent, -exponent_limit<T>)) : sigmoid<T>(score);
     if (0 < largest && largest < 1) weight = weight / ((1 - largest) + largest * weight);
@@ -209,7 +209,7 @@ INLINE Vector<T> fill_tail(Vector<T> v, int64_t count, T other) {
   return v;
 }
 
-// An item is a query. What is hidden is not read and becomes 0.
+// An item is a query. Hidden entries are not read and become 0.
 template <class T>
 void token_weights(const TokenWeights<T>& a, int64_t start, int64_t stop, void*) {
   using V = Vector<T>;
@@ -219,7 +219,7 @@ void token_weights(const TokenWeights<T>& a, int64_t start, int64_t stop, void*)
     const Seen& seen = a.seen[s / a.per_head];
     const T* real = a.real ? a.real + (a.first + s % a.batch) * a.length + a.first_key : nullptr;
     int64_t low = query - seen.before, high = query + seen.after + 1;
-    // A side without keys takes the query along, where that is hidden too.
+    // With no keys on a side, the range excludes a hidden query too.
     if (!seen.same && seen.before == 0) low = query + 1;
     if (!seen.same && seen.after == 0) high = query;
     low = smaller(low < 0 ? 0 : low, a.keys);

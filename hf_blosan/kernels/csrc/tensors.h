@@ -1,4 +1,4 @@
-// Tensors at the border between torch and the loops: checked here, before any memory is touched.
+// Tensors on their way from torch to the loops: checked here, before any memory is touched.
 #pragma once
 
 #include <algorithm>
@@ -84,8 +84,8 @@ const T* read(const MaybeTensor& x) { return x ? read<T>(*x) : nullptr; }
 template <class T>
 T* write(const Tensor& x) { return static_cast<T*>(x.mutable_data_ptr()); }
 
-// The keys that a query sees in a direction, at most `window` tokens away, or all; itself if that is wanted, and always
-// in "full".
+// The keys that a query sees in a direction, at most `window` tokens away if given; itself with `include_self` or in
+// "full".
 inline Seen seen_by(const std::string& direction, const std::optional<int64_t>& window, bool include_self) {
   const bool before = direction != "backward", after = direction != "forward", full = direction == "full";
   check(!window || *window >= 0, "window is ", window.value_or(0), "; give a number of tokens, 0 or more");
@@ -96,7 +96,7 @@ inline Seen seen_by(const std::string& direction, const std::optional<int64_t>& 
   return {before ? distance : 0, after ? distance : 0, include_self || full};
 }
 
-// Uninitialised memory of the dtype of another tensor. torch::stable::new_empty does the same through the dispatcher.
+// An uninitialised tensor with the dtype of another. torch::stable::new_empty does this through the dispatcher.
 inline Tensor allocate(const Tensor& like, const Sizes& sizes) {
   Sizes strides(sizes.size(), 1);
   for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
@@ -108,7 +108,7 @@ inline Tensor allocate(const Tensor& like, const Sizes& sizes) {
   return Tensor(made);
 }
 
-// The expansions for a scale, made once; which of their `shortest` lengths count is the caller's choice.
+// The expansions for a scale, computed once; `use` selects which of their `shortest` lengths apply.
 Expansion expansion_for(double scale, Expansion::Use use);
 
 // Calls work(float()) or work(double()), by the dtype of a tensor.
@@ -119,15 +119,14 @@ auto by_type(const char* name, const Tensor& x, const Work& work) {
   return wide ? work(double()) : work(float());
 }
 
-// How many items of lanes<T> features there are in `size` of them.
+// Number of items of lanes<T> features that cover `size` features.
 template <class T>
 int64_t slices(int64_t size) { return (size + loops<T>().lanes - 1) / loops<T>().lanes; }
 
-// Work, in pairs of tokens times features or what takes as long (0.5 ns), from which a second thread pays for its
-// start.
+// Work from which a second thread is worth starting, in pairs of tokens times features or equally long steps (0.5 ns).
 constexpr int64_t work_per_thread = 100'000;
 
-// Aligned memory for one thread, which keeps it for its next call unless it is large.
+// Aligned memory for one thread, kept for the thread's next call unless it is large.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) {
@@ -160,8 +159,8 @@ class Scratch {
   void* data_;
 };
 
-// Runs a loop over items 0 ... count - 1 on torch's own threads, or on this one for little work. The thread sanitizer
-// does not see how OpenMP's threads wait for each other: for it there are others (make test-sanitize).
+// Runs a loop over items 0 ... count - 1 on torch's threads, or on the calling thread for little work. The thread
+// sanitizer does not see how OpenMP's threads synchronise, so it gets std::threads (make test-sanitize).
 template <class Arguments>
 void run(Loop<Arguments> loop, const Arguments& arguments, int64_t count, int64_t work, int64_t scratch_bytes = 0) {
   if (count == 0) return;

@@ -1,4 +1,4 @@
-// Vectors of numbers by the compilers' own extension, and the short functions that every loop needs.
+// SIMD vectors, by the compilers' vector extension, and the short functions that every loop needs.
 //
 // This file is compiled once for each instruction set (see loops.inc), inside a namespace of that set. VECTOR_BYTES is
 // the width of a register. A lane holds one feature; loops work on LANES features of one row at a time.
@@ -6,11 +6,11 @@
 template <class T>
 constexpr int lanes = VECTOR_BYTES / int(sizeof(T));
 
-// How many vectors hold so many features.
+// Number of vectors for `size` features.
 template <class T>
 INLINE int64_t num_slices(int64_t size) { return (size + lanes<T> - 1) / lanes<T>; }
 
-// Two vectors that are used as one: what a register of this instruction set is too narrow for.
+// Two vectors used as one, where a register of this instruction set is too narrow.
 template <class V>
 struct Pair {
   V low, high;
@@ -55,7 +55,7 @@ struct Fill<Pair<V>> {
 template <class V, class N>
 INLINE V fill(N x) { return Fill<V>::with(x); }
 
-// Memory may lie at any multiple of its element's size.
+// Memory need only be aligned to its element size.
 template <class V>
 struct Memory {
   typedef V type __attribute__((may_alias, aligned(4)));
@@ -81,7 +81,7 @@ INLINE V load(const T* from) { return Memory<V>::load(from); }
 template <class V, class T>
 INLINE void store(T* to, V v) { Memory<V>::store(to, v); }
 
-// float32 features as numbers of the type of sums, and back.
+// float32 features converted to the type of sums, and back.
 INLINE Vector<float> to_sum(Vector<float> v, float) { return v; }
 INLINE Vector<float> to_feature(Vector<float> v) { return v; }
 INLINE Vector<float, double> to_sum(Vector<float> v, double) {
@@ -120,7 +120,7 @@ INLINE Vector<float> load_part(const float* from, int64_t count) {
 INLINE void store_part(float* to, Vector<float> v, int64_t count) {
   _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), (__m512)v);
 }
-// a / b from the processor's first guess of 1 / b and one Newton step, exact but for the last bit.
+// a / b from the processor's estimate of 1 / b and one Newton step, exact up to the last bit.
 INLINE Vector<float> quotient(Vector<float> a, Vector<float> b) {
   const Vector<float> guess = (Vector<float>)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)b);
   const Vector<float> t = a * guess;
@@ -153,7 +153,7 @@ INLINE V at_least(V v, N limit) { return v < fill<V>(limit) ? fill<V>(limit) : v
 template <class V>
 INLINE V divide_or_zero(V a, V b) { return b == V{} ? V{} : a / b; }
 
-// The largest lane; halves are compared as long as they are registers.
+// The largest lane; halves are compared while each fills a register.
 template <class T, class V>
 INLINE T largest_lane(V v) {
   if constexpr (sizeof(V) > 16) {
@@ -166,7 +166,7 @@ INLINE T largest_lane(V v) {
     return top;
   }
 }
-// The largest of all lanes, infinity where one is NaN.
+// The largest of all lanes, infinity if any is NaN.
 template <class T>
 INLINE T largest(Vector<T> v) {
   return largest_lane<T>(v == v ? v : fill<Vector<T>>(std::numeric_limits<T>::infinity()));
@@ -181,7 +181,7 @@ struct Exponential<float> {
   static constexpr int mantissa = 23;
   static constexpr float round = 0x1.8p23f;  // adding it leaves the nearest integer in the lowest bits
   static constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  // The polynomial through the Chebyshev points, to 4e-9.
+  // Interpolation at Chebyshev points, accurate to 4e-9.
   static constexpr float coefficients[] = {
       1.0f, 0.6931471824645996f, 0.24022650718688965f, 0.05550327152013779f,
       0.009618056938052177f, 0.0013400427997112274f, 0.00015461444854736328f};
@@ -214,7 +214,7 @@ INLINE Vector<T> power_series(Vector<T> f) {
 }
 
 // v 2^n; n is in the lowest bits of `rounded`, to which Exponential::round was added. Garbage, but defined, where the
-// result is no normal number: lanes that are discarded may hold anything.
+// result is not a normal number: discarded lanes may hold anything.
 template <class T>
 INLINE Vector<T> scale_by_power(Vector<T> v, Vector<T> rounded) {
   using E = Exponential<T>;
@@ -222,8 +222,8 @@ INLINE Vector<T> scale_by_power(Vector<T> v, Vector<T> rounded) {
   return (Vector<T>)((Integers)v + ((Integers)rounded << E::mantissa));
 }
 
-// t c - n, where n is t c rounded to an integer. With a fused multiply-add the product is exact; without one its rounding
-// would be most of the error of 2^(t c), and float32 factors are split into halves whose products are exact.
+// t c - n, where n is t c rounded to an integer. With a fused multiply-add the product is exact; without one its
+// rounding would dominate the error of 2^(t c), so float32 factors are split into halves whose products are exact.
 template <class T>
 INLINE Vector<T> fraction_of_product(Vector<T> t, T c, Vector<T> n) {
 #if !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
@@ -238,7 +238,7 @@ INLINE Vector<T> fraction_of_product(Vector<T> t, T c, Vector<T> n) {
   return t * c - n;
 }
 
-// 2^(t c); |t c| must stay within the exponents of T.
+// 2^(t c); |t c| must be within T's exponent range.
 template <class T>
 INLINE Vector<T> power_of_two(Vector<T> t, T c) {
   using E = Exponential<T>;
@@ -273,7 +273,7 @@ INLINE Vector<T> expm1(Vector<T> y) {
   return power * (power_series<T, 1>(f) * f) + (power - 1);
 }
 
-// Rows of a tensor in memory: features first ... first + LANES - 1, 0 beyond the last of `size`.
+// Features first ... first + LANES - 1 of a row in memory, 0 beyond the last of `size`.
 template <class T>
 INLINE Vector<T> load_features(const T* row, int64_t first, int64_t size) {
   return first + lanes<T> <= size ? load<Vector<T>>(row + first) : load_part(row + first, size - first);
