@@ -36,6 +36,8 @@ from .chunks import Options, visible_keys
 DOMAIN = "hf_blosan"
 # Windows up to this have no loop.
 NARROW = 4
+# Keys of a query that are computed together there: more take memory, and longer in large batches.
+TOGETHER = 4
 # Nor have rows of a length that is known and at most this, such as short blocks.
 SHORT_ROWS = 9
 
@@ -96,16 +98,20 @@ def _pairs(keys, queries, values, real, token_mask, options: Options) -> Tensor:
 
 
 def _nearest(keys, queries, values, real, options: Options) -> Tensor:
-    """The pairs of a narrow window: (B, N, W, D) for the W keys that a query may see."""
+    """The pairs of a narrow window: (B, N, W, D) for the W keys that a query may see, up to ``TOGETHER`` at a time."""
     rows, reach = torch.arange(keys.shape[1], device=keys.device), options.window
     before, after = [*range(reach)], [*range(reach + 1, 2 * reach + 1)]  # among the keys around a query
     seen = {"forward": before, "backward": after, "diagonal": before + after, "full": [*before, reach, *after]}
     places = rows[:, None] + torch.tensor(seen[options.direction], dtype=torch.long, device=keys.device)
     padded = [F.pad(x, (0, 0, reach, reach)) for x in (keys, values, real[..., None].to(keys.dtype))]
-    near_keys, near_values, is_key = (x.index_select(1, places.flatten()).unflatten(1, places.shape) for x in padded)
-    scores = torch.tanh((queries[:, :, None] + near_keys) / options.scale) * options.scale
-    weights = scores.exp() * is_key
-    return _divide((weights * near_values).sum(2), weights.sum(2))
+    sums = []
+    for some in places.split(TOGETHER, dim=1):
+        near_keys, near_values, is_key = (x.index_select(1, some.flatten()).unflatten(1, some.shape) for x in padded)
+        scores = torch.tanh((queries[:, :, None] + near_keys) / options.scale) * options.scale
+        weights = scores.exp() * is_key
+        sums.append(((weights * near_values).sum(2), weights.sum(2)))
+    numerators, denominators = (sum(others, start=first) for first, *others in zip(*sums, strict=True))
+    return _divide(numerators, denominators)
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
