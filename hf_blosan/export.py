@@ -193,8 +193,11 @@ def export_onnx(
 
 
 def translations() -> dict:
-    """Operators that the exporter would write with more steps: ``torch.lerp``, which gates are, with eight, and a GELU
-    in an order in which onnxruntime does not see that it is one."""
+    """Replacements for translations of the exporter, by torch operator.
+
+    The exporter writes ``torch.lerp``, which gates use, as eight operators, and a GELU in an order that onnxruntime
+    does not fuse into one.
+    """
     from onnxscript import opset18 as op
     from onnxscript.function_libs.torch_lib.ops.nn import aten_gelu
 

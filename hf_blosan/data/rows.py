@@ -48,7 +48,7 @@ def check_is_file(path: Path, remedy: str, kind: str = "data") -> None:
 
 
 def check_vectors(path: Path) -> None:
-    """Raise InputError unless the path is a file, which may have word vectors."""
+    """Raise InputError unless the path of a file with word vectors is a file; its contents are not read."""
     check_is_file(path, "give a file in GloVe text format (plain or .gz)", "word-vector")
 
 

@@ -36,7 +36,7 @@ from .chunks import Options, visible_keys
 DOMAIN = "hf_blosan"
 # Windows up to this have no loop.
 NARROW = 4
-# Keys of a query that are computed together there: more take memory, and longer in large batches.
+# Keys of a query that are computed together there: more would take more memory, and more time in large batches.
 TOGETHER = 4
 # Nor have rows of a length that is known and at most this, such as short blocks.
 SHORT_ROWS = 9
