@@ -208,7 +208,14 @@ def translations() -> dict:
         exact = approximate == "none"
         return x * (op.Erf(x / math.sqrt(2)) + 1.0) * 0.5 if exact else aten_gelu(x, approximate)
 
-    return {torch.ops.aten.lerp.Tensor: lerp, torch.ops.aten.gelu.default: gelu}
+    def softmax(x, dim, dtype=None):
+        if dim == -1:
+            return op.Softmax(x, axis=dim)
+        weights = op.Exp(x - op.ReduceMax(x, [dim]))
+        return weights / op.ReduceSum(weights, [dim])
+
+    aten = torch.ops.aten
+    return {aten.lerp.Tensor: lerp, aten.gelu.default: gelu, aten.softmax.int: softmax}
 
 
 def forget_shapes(graph) -> None:

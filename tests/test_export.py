@@ -166,14 +166,16 @@ def attention_of_graphs(direction, windows=(None,), scale=5.0):
 @pytest.mark.parametrize("direction", ("forward", "backward", "diagonal", "full"))
 @torch.no_grad()
 def test_attention_of_graphs_computes_the_equation(direction):
-    """Within the errors that it states, for every range of keys and queries, and for rows without tokens."""
+    """Within the errors that it states, for every range of keys and queries, rows of any length in any order, padding on
+    both sides, and rows without tokens."""
     windows = (None, 5, 70)
     forms = dict(zip(windows, attention_of_graphs(direction, windows), strict=True))
     for window in (0, 3):  # without a loop, in operators of torch
         forms[window] = partial(directional_attention_graph, direction=direction, window=window)
     generator = torch.Generator().manual_seed(0)
     for length in (420, 150, 31, 11, 1):  # the first has too many pairs for one step
-        mask = torch.arange(length) < torch.tensor([length, (length + 1) // 2, 0])[:, None]
+        starts, ends = torch.tensor([[0, length // 4, 0], [(length + 1) // 2, length, 0]])[:, :, None]
+        mask = (torch.arange(length) >= starts) & (torch.arange(length) < ends)
         for half_range in HALF_RANGES:
             keys, queries, values, bias = torch.rand(4, 3, length, 5, generator=generator).mul(2).sub(1)
             keys, queries, bias = keys * half_range + 3, queries * half_range - 3, bias[0, 0]

@@ -7,7 +7,7 @@ tensors:
 * Near keys go through the expansion too, in chunks of a few tokens. With A_ir = sum_s C_rs T_s(k_i / h), so that
   K(k_i + q_j) = exp(tilt (k_i + q_j)) sum_r A_ir T_r(q_j / h), a query meets the prefix sums over i of
   exp(tilt k_i) A_ir (x_i, 1), within a chunk by a product with a triangular matrix of ones, across chunks by the state
-  of a loop. exp(tilt q_j) cancels.
+  of a loop. exp(tilt q_j) cancels. T_s is written in another basis, which takes fewer operators to compute.
 * The coefficients C are computed when the graph runs, for the half range h of this batch, and as many of them are used
   as are not negligible: about 6 at h = 0.1 c, 14 at 0.6 c, 30 at 1.5 c.
 

@@ -32,21 +32,23 @@ def of(direction: str) -> Opset:
 AT_ONCE = 1 << 20
 # Queries of a step of that loop: the best of 1 to 64 from 1 x 12 to 2 x 256.
 QUERIES = 4
-# Tokens of a step of the expansion's loop. More leave the cache, fewer have more steps.
-CHUNK = 8
+# Tokens of a step of the expansion's loop, and of a row in it. More leave the cache, fewer have more steps.
+TOKENS, SMALLEST, LARGEST = 64, 8, 32
 # Features whose range needs more terms, h = 2.8 c at c = 5, are left to pairs: float32 has errors of 1e-4 there.
 MOST_TERMS = 40
 # Coefficients below this part of the largest are left out.
 NEGLIGIBLE = 1e-7
-# All pairs take as long as the expansion with t terms if there are PAIRS_PER_TERM (t + FIXED_TERMS) tokens.
+# All pairs take as long as the expansion with t terms if each of B rows has PAIRS_PER_TERM (t + FIXED_TERMS +
+# TERMS_OF_STEPS / B) tokens; the last is the time that the operators of a step take whatever their size.
 PAIRS_PER_TERM = 3.0
 FIXED_TERMS = 3.0
+TERMS_OF_STEPS = 7.0
 # Fewer than six terms are for very small ranges only: sentences for which six do not pay are not asked for a range.
-SHORT = int(PAIRS_PER_TERM * (6 + FIXED_TERMS))
+SHORT, SHORT_ALONE = int(PAIRS_PER_TERM * (6 + FIXED_TERMS)), int(PAIRS_PER_TERM * TERMS_OF_STEPS)
 SMALLEST_RANGE = 1e-2
 INFINITY = float("inf")
 # Sizes of reshaped dimensions: lists in functions hold numbers only.
-QUERIES_BY_SIZE, STEPS_BY_QUERIES, CHUNK_BY_SIZE = [QUERIES, -1], [-1, QUERIES], [CHUNK, -1]
+QUERIES_BY_SIZE, STEPS_BY_QUERIES = [QUERIES, -1], [-1, QUERIES]
 
 # Chebyshev nodes: so many that the coefficients of the widest range fade.
 _DEGREES = np.arange(64.0)
@@ -55,13 +57,23 @@ _PARTS = np.where(_DEGREES > 0, 2, 1)[:, None] / len(_DEGREES)
 DEGREES, COSINES = from_array(_DEGREES), from_array(np.cos(_ANGLES))
 _TRANSFORM = _PARTS * np.cos(np.outer(_DEGREES, _ANGLES))
 TRANSFORM = from_array(_TRANSFORM)
-_ONES = np.ones((CHUNK, CHUNK), np.float32)
+# Chebyshev polynomials T_s in the basis of `products`: with m the highest bit of s and u_m = 2 T_m,
+# T_s = u_m T_(s-m) - T_(2m-s), and T_m = u_m / 2.
+_BASIS = np.zeros((len(_DEGREES), len(_DEGREES)))
+_BASIS[0, 0] = 1.0
+for _s in range(1, len(_DEGREES)):
+    _m = 1 << (_s.bit_length() - 1)
+    _BASIS[_s, _m:] = _BASIS[_s - _m, : len(_DEGREES) - _m]
+    _BASIS[_s] = _BASIS[_s] - _BASIS[2 * _m - _s] if _s > _m else _BASIS[_s] / 2
+BASIS = from_array(_BASIS)
+_ONES = np.ones((LARGEST, LARGEST), np.float32)
 EARLIER, LATER = from_array(np.tril(_ONES, -1)), from_array(np.triu(_ONES, 1))
 
 
 @script(OWN, default_opset=op)
 def divide(numerators, denominators):
-    return numerators / op.Where(denominators > 0.0, denominators, 1.0)
+    visible = denominators > op.Constant(value_float=0.0)
+    return numerators / op.Where(visible, denominators, op.Constant(value_float=1.0))
 
 
 @script(OWN, default_opset=op)
@@ -187,19 +199,19 @@ def pairs_in_window(direction: str, sees: OnnxFunction) -> OnnxFunction:
 
 @script(OWN, default_opset=op)
 def centred(keys, queries, real):
-    """Keys and queries, shifted against each other for each feature so that both fit into the smallest [-h, h]; and h
-    of each feature in all rows, (D). No sum of a key and a query changes."""
-    real_BN1 = op.Unsqueeze(real, [2])
-    low_key = op.ReduceMin(op.Where(real_BN1, keys, INFINITY), [1])
-    low_query = op.ReduceMin(op.Where(real_BN1, queries, INFINITY), [1])
-    high_key = op.ReduceMax(op.Where(real_BN1, keys, -INFINITY), [1])
-    high_query = op.ReduceMax(op.Where(real_BN1, queries, -INFINITY), [1])
+    """Shifts (B, 1, D), which added to keys and subtracted from queries fit both into the smallest [-h, h] and change
+    no sum of a key and a query; and h of each feature in all rows, (D)."""
+    padding_BN1 = op.Where(op.Unsqueeze(real, [2]), 0.0, INFINITY)
+    low_key = op.ReduceMin(keys + padding_BN1, [1])
+    low_query = op.ReduceMin(queries + padding_BN1, [1])
+    high_key = op.ReduceMax(keys - padding_BN1, [1])
+    high_query = op.ReduceMax(queries - padding_BN1, [1])
     widths = op.Max(high_key - low_key, high_query - low_query)
     half_ranges = op.Max(widths, op.Abs(high_key + high_query), op.Abs(low_key + low_query)) / 2.0
     shifts = op.Max(-half_ranges - low_key, high_query - half_ranges)
-    known = op.ReduceMax(op.CastLike(real_BN1, keys), [1]) > 0.0  # a row without tokens has no range
+    known = high_key >= low_key  # a row without tokens has no range
     shifts = op.Where(known, shifts, 0.0)
-    return keys + shifts, queries - shifts, op.ReduceMax(op.Where(known, half_ranges, 0.0), [0, 1], keepdims=0)
+    return shifts, op.ReduceMax(op.Where(known, half_ranges, 0.0), [0, 1], keepdims=0)
 
 
 @script(OWN, default_opset=op)
@@ -220,103 +232,181 @@ def coefficients_of(half_range, scale: float):
 
 
 @script(OWN, default_opset=op)
-def in_chunks(x, chunks):
-    """(V, B, N, D) -> (M, V, B, R, D), filled up with zeros."""
-    missing = chunks * CHUNK - op.Shape(x, start=2, end=3)
-    padded = op.Pad(x, op.Concat([0, 0, 0, 0, 0, 0], missing, [0], axis=0))
-    return op.Transpose(op.Reshape(padded, op.Concat([0, 0], chunks, CHUNK_BY_SIZE, axis=0)), perm=[2, 0, 1, 3, 4])
+def in_chunks(x, chunks, size):
+    """(B, N) -> (M, B, R), filled up with zeros."""
+    missing = chunks * size - op.Shape(x, start=1)
+    padded = op.Pad(x, op.Concat([0, 0, 0], missing, axis=0))
+    return op.Transpose(op.Reshape(padded, op.Concat([0], chunks, size, axis=0)), perm=[1, 0, 2])
 
 
-def prefix_sums(direction: str, triangle, reverse: int) -> OnnxFunction:
-    """The sums over the keys before or after each query, (M, V, B, R, D)."""
-    directions = [reverse, reverse, reverse]
+@script(OWN, default_opset=op)
+def products(doubled, number, many):
+    """Factors of the basis at x, (2, G, 1, L) and (2, 1, 4, L): the products of both are its first 4 G functions.
+
+    Function s is the product of u_m = 2 T_m(x) over the bits m of s, and u_2m = u_m^2 - 2. T_s itself, which is
+    Cos(s Acos(x)), would take ten times as long.
+
+    Args: 2x, (2, 1, 1, L); G, and whether it is above 4.
+    """
+    two, zero = op.Constant(value_float=2.0), op.Constant(value_ints=[0])
+    ones = op.Expand(op.Constant(value_float=1.0), op.Shape(doubled))
+    second = doubled * doubled - two
+    fourth = second * second - two
+    eighth = fourth * fourth - two
+    few = op.Concat(ones, fourth, eighth, fourth * eighth, axis=1)
+    if many:
+        sixteenth = eighth * eighth - two
+        more = op.Concat(few, few * sixteenth, axis=1)
+        most = op.Concat(more, more * (sixteenth * sixteenth - two), axis=1)
+        groups = op.Slice(most, zero, number, [1])
+    else:
+        groups = op.Slice(few, zero, number, [1])
+    return groups, op.Concat(ones, doubled, second, doubled * second, axis=2)
+
+
+@script(OWN, default_opset=op)
+def quotients(sums_1VBRD):
+    """The means, (1, 1, B, R, D)."""
+    numerators, denominators = op.Split(sums_1VBRD, axis=1, num_outputs=2)
+    return divide(numerators, denominators)
+
+
+@script(OWN, default_opset=op)
+def both_sums(sums_1VBRD):
+    return op.Identity(sums_1VBRD)
+
+
+def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) -> OnnxFunction:
+    """The sums over the keys before or after each query, (V, B, N, D), or what `result` makes of them.
+
+    A step takes one chunk of all rows that reach it.
+    """
+    directions = [reverse, reverse, reverse, reverse]
 
     @script(of(direction), default_opset=op)
-    def sums(coefficients, degrees, key_angles, query_angles, weighted):
-        earlier_RR = op.CastLike(op.Constant(value=triangle), weighted)
-        sizes = op.Shape(weighted, start=2)
-        shape_SBRD = op.Concat(op.Shape(degrees, end=1), sizes, axis=0)
-        states = op.Concat(op.Shape(weighted, start=1, end=3), [1], op.Shape(weighted, start=4), axis=0)
-        start = op.Expand(op.CastLike(0.0, weighted), op.Concat(op.Shape(degrees, end=1), states, axis=0))
+    def sums(keys, queries, values, real, shifts_B1D, half_range, slope, coefficients_SS):
+        rows, length = op.Shape(keys, end=1), op.Shape(keys, start=1, end=2)
+        size = op.Max(op.Min(TOKENS / rows, LARGEST), SMALLEST)
+        chunks = (length + (size - 1)) / size
+        earlier_RR = op.Slice(op.CastLike(op.Constant(value=triangle), keys), [0, 0], op.Concat(size, size, axis=0))
+
+        # Rows in order of their ends: those that reach a chunk come first.
+        positions_N = op.Range(0, op.Squeeze(length), 1)
+        ends_B = op.ReduceMax(op.CastLike(real, length) * (positions_N + 1), [1], keepdims=0)
+        sorted_B, order_B = op.TopK(ends_B, rows)
+        starts_M = op.Range(0, op.Squeeze(length), op.Squeeze(size))
+        counts_M1 = op.Max(op.ReduceSum(op.CastLike(sorted_B > op.Unsqueeze(starts_M, [1]), length), [1]), 1)
+        places_BN = op.Unsqueeze(order_B, [1]) * length + positions_N
+        places_M1BR = op.Unsqueeze(in_chunks(places_BN, chunks, size), [1])
+        places_M2BR = op.Concat(places_M1BR, places_M1BR + rows * length, axis=1)
+        real_BN = op.CastLike(op.Gather(real, order_B), keys)
+        real_MBR1 = op.Unsqueeze(in_chunks(real_BN, chunks, size), [3])
+
+        width, terms = op.Shape(keys, start=2), op.Shape(coefficients_SS, end=1)
+        to_tokens, to_terms = op.Concat([-1], width, axis=0), op.Concat(terms, [-1], axis=0)
+        row = op.Concat(size, width, axis=0)
+        groups = terms / 4
+        many = op.Squeeze(groups) > 4
+        # Of a known type: in place of a plain number, each step would have one more operator.
+        zero, one = op.Constant(value_ints=[0]), op.Constant(value_ints=[1])
+        low, high = op.Constant(value_float=-2.0), op.Constant(value_float=2.0)
+        all_2TD = op.Reshape(op.Concat(keys, queries, axis=0), to_tokens)
+        values_TD = op.Reshape(values, to_tokens)
+        doubling = 2.0 / half_range
+        shifts = op.Unsqueeze(op.Gather(shifts_B1D, order_B), [0])
+        shifts_2B1D = op.Concat(shifts, -shifts, axis=0)
+        steepness = slope * half_range * 0.5
+        start = op.Expand(op.CastLike(0.0, keys), op.Concat(terms, [2], rows, [1], width, axis=0))
+        none_M1 = op.Expand([0], op.Shape(counts_M1))
+        missing_M1 = rows - counts_M1
+        before_MX = op.Expand([0, 0, 0, 0, 0, 0, 0], op.Concat(chunks, [7], axis=0))
+        margins_MX = op.Concat(before_MX, missing_M1, none_M1, none_M1, axis=1)
 
         @graph()
-        def step(state_SVB1D, keys_1BRD, queries_1BRD, weighted_VBRD):
-            # cos(s arccos x) = T_s(x), in one row for each s
-            key_terms = op.MatMul(coefficients, op.Cos(degrees * op.Reshape(keys_1BRD, [1, -1])))
-            query_terms = op.Cos(degrees * op.Reshape(queries_1BRD, [1, -1]))
-            terms_SVBRD = op.Unsqueeze(op.Reshape(key_terms, shape_SBRD), [1]) * weighted_VBRD
-            sums_SVBRD = op.MatMul(earlier_RR, terms_SVBRD) + state_SVB1D
-            queries_S1BRD = op.Unsqueeze(op.Reshape(query_terms, shape_SBRD), [1])
-            found_VBRD = op.ReduceSum(sums_SVBRD * queries_S1BRD, [0], keepdims=0)
-            return state_SVB1D + op.ReduceSum(terms_SVBRD, [3]), found_VBRD
+        def step(state_SVB1D, places_2BR, real_BR1, count, margins):
+            places = op.Slice(places_2BR, zero, count, one)
+            moved_2BRD = op.Gather(all_2TD, places) + op.Slice(shifts_2B1D, zero, count, one)
+            doubled_2BRD = op.Clip(moved_2BRD * doubling, low, high)  # padding may lie anywhere
+            groups_2G1L, first_21FL = products(op.Reshape(doubled_2BRD, [2, 1, 1, -1]), groups, many)
+            key_groups, query_groups = op.Split(groups_2G1L, axis=0, num_outputs=2)
+            key_first, query_first = op.Split(first_21FL, axis=0, num_outputs=2)
+            shape_S1BRD = op.Concat(terms, [1], count, row, axis=0)
+            key_terms = op.MatMul(coefficients_SS, op.Reshape(key_groups * key_first, to_terms))
+            queries_S1BRD = op.Reshape(query_groups * query_first, shape_S1BRD)
+            weights_1BRD = op.Exp(op.Slice(doubled_2BRD, zero, one) * steepness) * op.Slice(real_BR1, zero, count)
+            weighted_1BRD = weights_1BRD * op.Gather(values_TD, op.Slice(places, zero, one))
+            weighted_VBRD = op.Concat(weighted_1BRD, weights_1BRD, axis=0)
+            terms_SVBRD = op.Reshape(key_terms, shape_S1BRD) * weighted_VBRD
+            sums_SVBRD = op.MatMul(earlier_RR, terms_SVBRD) + op.Slice(state_SVB1D, zero, count, [2])
+            found_1VBRD = result(op.ReduceSum(sums_SVBRD * queries_S1BRD, [0]))
+            added_SVB1D = op.Pad(op.ReduceSum(terms_SVBRD, [3]), margins)
+            return state_SVB1D + added_SVB1D, op.Pad(found_1VBRD, margins)
 
-        end, found = op.Scan(
+        end, found_M1VBRD = op.Scan(
             start,
-            key_angles,
-            query_angles,
-            weighted,
+            places_M2BR,
+            real_MBR1,
+            counts_M1,
+            margins_MX,
             body=step,
-            num_scan_inputs=3,
+            num_scan_inputs=4,
             scan_input_directions=directions,
             scan_output_directions=[reverse],
         )
-        return found
+        # Each token from its place in what was found.
+        kinds = op.Shape(found_M1VBRD, start=2, end=3)
+        place_B1 = op.Unsqueeze(op.ScatterElements(order_B, order_B, op.Range(0, op.Squeeze(rows), 1)), [1])
+        first_BN = (positions_N / size * kinds * rows + place_B1) * size + positions_N % size
+        kinds_V11 = op.Reshape(op.Range(0, op.Squeeze(kinds), 1), [-1, 1, 1])
+        return op.Gather(op.Reshape(found_M1VBRD, to_tokens), first_BN + kinds_V11 * rows * size)
 
     return sums
 
 
-sums_before = prefix_sums("forward", EARLIER, 0)
-sums_after = prefix_sums("backward", LATER, 1)
+quotients_before = prefix_sums("forward", EARLIER, 0, quotients)
+quotients_after = prefix_sums("backward", LATER, 1, quotients)
+sums_before = prefix_sums("diagonal", EARLIER, 0, both_sums)
+sums_after = prefix_sums("full", LATER, 1, both_sums)
 
 
 @script(OWN, default_opset=op)
-def sums_elsewhere(coefficients, degrees, key_angles, query_angles, weighted):
-    first = sums_before(coefficients, degrees, key_angles, query_angles, weighted)
-    return first + sums_after(coefficients, degrees, key_angles, query_angles, weighted)
+def sums_elsewhere(keys, queries, values, real, shifts_B1D, half_range, slope, coefficients_SS):
+    first = sums_before(keys, queries, values, real, shifts_B1D, half_range, slope, coefficients_SS)
+    return first + sums_after(keys, queries, values, real, shifts_B1D, half_range, slope, coefficients_SS)
 
 
 @script(OWN, default_opset=op)
-def without_own(sums_VBND, keys, queries, values, real_BN1, tilt, scale: float):
-    """The sums are all; the arguments are those of :func:`with_own`, in whose place this stands."""
+def as_they_are(quotients_1BND, keys, queries, values, real, shifts_B1D, slope, scale: float):
+    """The arguments are those of :func:`with_own`, in whose place this stands."""
+    return op.Squeeze(quotients_1BND, [0])
+
+
+@script(OWN, default_opset=op)
+def without_own(sums_VBND, keys, queries, values, real, shifts_B1D, slope, scale: float):
+    """As :func:`as_they_are`."""
     return divide(op.Gather(sums_VBND, 0), op.Gather(sums_VBND, 1))
 
 
 @script(OWN, default_opset=op)
-def with_own(sums_VBND, keys, queries, values, real_BN1, tilt, scale: float):
+def with_own(sums_VBND, keys, queries, values, real, shifts_B1D, slope, scale: float):
     """The token of the query itself is a key, too."""
-    own = op.Exp(op.Tanh((keys + queries) / scale) * scale - tilt * queries) * real_BN1
+    real_BN1 = op.Unsqueeze(op.CastLike(real, keys), [2])
+    own = op.Exp(op.Tanh((keys + queries) / scale) * scale - slope * (queries - shifts_B1D)) * real_BN1
     return divide(op.Gather(sums_VBND, 0) + own * values, op.Gather(sums_VBND, 1) + own)
 
 
 def expansion(direction: str, sums: OnnxFunction, finish: OnnxFunction) -> OnnxFunction:
-    """Keys and queries by :func:`centred`, the rest by :func:`coefficients_of`."""
+    """Shifts by :func:`centred`, the rest by :func:`coefficients_of`."""
 
     @script(of(direction), default_opset=op)
-    def expanded(keys, queries, values, real, half_range, tilt, coefficients, terms, scale: float):
-        length = op.Shape(keys, start=1, end=2)
-        chunks = (length + (CHUNK - 1)) / CHUNK
-        number = op.Reshape(op.CastLike(terms, length), [1])
-        counted = op.Slice(coefficients, [0, 0], op.Concat(number, number, axis=0), [0, 1])
-        counted_SS = op.CastLike(counted, keys)
-        degrees_S = op.Slice(op.CastLike(op.Constant(value=DEGREES), keys), [0], number)
+    def expanded(keys, queries, values, real, shifts_B1D, half_range, tilt, coefficients, terms, scale: float):
+        number = op.Reshape(op.CastLike(op.Ceil(terms / 4.0) * 4.0, op.Shape(keys)), [1])
+        both = op.Concat(number, number, axis=0)
+        basis = op.Slice(op.Constant(value=BASIS), [0, 0], both)
+        counted_SS = op.MatMul(op.Transpose(basis), op.MatMul(op.Slice(coefficients, [0, 0], both), basis))
         slope = op.CastLike(tilt, keys)
-        real_BN1 = op.Unsqueeze(op.CastLike(real, keys), [2])
-        key_positions = op.Clip(keys / half_range, -1.0, 1.0)  # padding may lie anywhere
-        query_positions = op.Clip(queries / half_range, -1.0, 1.0)
-        weights = op.Exp(key_positions * (slope * half_range)) * real_BN1
-        weighted = op.Concat(op.Unsqueeze(weights * values, [0]), op.Unsqueeze(weights, [0]), axis=0)
-        found = sums(
-            counted_SS,
-            op.Unsqueeze(degrees_S, [1]),
-            in_chunks(op.Unsqueeze(op.Acos(key_positions), [0]), chunks),
-            in_chunks(op.Unsqueeze(op.Acos(query_positions), [0]), chunks),
-            in_chunks(weighted, chunks),
-        )
-        in_rows = op.Reshape(
-            op.Transpose(found, perm=[1, 2, 0, 3, 4]), op.Concat([0, 0], chunks * CHUNK, [-1], axis=0)
-        )
-        sums_VBND = op.Slice(in_rows, [0], length, [2])
-        return finish(sums_VBND, keys, queries, values, real_BN1, slope, scale=scale)
+        found = sums(keys, queries, values, real, shifts_B1D, half_range, slope, op.CastLike(counted_SS, keys))
+        return finish(found, keys, queries, values, real, shifts_B1D, slope, scale=scale)
 
     return expanded
 
@@ -329,17 +419,18 @@ def attention(direction: str, pairs: OnnxFunction, expanded: OnnxFunction) -> On
 
     @script(of(direction), default_opset=op)
     def attention(keys, queries, values, real, scale: float, widest: float):
-        length = op.Squeeze(op.Shape(keys, start=1, end=2))
-        if length > SHORT:
-            moved_keys, moved_queries, half_ranges_D = centred(keys, queries, real)
+        rows, length = op.Squeeze(op.Shape(keys, end=1)), op.Squeeze(op.Shape(keys, start=1, end=2))
+        if op.Size(real) > rows * SHORT + SHORT_ALONE:
+            shifts_B1D, half_ranges_D = centred(keys, queries, real)
             wide_D = half_ranges_D > widest
             ranges_D = op.Where(wide_D, 0.0, half_ranges_D)
             half_range = op.Max(op.ReduceMax(ranges_D, keepdims=0), SMALLEST_RANGE)
             tilt, coefficients, terms = coefficients_of(half_range, scale=scale)
             narrow_tokens = op.ReduceMean(op.Where(wide_D, 0.0, op.CastLike(length, keys)), keepdims=0)
-            if op.CastLike(narrow_tokens, terms) > (terms + FIXED_TERMS) * PAIRS_PER_TERM:
+            fixed_terms = TERMS_OF_STEPS / op.CastLike(rows, terms) + FIXED_TERMS
+            if op.CastLike(narrow_tokens, terms) > (terms + fixed_terms) * PAIRS_PER_TERM:
                 narrow = expanded(
-                    moved_keys, moved_queries, values, real, half_range, tilt, coefficients, terms, scale=scale
+                    keys, queries, values, real, shifts_B1D, half_range, tilt, coefficients, terms, scale=scale
                 )
                 if op.ReduceMax(half_ranges_D, keepdims=0) > widest:
                     places_W = op.Squeeze(op.NonZero(wide_D), [0])
@@ -362,16 +453,17 @@ def attention(direction: str, pairs: OnnxFunction, expanded: OnnxFunction) -> On
 
 # Which keys a query sees, the sums over them, and what is made of the sums.
 PARTS = {
-    "forward": (before, sums_before, without_own),
-    "backward": (after, sums_after, without_own),
+    "forward": (before, quotients_before, as_they_are),
+    "backward": (after, quotients_after, as_they_are),
     "diagonal": (elsewhere, sums_elsewhere, without_own),
     "full": (anywhere, sums_elsewhere, with_own),
 }
 
 
 def _functions() -> list[OnnxFunction]:
-    found = [divide, attend, centred, coefficients_of, in_chunks, sums_before, sums_after, sums_elsewhere]
-    found += [without_own, with_own]
+    found = [divide, attend, centred, coefficients_of, in_chunks, products, quotients, both_sums]
+    found += [quotients_before, quotients_after, sums_before, sums_after, sums_elsewhere]
+    found += [as_they_are, without_own, with_own]
     for direction, (sees, sums, finish) in PARTS.items():
         at_once, in_steps = pairs_at_once(direction, sees), pairs_in_steps(direction, sees)
         pairs, expanded = all_pairs(direction, at_once, in_steps), expansion(direction, sums, finish)
