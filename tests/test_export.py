@@ -166,8 +166,8 @@ def attention_of_graphs(direction, windows=(None,), scale=5.0):
 @pytest.mark.parametrize("direction", ("forward", "backward", "diagonal", "full"))
 @torch.no_grad()
 def test_attention_of_graphs_computes_the_equation(direction):
-    """Within the errors that it states, for every range of keys and queries, rows of any length in any order, padding on
-    both sides, and rows without tokens."""
+    """Within the errors that it states, for every range of keys and queries, and rows of any length in any order, some
+    without tokens or with padding on both sides."""
     windows = (None, 5, 70)
     forms = dict(zip(windows, attention_of_graphs(direction, windows), strict=True))
     for window in (0, 3):  # without a loop, in operators of torch
