@@ -25,7 +25,8 @@ from .pointwise import heads_linear as heads_linear
 from .pointwise import linear as linear
 from .recurrence import linear_recurrence as linear_recurrence
 from .source2token import source2token_attention as source2token_attention
+from .tensorized.graph import tensorized_attention_graph as tensorized_attention_graph
 from .tensorized.operator import short_for_tensorized_attention as short_for_tensorized_attention
 from .tensorized.operator import tensorized_attention as tensorized_attention
 
-INTERFACE = 8
+INTERFACE = 9

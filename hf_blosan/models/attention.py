@@ -36,7 +36,7 @@ from .equations import source2token_attention as source2token_equation
 from .masks import DIRECTIONS, check_choice, check_window, full_token_mask
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 8
+INTERFACE = 9
 try:
     from hf_blosan import kernels
 

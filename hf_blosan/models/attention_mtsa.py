@@ -74,8 +74,9 @@ def tensorized_attention(
     options = {"directions": [direction for direction, _ in heads], "windows": [window for _, window in heads]}
     options |= {"key_mask": key_mask, "score_function": score_function, "include_self": include_self}
     # The equation's weights take (B, H, N, N), without D: ONNX gets them whole.
-    eager = implementation == "eager" or dropout > 0 or token_mask is not None or to_onnx()
-    if eager or (kernels is not None and implementation == "auto" and kernels.short_for_tensorized_attention(v)):
+    eager = implementation == "eager" or dropout > 0 or token_mask is not None or (kernels is None and to_onnx())
+    auto = kernels is not None and implementation == "auto" and not to_onnx()
+    if eager or (auto and kernels.short_for_tensorized_attention(v)):
         return tensorized_equation(q, k, v, source_scores, token_mask=token_mask, dropout=dropout, **options)
     dtype = torch.promote_types(v.dtype, torch.float32)
     tensors = [x.to(dtype) for x in (q, k, v, source_scores)]
@@ -83,7 +84,8 @@ def tensorized_attention(
         numbers = k[..., 0].numel()  # the score of every key in every head
         return some_queries_at_a_time(tensorized_equation, numbers, *tensors, **options).to(v.dtype)
     options["key_mask"] = None if key_mask is None else key_mask.bool()
-    return kernels.tensorized_attention(*tensors, **options).to(v.dtype)
+    operator = kernels.tensorized_attention_graph if to_onnx() else kernels.tensorized_attention
+    return operator(*tensors, **options).to(v.dtype)
 
 
 def heads_gate(layer: nn.Module, v_BHND: Tensor, attended_BHND: Tensor, mask_BN: Tensor) -> Tensor | None:

@@ -7,6 +7,7 @@ import torch
 
 from hf_blosan.kernels.library import OPERATORS, has_cpu_kernels
 from hf_blosan.kernels.tensorized import operator, tiles
+from hf_blosan.kernels.tensorized.graph import tensorized_attention_graph
 from hf_blosan.kernels.tensorized.operator import tensorized_attention
 from hf_blosan.models import attention, attention_mtsa
 from hf_blosan.models import equations_mtsa as F
@@ -66,6 +67,25 @@ def assert_as_exact_as_equation(inputs, function=tensorized_attention, **options
         assert rms(got - exact) <= 2 * max(rms(rough - exact), rounding)
     for got, exact in zip(results(function, torch.float64, inputs, **options), truth, strict=True):
         torch.testing.assert_close(got, exact, rtol=1e-9, atol=1e-9 * float(exact.abs().max().clamp(min=1.0)))
+
+
+@pytest.mark.parametrize("include_self", (False, True))
+@pytest.mark.parametrize("score_function", F.SCORE_FUNCTIONS)
+@torch.no_grad()
+def test_the_form_of_graphs_computes_the_equation(score_function, include_self):
+    """With scores at which a sigmoid is 0, source scores that span all that is exact, and queries that see no key."""
+    options = {"directions": MIXED, "windows": [None, 3, 0, 5], "score_function": score_function}
+    options |= {"include_self": include_self}
+    for shift, spread in ((0, 1), (-200, 1), (200, 1), (0, 25)):
+        q, k, v, scores, mask = random_inputs(3, 4, 40, 20, spread=spread)
+        q, k = q - 0.0, k
+        q[..., 0], k[..., 0] = 20**0.5, shift
+        for key_mask in (mask, None):
+            options["key_mask"], tensors = key_mask, (q, k, v, scores)
+            exact = F.tensorized_attention(*tensors, **options)
+            functions = (F.tensorized_attention, tensorized_attention_graph)
+            plain, found = (function(*(x.float() for x in tensors), **options).double() for function in functions)
+            assert rms(found - exact) <= 2 * max(rms(plain - exact), 1e-7), (shift, spread)
 
 
 def small_tiles(form, monkeypatch, size):
