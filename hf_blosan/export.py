@@ -196,10 +196,11 @@ def translations() -> dict:
     """Replacements for translations of the exporter, by torch operator.
 
     The exporter writes ``torch.lerp``, which gates use, as eight operators, and a GELU in an order that onnxruntime
-    does not fuse into one.
+    does not fuse into one. onnxruntime has a softmax for the last dimension, before which it transposes others, and
+    computes Elu without vector instructions and in one thread.
     """
     from onnxscript import opset18 as op
-    from onnxscript.function_libs.torch_lib.ops.nn import aten_gelu
+    from onnxscript.function_libs.torch_lib.ops.nn import aten_elu, aten_gelu
 
     def lerp(start, end, weight):
         return start + weight * (end - start)
@@ -214,8 +215,13 @@ def translations() -> dict:
         weights = op.Exp(x - op.ReduceMax(x, [dim]))
         return weights / op.ReduceSum(weights, [dim])
 
+    def elu(x, *scales):
+        if any(scale != 1.0 for scale in scales):
+            return aten_elu(x, *scales)
+        return op.Max(x, op.Exp(op.Min(x, 0.0)) - 1.0)  # exp(x) - 1 is never below x
+
     aten = torch.ops.aten
-    return {aten.lerp.Tensor: lerp, aten.gelu.default: gelu, aten.softmax.int: softmax}
+    return {aten.lerp.Tensor: lerp, aten.gelu.default: gelu, aten.softmax.int: softmax, aten.elu.default: elu}
 
 
 def forget_shapes(graph) -> None:

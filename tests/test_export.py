@@ -99,36 +99,38 @@ def test_mtsa_with_low_scores(tmp_path):
     check(InferenceSession(tmp_path / "model.onnx"), model, inputs("encoder", 3, 23))
 
 
-class GatesAndGelus(torch.nn.Module):
+class Translated(torch.nn.Module):
     def forward(self, x, y, gate):
-        return torch.lerp(x, y, gate), F.gelu(x), F.gelu(y, approximate="tanh")
+        others = x.softmax(0), x.softmax(-1), F.elu(x), F.elu(x, alpha=0.5), F.selu(x)
+        return torch.lerp(x, y, gate), F.gelu(x), F.gelu(y, approximate="tanh"), *others
 
 
-def test_gates_and_gelus_are_few_operators(tmp_path):
+def test_translations_of_operators(tmp_path):
     inputs = tuple(torch.randn(3, 2, 5, generator=torch.Generator().manual_seed(0)))
     program = torch.onnx.export(
-        GatesAndGelus().eval(), inputs, custom_translation_table=export.translations(), dynamo=True, verbose=False
+        Translated().eval(), inputs, custom_translation_table=export.translations(), dynamo=True, verbose=False
     )
     program.save(tmp_path / "model.onnx")
     options = SessionOptions()
     options.optimized_model_filepath, options.log_severity_level = str(tmp_path / "optimized.onnx"), 3
     session = InferenceSession(tmp_path / "model.onnx", options)
     found = session.run(None, {x.name: y.numpy() for x, y in zip(session.get_inputs(), inputs, strict=True)})
-    for value, expected in zip(found, GatesAndGelus()(*inputs), strict=True):
+    for value, expected in zip(found, Translated()(*inputs), strict=True):
         torch.testing.assert_close(torch.from_numpy(value), expected, rtol=0, atol=1e-6)
     operators = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
     assert operators.count("Gelu") == 1 and "Erf" not in operators and "Where" not in operators
+    assert operators.count("Softmax") == 1 and operators.count("Elu") == 1
 
 
 @pytest.mark.slow
 @torch.no_grad()
 def test_long_sentences_take_time_in_proportion(tmp_path):
     """Each attention has loops for long sentences, for their wide features, for all of wide ranges and for short
-    sentences, and asks for the ranges of those that are not short, and whether pairs are few."""
+    sentences, and asks for the ranges of those that are not short, and whether pairs are few and terms many."""
     model = make(AutoModel, "disan")
     export.export_onnx(model, tmp_path / "model.onnx")
     operators = [node.op_type for node in nodes(onnx.load(tmp_path / "model.onnx").graph)]
-    assert operators.count("If") == 12 and operators.count("Scan") == 8
+    assert operators.count("If") == 14 and operators.count("Scan") == 8
     session = InferenceSession(tmp_path / "model.onnx")
     for length in (8, 30, 500):
         check(session, model, inputs("encoder", 2, length))

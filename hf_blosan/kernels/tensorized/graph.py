@@ -13,7 +13,7 @@ from torch import Tensor
 from ..directional.chunks import Options, visible_keys
 
 # Added to the score of a key that is hidden, and the lowest score that a query is shifted by.
-HIDDEN, LOWEST = -1e30, -1e4
+HIDDEN, LOWEST = -1e30, -1e29
 
 
 def tensorized_attention_graph(
