@@ -340,12 +340,7 @@ TABLES = {
         "An encoder that learns from 20,000 texts labelled by a fine-tuned transformer, and the same training without",
         (*_SENTENCES, Column(name="SST-2", task="sst2")),
         *(_MINILM, _SIMILARITY, replace(_SIMILARITY, name=f"{_SIMILARITY.name}, taught", teacher=_MINILM.name)),
-        texts={
-            "trec": "squad",
-            "cr": "pros_cons",
-            "mpqa": "masc",
-            **dict.fromkeys(("subj", "sst2"), "movie_reviews"),
-        },
+        texts={"trec": "squad", "cr": "pros_cons", "mpqa": "masc", **dict.fromkeys(("subj", "sst2"), "movie_reviews")},
     ),
     "pair_features": _own(
         "How a classifier compares the vectors of a pair",

@@ -147,10 +147,7 @@ class SentenceEstimator(BaseEstimator):
         return {name: value for name, value in vars(seen).items() if name == "feature_names_in_"}
 
     def _fit(
-        self,
-        rows: dict[str, tuple[Any, np.ndarray]],
-        names: dict[str, np.ndarray],
-        classes: np.ndarray | None = None,
+        self, rows: dict[str, tuple[Any, np.ndarray]], names: dict[str, np.ndarray], classes: np.ndarray | None = None
     ) -> None:
         """Train on texts and targets, by split; ``names`` is from :meth:`_names_of`."""
         if len(rows["train"][0]) < 2:

@@ -147,11 +147,7 @@ def push(options: PushArguments) -> None:
             folder = shutil.copytree(folder, Path(temporary, folder.name))
             AutoModel.from_pretrained(folder).save_pretrained(folder)
         uploads = Uploads(
-            folder,
-            options.hub_model_id,
-            options.hub_token,
-            private=options.hub_private_repo,
-            source=options.folder,
+            folder, options.hub_model_id, options.hub_token, private=options.hub_private_repo, source=options.folder
         )
         uploads.finish(options.commit_message)
     print(f"{uploads.api.endpoint}/{uploads.repo_id}")

@@ -12,12 +12,7 @@ from .library import define, has_cpu_kernels
 
 
 def source2token_attention(
-    scores: Tensor,
-    values: Tensor,
-    mask: Tensor,
-    *,
-    cu_seqlens: Tensor | None = None,
-    block_length: int | None = None,
+    scores: Tensor, values: Tensor, mask: Tensor, *, cu_seqlens: Tensor | None = None, block_length: int | None = None
 ) -> Tensor | None:
     """s = sum_i softmax_i(score_i) * x_i, feature by feature, without storing weights (DiSAN Eq. 12-14).
 

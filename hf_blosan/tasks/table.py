@@ -152,13 +152,7 @@ _TASKS = (
     _single("subj", "subjective or objective", ("subjective", "objective"), _SUBJ_HUB, recipe_family="subj", **_FOLDS),
     _single("mr", "movie-review polarity", _POLARITY, _MR_HUB, recipe_family="cr", **_FOLDS),
     _single("sst2", "Stanford sentiment, 2 classes", _POLARITY, _hub("SetFit/sst2"), splits=_ALL_SPLITS),
-    _single(
-        "sst5",
-        "Stanford sentiment, 5 classes",
-        _SENTIMENTS,
-        _hub("SetFit/sst5"),
-        splits=_ALL_SPLITS,
-    ),
+    _single("sst5", "Stanford sentiment, 5 classes", _SENTIMENTS, _hub("SetFit/sst5"), splits=_ALL_SPLITS),
     # The papers train on the phrases of the training trees as well; no data set on the Hub has them.
     _single("sst2_phrases", "Stanford sentiment, 2 classes, with phrases", _POLARITY, None, local=_SST2),
     _single("sst5_phrases", "Stanford sentiment, 5 classes, with phrases", _SENTIMENTS, None, local=_SST5),

@@ -140,11 +140,7 @@ def read_word_vectors(
 
 
 def embedding_matrix(
-    tokenizer: PreTrainedTokenizerBase,
-    vectors: WordVectors,
-    *,
-    counts: Mapping[str, int] | None = None,
-    seed: int,
+    tokenizer: PreTrainedTokenizerBase, vectors: WordVectors, *, counts: Mapping[str, int] | None = None, seed: int
 ) -> tuple[np.ndarray, CoverageReport]:
     """Initial embedding table for a word-level tokenizer.
 

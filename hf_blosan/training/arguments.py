@@ -333,9 +333,7 @@ class RunArguments:
         given = self.num_train_epochs, self.early_stopping_patience
         epochs = None if self.max_train_steps else given[0] or recipe.for_rows(train_rows).num_train_epochs
         return replace(
-            self,
-            num_train_epochs=epochs,
-            early_stopping_patience=patience if given[1] is None else given[1],
+            self, num_train_epochs=epochs, early_stopping_patience=patience if given[1] is None else given[1]
         )
 
     def changed(self) -> dict[str, Any]:

@@ -29,13 +29,7 @@ from .arguments import EvaluateArguments
 from .evaluation import Evaluator
 from .preparation import DATA_OPTIONS, HELD_OUT, Preparation, find_encoder, numbers_of
 from .reporting import figure_lines, write_predictions
-from .saved_model import (
-    check_order_of_labels,
-    encoder_config,
-    may_hold_out,
-    pretrained_model,
-    warn_of_other_splits,
-)
+from .saved_model import check_order_of_labels, encoder_config, may_hold_out, pretrained_model, warn_of_other_splits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

@@ -239,11 +239,7 @@ def read_rows(arguments: RunArguments, kind: TaskKind) -> tuple[DatasetDict, int
 
 
 def make_tokenizer(
-    arguments: RunArguments,
-    kind: TaskKind,
-    train: Dataset,
-    config: PreTrainedConfig | None,
-    overrides: dict[str, Any],
+    arguments: RunArguments, kind: TaskKind, train: Dataset, config: PreTrainedConfig | None, overrides: dict[str, Any]
 ) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
     """The tokenizer, built from the training texts or pretrained, and the word vectors named in the options.
 

@@ -135,12 +135,7 @@ def _over_tiles(kernel, tensors, options, far, reach) -> None:
 
 
 def forward(
-    keys: Tensor,
-    queries: Tensor,
-    values: Tensor,
-    key_mask: Tensor | None,
-    token_mask: None,
-    options: Options,
+    keys: Tensor, queries: Tensor, values: Tensor, key_mask: Tensor | None, token_mask: None, options: Options
 ) -> tuple[Tensor, Tensor]:
     """Result and denominators of all queries, both (B, N, D)."""
     keys, queries, values = (x.contiguous() for x in (keys, queries, values))
