@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from typing_extensions import Self
 
 from ..cli.overrides import format_config_overrides
 from ..data.batching import token_limit
@@ -29,9 +30,6 @@ from ..tasks.kinds import kind_class, kind_of
 from ..training.checkpoints import save_pretrained
 from . import fitting
 from .rows import make_task, read_labels, read_rows, read_scores, read_texts
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 OPTIONS = {
     "encoder": "encoder",

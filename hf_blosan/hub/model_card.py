@@ -8,18 +8,16 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from ..cli.arguments import CardArguments
 from ..errors import InputError, first_line
 from ..files import check_writable, write_text
 from ..registry import encoder_name
 from ..tasks.kinds import kind_class
 from ..tasks.table import TASKS
-
-if TYPE_CHECKING:
-    from ..cli.arguments import CardArguments
 
 TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 PAPERS = {

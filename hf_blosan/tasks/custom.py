@@ -6,7 +6,9 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from datasets import Dataset
 
 from ..data.columns import ColumnNames
 from ..data.tables import load_splits, read_table
@@ -15,9 +17,6 @@ from .base import log_columns
 from .kinds import KINDS, kind_class
 from .table import TASKS
 from .task import Source, Task
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 

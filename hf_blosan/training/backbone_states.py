@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets
 import numpy as np
@@ -16,11 +16,9 @@ import torch
 from accelerate import PartialState
 from datasets import Dataset, Features, List, Value
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
 
 from ..errors import InputError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 INPUTS = ["input_ids", "token_type_ids"]
 ROWS_AT_ONCE = 64

@@ -17,19 +17,17 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from accelerate import Accelerator
 from accelerate.utils import load
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import InputError, first_line
 from ..files import plain, sha256, write_json
 from ..models.pretrained import SENTENCE_TRANSFORMER, code_in
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 WEIGHTS = "model.safetensors"
 BEST_WEIGHTS = "best_model.safetensors"

@@ -8,11 +8,10 @@ import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import datasets
 import numpy as np
-from datasets import concatenate_datasets
+from datasets import Dataset, DatasetDict, concatenate_datasets
 from tqdm.auto import tqdm
 
 from ..data.columns import TEXTS_A_ROW, as_text, check_columns, normal, row_numbers
@@ -23,13 +22,9 @@ from ..hub.configs import read_config
 from ..hub.finite import NotFinite
 from ..hub.saved import contents, load
 from ..inference.batches import Batches
+from ..tasks.base import TaskKind
 from ..tasks.kinds import kind_of
-
-if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
-
-    from ..tasks.base import TaskKind
-    from .arguments import RunArguments
+from .arguments import RunArguments
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from accelerate import Accelerator
 from datasets import Dataset, DatasetDict
+from transformers import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from ..data.columns import TEXTS_A_ROW, ColumnNames
@@ -30,9 +30,6 @@ from .evaluation import Evaluator
 from .preparation import DATA_OPTIONS, HELD_OUT, Preparation, find_encoder, numbers_of
 from .reporting import figure_lines, write_predictions
 from .saved_model import check_order_of_labels, encoder_config, may_hold_out, pretrained_model, warn_of_other_splits
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 logger = logging.getLogger(__name__)
 

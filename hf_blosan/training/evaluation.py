@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..errors import fitting
 from ..hub.finite import NotFinite, refuse_not_finite
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from .preparation import Preparation
+from .preparation import Preparation
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch.distributed
+from accelerate import Accelerator
 
 from ..errors import InputError
+from .arguments import RunArguments
 from .checkpoints import LATEST, find_checkpoint
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from .arguments import RunArguments
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

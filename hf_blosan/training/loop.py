@@ -9,35 +9,31 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from accelerate import Accelerator
 from accelerate.utils import set_seed
+from datasets import Dataset
 from safetensors.torch import load_model as load_weights
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from ..errors import InputError, fitting
 from ..hub.finite import NotFinite
 from ..tasks.words import GOLD
-from .arguments import CRITICAL_FOR_RESUMING
+from .arguments import CRITICAL_FOR_RESUMING, RunArguments
 from .backbone_states import digest_of_weights
 from .checkpoints import WEIGHTS, Progress, load_checkpoint, save_checkpoint, save_pretrained
+from .evaluation import Evaluator
 from .interruption import Interrupted, deferred_signals
 from .optim import build_optimizer, l2_penalty, make_scheduler, moving_average, word_source
+from .preparation import Preparation
 from .reporting import own_fields
 from .word_rows import UsedWords, train_all_words, train_used_words
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-    from datasets import Dataset
-    from transformers import PreTrainedModel
-
-    from .arguments import RunArguments
-    from .evaluation import Evaluator
-    from .preparation import Preparation
 
 logger = logging.getLogger(__name__)
 

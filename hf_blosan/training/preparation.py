@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from datasets import Dataset, DatasetDict
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..cli.overrides import check_field_names, parse_config_overrides
 from ..data import LengthBucketBatchSampler
@@ -45,10 +46,6 @@ from .saved_model import (
     warn_of_other_splits,
 )
 from .word_rows import ids_of
-
-if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState, is_initialized
@@ -21,6 +22,7 @@ from ..cli.options import exit_status
 from ..errors import InputError
 from ..files import write_json
 from ..hub import Uploads, write_model_card
+from ..tasks import Task
 from .arguments import RunArguments, parse_arguments
 from .checkpoints import find_checkpoint, save_pretrained
 from .evaluation import Evaluator
@@ -29,11 +31,6 @@ from .loop import TrainingLoop
 from .output_folder import check_shared, output_folder
 from .preparation import Preparation, find_encoder, find_task, prepare
 from .reporting import RunLog, command_line, digests, record, summary, write_predictions, write_record
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ..tasks import Task
 
 logger = logging.getLogger(__name__)
 

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..data.columns import TEXTS_A_ROW, positions
 from ..errors import InputError, first_line, listed, loading
 from ..hub.configs import config_problem, is_encoder, saved_labels
 from ..hub.saved import check_complete, quiet_transformers
 from ..registry import locate
+from ..tasks import Task
+from ..tasks.base import TaskKind
+from .arguments import RunArguments
 from .optim import encoder_of, word_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from transformers import PreTrainedConfig, PreTrainedModel
-
-    from ..tasks import Task
-    from ..tasks.base import TaskKind
-    from .arguments import RunArguments
 
 logger = logging.getLogger(__name__)
 

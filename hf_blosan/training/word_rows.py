@@ -8,18 +8,15 @@ leaving the others out of gradients, optimiser and average saves a good part of 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from datasets import Dataset
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..models.embeddings import WordEmbeddings
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 WORTHWHILE = 0.8
 """Part of the table above which all of it is trained: looking up rows in two places takes time, too."""
