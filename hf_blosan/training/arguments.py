@@ -30,29 +30,11 @@ SECRETS = ("hub_token",)
 """Options that never appear in a log, a record or a card."""
 
 CRITICAL_FOR_RESUMING = (
-    "optimizer",
-    "learning_rate",
-    "embedding_learning_rate",
-    "embedding_warmup_steps",
-    "weight_decay",
-    "l2",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "max_grad_norm",
-    "lr_scheduler_type",
-    "num_warmup_steps",
-    "label_smoothing",
-    "ema_decay",
-    "bucketing",
-    "eval_every",
-    "max_length",
-    "pad_to_max_length",
-    "seed",
-    "fold",
-    "num_folds",
-    "validation_fraction",
-    "watch_test",
-    "cache_backbone",
+    *("optimizer", "learning_rate", "embedding_learning_rate", "embedding_warmup_steps", "weight_decay", "l2"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "max_grad_norm", "lr_scheduler_type"),
+    *("num_warmup_steps", "label_smoothing", "ema_decay", "bucketing", "eval_every"),
+    *("max_length", "pad_to_max_length", "seed", "fold", "num_folds", "validation_fraction"),
+    *("watch_test", "cache_backbone"),
 )
 """Options that determine the weights and the test rows: resuming a checkpoint requires the same values."""
 

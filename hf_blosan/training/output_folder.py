@@ -21,14 +21,8 @@ LOCK = ".lock"
 LEFTOVERS = (".saving-*", ".*.tmp")
 # Names in lower case of files that end in .json, which a run writes in its output folder.
 SAVED = (
-    "*config*",
-    "*token*",
-    "*vocab*",
-    "*template*",
-    "modules.json",
-    "*.index.json",
-    "all_results.json",
-    "checkpoint.json",
+    *("*config*", "*token*", "*vocab*", "*template*"),
+    *("modules.json", "*.index.json", "all_results.json", "checkpoint.json"),
 )
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_MESSAGE = "No space left on device"
