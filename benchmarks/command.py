@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import hf_blosan
-from hf_blosan.cli.options import Parser, check_values, exit_status, option
+from hf_blosan.cli.options import CheckedOptions, Parser, exit_status, option
 from hf_blosan.errors import InputError
 from hf_blosan.files import sha256, write_json
 from hf_blosan.kernels import instruction_set
@@ -32,16 +32,13 @@ FILES = ("word_vectors",)
 
 
 @dataclass(kw_only=True)
-class Options:
+class Options(CheckedOptions):
     """What every benchmark can be told. A number must be more than 0, unless its default is 0."""
 
     output: str = option("JSON file of the report; most write Markdown beside it.", MISSING)
     threads: int = option("Threads of torch.", 2)
     seed: int = option("Of all random numbers.", 42, zero=True)
     commit: str | None = option("To record where git cannot tell it.")
-
-    def __post_init__(self) -> None:
-        check_values(self)
 
 
 def command(

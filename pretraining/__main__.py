@@ -28,7 +28,7 @@ from benchmarks.command import surroundings
 from benchmarks.order import suite_rows
 from benchmarks.order_suite import items, texts
 from hf_blosan import DiSANConfig, DiSANModel
-from hf_blosan.cli.options import Parser, check_values, exit_status, option
+from hf_blosan.cli.options import CheckedOptions, Parser, exit_status, option
 from hf_blosan.data.tables import read_table
 from hf_blosan.errors import InputError
 from hf_blosan.files import write_bytes, write_json
@@ -54,7 +54,7 @@ PARSED_WORDS = range(3, 26)
 
 
 @dataclass(kw_only=True)
-class Options(Recipe):
+class Options(CheckedOptions, Recipe):
     """Options of ``python -m pretraining``."""
 
     data_dir: str = option("Folder with NAME/train.jsonl.gz and so on.", MISSING, group="files")
@@ -78,7 +78,7 @@ class Options(Recipe):
     device: Literal["cpu", "cuda"] = option("Where teachers and student run.", "cpu")
 
     def __post_init__(self) -> None:
-        check_values(self)
+        super().__post_init__()
         if self.order_features >= self.hidden_size:
             raise InputError(
                 f"--order_features is {self.order_features}; it must be less than --hidden_size, {self.hidden_size}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_blosan.cli.options import Parser, add_options, check_values, option, positional, read_options
+from hf_blosan.cli.options import CheckedOptions, Parser, add_options, option, positional, read_options
 from hf_blosan.errors import InputError
 
 from .tables import BEST, TABLES, Row, choose, get_table
@@ -27,7 +27,7 @@ settings. The exit code is 1 if a run failed, 2 for bad input, 130 if interrupte
 
 
 @dataclass
-class TableArguments:
+class TableArguments(CheckedOptions):
     """Options of ``python -m reproduce``."""
 
     table: str = positional("Name of a table; see below.")
@@ -42,9 +42,6 @@ class TableArguments:
         "is bold if significantly different from all others (takes minutes)."
     )
     keep_models: bool = option("Keep the models, not just the records.", False)
-
-    def __post_init__(self) -> None:
-        check_values(self)
 
 
 def main(argv: list[str] | None = None) -> int:

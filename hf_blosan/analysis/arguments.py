@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ..cli.options import check_values, option, positional, same_as
+from ..cli.options import CheckedOptions, option, positional, same_as
 from ..inference.arguments import BenchArguments
 from ..registry import MODEL
 
@@ -16,7 +16,7 @@ FIGURE_FORMATS = get_args(FigureFormat)
 
 
 @dataclass
-class ExplainArguments:
+class ExplainArguments(CheckedOptions):
     """Options of ``hf-blosan explain``."""
 
     model: str = positional(MODEL)
@@ -29,12 +29,9 @@ class ExplainArguments:
     cpu: bool = same_as(BenchArguments, "cpu")
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
-    def __post_init__(self) -> None:
-        check_values(self)
-
 
 @dataclass
-class DemoArguments:
+class DemoArguments(CheckedOptions):
     """Options of ``hf-blosan demo``."""
 
     model: str = positional(MODEL)
@@ -43,6 +40,3 @@ class DemoArguments:
     port: int | None = option("Port to listen on. Default: the first free one from 7860.", below=65536)
     cpu: bool = same_as(BenchArguments, "cpu")
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
-
-    def __post_init__(self) -> None:
-        check_values(self)

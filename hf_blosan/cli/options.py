@@ -66,27 +66,30 @@ def same_as(options: type, name: str) -> Any:
     return field(default=entry.default, metadata=entry.metadata)
 
 
-def check_values(options: Any) -> None:
-    """Raise InputError for a value that is none of an option's choices, or a number outside its limits."""
-    kinds = get_type_hints(type(options))
-    for entry in fields(options):
-        name, value, limits = entry.name, getattr(options, entry.name), entry.metadata.get("limits")
-        kind = without_none(kinds[name])
-        if get_origin(kind) is Literal and value is not None and value not in get_args(kind):
-            raise InputError(f"--{name} is {value!r}; choose from {', '.join(get_args(kind))}.")
-        for number in value if isinstance(value, (list, tuple)) else [value]:
-            if not limits or not isinstance(number, (int, float)) or isinstance(number, bool):
-                continue
-            zero, most, below = limits.values()
-            if below is not None:
-                fits, end = number < below, f"below {below:,}"
-            elif most is None and isinstance(number, float):
-                fits, end = math.isfinite(number), "finite"
-            else:
-                fits, end = number <= (most or MOST), f"at most {most or MOST:,}"
-            if not (fits and (number > 0 or zero and number == 0)):
-                start = "0 or more" if zero else "more than 0"
-                raise InputError(f"--{name} is {number}; it must be {start} and {end}.")
+class CheckedOptions:
+    """Options whose values are checked when they are made."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a value that is none of an option's choices, or a number outside its limits."""
+        kinds = get_type_hints(type(self))
+        for entry in fields(self):
+            name, value, limits = entry.name, getattr(self, entry.name), entry.metadata.get("limits")
+            kind = without_none(kinds[name])
+            if get_origin(kind) is Literal and value is not None and value not in get_args(kind):
+                raise InputError(f"--{name} is {value!r}; choose from {', '.join(get_args(kind))}.")
+            for number in value if isinstance(value, (list, tuple)) else [value]:
+                if not limits or not isinstance(number, (int, float)) or isinstance(number, bool):
+                    continue
+                zero, most, below = limits.values()
+                if below is not None:
+                    fits, end = number < below, f"below {below:,}"
+                elif most is None and isinstance(number, float):
+                    fits, end = math.isfinite(number), "finite"
+                else:
+                    fits, end = number <= (most or MOST), f"at most {most or MOST:,}"
+                if not (fits and (number > 0 or zero and number == 0)):
+                    start = "0 or more" if zero else "more than 0"
+                    raise InputError(f"--{name} is {number}; it must be {start} and {end}.")
 
 
 def check_files(options: Any) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..cli.options import check_values, option, positional
+from ..cli.options import CheckedOptions, option, positional
 from ..data.rows import check_rows
 from ..errors import InputError
 from ..registry import MODEL
@@ -26,7 +26,7 @@ VECTOR_SUFFIXES = {"float16": (".npy", ".parquet"), "int8": (".parquet",)}
 
 
 @dataclass
-class StreamArguments:
+class StreamArguments(CheckedOptions):
     """Common options of the commands that process a file row by row."""
 
     model: str = positional(MODEL)
@@ -56,7 +56,7 @@ class StreamArguments:
     )
 
     def __post_init__(self) -> None:
-        check_values(self)
+        super().__post_init__()
         if self.text_pair_column_name and not self.text_column_name:
             raise InputError(
                 "--text_pair_column_name needs --text_column_name, the column of the first text; give both."
@@ -127,7 +127,7 @@ class ShardsArguments:
 
 
 @dataclass
-class BenchArguments:
+class BenchArguments(CheckedOptions):
     """Options of ``hf-blosan bench``."""
 
     model: str = positional(MODEL)
@@ -137,6 +137,3 @@ class BenchArguments:
     cpu: bool = option("Use the CPU even if an accelerator is available.", False)
     trust_remote_code: bool = option("Run code from the Hub that comes with a model or tokenizer.", False)
     output_file: str | None = option("JSON file for the figures.", group="output")
-
-    def __post_init__(self) -> None:
-        check_values(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..cli.options import check_values, option, positional, same_as
+from ..cli.options import CheckedOptions, option, positional, same_as
 from ..errors import InputError
 from ..inference.arguments import DAY, BenchArguments
 from ..registry import MODEL
@@ -14,7 +14,7 @@ TOKEN_VARIABLE = "HF_BLOSAN_TOKEN"
 
 
 @dataclass
-class ServeArguments:
+class ServeArguments(CheckedOptions):
     """Options of ``hf-blosan serve``."""
 
     model: str = positional(MODEL)
@@ -41,7 +41,7 @@ class ServeArguments:
     trust_remote_code: bool = same_as(BenchArguments, "trust_remote_code")
 
     def __post_init__(self) -> None:
-        check_values(self)
+        super().__post_init__()
         if self.queue_size < self.max_texts:
             raise InputError(f"--queue_size is {self.queue_size}; it must be at least --max_texts, {self.max_texts}.")
         if self.max_length is not None and self.max_length > self.batch_tokens:

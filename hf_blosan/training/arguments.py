@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..cli.options import Parser, check_values, option, positional, same_as
+from ..cli.options import CheckedOptions, Parser, option, positional, same_as
 from ..data.rows import check_table, check_vectors
 from ..errors import InputError
 from ..registry import FAMILIES, MODEL, pretrained_names
@@ -45,7 +45,7 @@ FROM_RECIPE = (
 
 
 @dataclass
-class RunArguments:
+class RunArguments(CheckedOptions):
     """All options of a run. Options left at None are filled from the task's recipe for the encoder.
 
     Attributes:
@@ -220,7 +220,7 @@ class RunArguments:
             from ..cli.overrides import format_config_overrides
 
             self.config_overrides = format_config_overrides(self.config_overrides)
-        check_values(self)
+        super().__post_init__()
         steps = self.checkpointing_steps
         if steps not in (None, "epoch") and not (str(steps).isdecimal() and int(steps) > 0):
             raise InputError(f"--checkpointing_steps is {steps!r}; give a number of updates or `epoch`.")
@@ -336,7 +336,7 @@ class RunArguments:
 
 
 @dataclass
-class EvaluateArguments:
+class EvaluateArguments(CheckedOptions):
     """Options of ``hf-blosan evaluate``."""
 
     encoder: ClassVar[None] = None
@@ -366,7 +366,7 @@ class EvaluateArguments:
     predictions_file: str | None = option("File for the predictions on the test rows, in run_glue's format.")
 
     def __post_init__(self) -> None:
-        check_values(self)
+        super().__post_init__()
         given = [name for name in ("task_name", "test_file", "dataset_name") if getattr(self, name)]
         own = next((name for name in given if name != "task_name"), None)
         refuse(
