@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,14 +85,8 @@ def check_complete(name: str, config: PreTrainedConfig, report: dict[str, Any]) 
         raise InputError(
             f"the model at {name!r} has no weights {missing}, ...; train it for this, or give another one"
         )
-    if config.model_type in FAMILIES:
-        check_places(name, report["unexpected_keys"])
-
-
-def check_places(name: str, unexpected: Iterable[str]) -> None:
-    """Raise InputError if a saved model has weights that its configuration does not ask for, which would go unused."""
-    if unexpected:
-        weights = listed(sorted(unexpected), 3)
+    if config.model_type in FAMILIES and report["unexpected_keys"]:  # weights that would go unused
+        weights = listed(sorted(report["unexpected_keys"]), 3)
         raise InputError(
             f"the model at {name!r} has weights for which its config.json has no place ({weights}); save the model "
             "again"

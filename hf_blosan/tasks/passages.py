@@ -56,15 +56,15 @@ def as_passage(row: Mapping[str, Any], where: str, number: int) -> tuple[str, tu
     question = _question(row.get("question"), where, number)
     if "sentences" in row:
         return question, _as_sentences(row["sentences"], where, number)
-    sentences = _split(as_text(row.get("context"), where, number, "context"))
-    if not sentences:
-        raise InputError(f"{where}, row {number}: the passage has no sentences; fill in its context or remove the row")
-    return question, sentences
+    return question, _split(as_text(row.get("context"), where, number, "context"), where, number)[1]
 
 
-@lru_cache(maxsize=64)
-def _split(context: str) -> tuple[str, ...]:
-    return tuple(context[start:end] for start, end in sentence_spans(context))
+def _split(context: str, where: str, row: int) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
+    """The spans of a passage's sentences, and the sentences; raises InputError if there are none."""
+    spans = sentence_spans(context)
+    if not spans:
+        raise InputError(f"{where}, row {row}: the passage has no sentences; fill in its context or remove the row")
+    return spans, tuple(context[start:end] for start, end in spans)
 
 
 def squad_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> _Passages:
@@ -72,13 +72,8 @@ def squad_rows(columns: dict[str, list], where: str, numbers: Sequence[int]) -> 
     for row, question, context, answers in zip(numbers, *(columns[name] for name in SQUAD_COLUMNS), strict=True):
         context = as_text(context, where, row, "context")
         if context not in passages:
-            spans = sentence_spans(context)
-            passages[context] = spans, tuple(context[start:end] for start, end in spans)
+            passages[context] = _split(context, where, row)
         spans, sentences = passages[context]
-        if not spans:
-            raise InputError(
-                f"{where}, row {row}: the passage has no sentences; fill in its context or remove the row"
-            )
         found = _find_answer(context, answers, where, row)
         if found is None:
             without += 1
@@ -119,6 +114,7 @@ def _find_answer(context: str, answers: Any, where: str, row: int) -> tuple[int,
     return None if start < 0 or not text else (start, start + len(text))
 
 
+@lru_cache(maxsize=64)  # several questions may follow about a passage
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """First and last character + 1 of each sentence of an English text, without surrounding whitespace.
 
