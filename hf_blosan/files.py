@@ -67,15 +67,9 @@ def check_not_read(name: str, path: str | Path, read: Iterable[str | Path | None
 
 
 def check_writable(name: str, path: str | Path, *, folder: bool) -> None:
-    """Check that a file or folder can be created or replaced, without creating it.
+    """Check, without creating it, that a file (or a ``folder``) can be created or replaced; raises InputError if not.
 
-    Args:
-        name: its name in the message, such as ``"--output_dir"``.
-        path: the file or folder.
-        folder: whether it is a folder.
-
-    Raises:
-        InputError: it cannot be created or replaced.
+    ``name`` is its name in the message, such as ``"--output_dir"``.
     """
     path = Path(os.path.abspath(path))
     asked = "folder" if folder else "file"

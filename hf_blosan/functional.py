@@ -46,10 +46,7 @@ __all__ = [
 
 def _operator(function: Operator, form: str = "B, N, D", **forms: str) -> Operator:
     """Apply the rules above to a function of the models. Models need no wrapper: their tensors have one dtype, and
-    ``ContextFusion`` does not read padding.
-
-    Args:
-        form: shape of its tensors; ``forms``: shapes of the tensors with these names.
+    ``ContextFusion`` does not read padding. ``form`` is the shape of the tensors, except of those named in ``forms``.
     """
     parameters = inspect.signature(function).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]

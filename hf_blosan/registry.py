@@ -229,11 +229,7 @@ def after_import(name: str, function: Callable[[], object]) -> None:
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are imported on first use.
 
-    The names are those that its ``__init__.pyi`` imports.
-
-    Args:
-        package: its ``__name__``.
-        file: its ``__file__``.
+    The names are those that its ``__init__.pyi`` imports; ``file`` is its ``__file__``.
     """
     stub = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
     modules = {name: module for module, name in re.findall(r"^from (\.\w+) import (\w+)", stub, re.MULTILINE)}

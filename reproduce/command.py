@@ -63,12 +63,8 @@ def main(argv: list[str] | None = None) -> int:
 def run_table(options: TableArguments, training_words: list[str]) -> int:
     """Plan the runs, train the unfinished ones, print the table.
 
-    Args:
-        options: the options of this command.
-        training_words: options of the training command, for every run.
-
-    Raises:
-        InputError: an option is invalid, or the output folder has other files.
+    ``training_words`` are options of the training command, for every run. Raises InputError if an option is invalid,
+    or the output folder has other files.
     """
     table, name = get_table(options.table), options.table
     rows = with_teachers(table.rows, choose(table.rows, options.rows, "row", name))

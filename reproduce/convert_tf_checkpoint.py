@@ -253,10 +253,8 @@ FAMILY_FIELDS = {
 
 
 def infer_config(model_type: str, variables: dict[str, Tensor], **overrides):
-    """The configuration that the arrays' shapes imply, and the Auto class of the head.
-
-    Raises:
-        InputError: the model type is unknown, or variables that determine the sizes are missing.
+    """The configuration that the arrays' shapes imply, and the Auto class of the head; raises InputError if the model
+    type is unknown, or variables that determine the sizes are missing.
     """
     if model_type not in CONTEXTS:
         raise InputError(f"model type {model_type!r} is unknown; choose one of {', '.join(CONTEXTS)}")

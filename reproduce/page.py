@@ -36,10 +36,8 @@ class PageArguments:
 
 
 def recorded_table(folder: Path, data_dir: str | None = None) -> tuple[Table, list[Run]]:
-    """The table of a folder of records, and all runs on its tasks, with the same seeds and folds.
-
-    Raises:
-        InputError: there are no records, they are of several tables, or a run has none.
+    """The table of a folder of records, and all runs on its tasks, with the same seeds and folds; raises InputError if
+    there are no records, they are of several tables, or a run has none.
     """
     records = [read_record(path) for path in sorted(folder.glob("*.json"))]
     names = {record["experiment"]["table"] for record in records}

@@ -67,10 +67,8 @@ class Run:
         return settings
 
     def load_record(self) -> None:
-        """Load the record of an earlier call, if any.
-
-        Raises:
-            InputError: the file is not a record, or its run had different settings.
+        """Load the record of an earlier call, if any; raises InputError if the file is not a record, or its run had
+        different settings.
         """
         path = self.record_file
         if not path.exists():
@@ -93,13 +91,9 @@ class Run:
 def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, words: list[str]) -> list[Run]:
     """One run per seed, task, row and, for tasks without a test split, fold; all runs of a seed come first.
 
-    Args:
-        folds: maximum number of folds; None runs all.
-        output_dir: folder of the records.
-        words: training options from the command line; they override those of table, row and recipe.
-
-    Raises:
-        InputError: a training option is unknown, invalid or set by the table.
+    ``folds`` is the maximum number of folds, ``None``: all; ``output_dir`` is the folder of the records. The training
+    options in ``words``, from the command line, override those of table, row and recipe. Raises InputError if one is
+    unknown, invalid or set by the table.
     """
     tasks, given = dict.fromkeys(column.task for column in table.columns), given_options(words)
     common = [(row, _arguments(table, row, task, output_dir, given)) for task in tasks for row in table.rows]
@@ -121,10 +115,8 @@ def plan(table: Table, seeds: list[int], folds: int | None, output_dir: Path, wo
 
 
 def given_options(words: list[str]) -> dict[str, Any]:
-    """The training options on a command line, only those that are given.
-
-    Raises:
-        InputError: an option is unknown, has a value of the wrong type, or is set by the table.
+    """The training options on a command line, only those that are given; raises InputError if one is unknown, has a
+    value of the wrong type, or is set by the table.
     """
     parser = Parser(prog="run_glue_style.py")
     add_options(parser, RunArguments)

@@ -40,11 +40,8 @@ LOWER_IS_BETTER = ("test_mse",)
 
 
 def recorded_runs(paths: Iterable[str | Path]) -> list[Run]:
-    """The runs of a system by their records, with the options that their commands name.
-
-    Raises:
-        InputError: a file is not a record, its command is not one of training, or two runs differ in more than seed
-            and fold.
+    """The runs of a system by their records, with the options that their commands name. Raises InputError if a file is
+    not a record, its command is not one of training, or two runs differ in more than seed and fold.
     """
     runs, systems = [], {}
     for path in map(Path, paths):
@@ -126,10 +123,8 @@ def paired_p_value(figure: str, first: list[Run], second: list[Run]) -> float | 
 
 
 def _by_seed(runs: list[Run]) -> dict[int, dict[int, Run]]:
-    """Runs whose predictions are recorded, by seed and fold, folds in order.
-
-    Raises:
-        InputError: two have the same seed and fold.
+    """Runs whose predictions are recorded, by seed and fold, folds in order; raises InputError if two have the same
+    seed and fold.
     """
     found: dict[int, dict[int, Run]] = {}
     for run in sorted(runs, key=lambda run: run.arguments.fold):

@@ -105,10 +105,7 @@ def get_table(name: str) -> Table:
 def choose(entries: tuple, names: list[str] | None, kind: str, table: str) -> tuple:
     """The rows or columns with these names, in table order; without names, all of them.
 
-    Case and punctuation are ignored: ``bi_lstm`` selects Bi-LSTM.
-
-    Raises:
-        InputError: the table has no entry of that name.
+    Case and punctuation are ignored: ``bi_lstm`` selects Bi-LSTM. Raises InputError if the table has no such entry.
     """
     known = {slug(entry.name): entry for entry in entries}
     wanted = {slug(name): name for name in names or known}

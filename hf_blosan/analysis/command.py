@@ -11,10 +11,8 @@ BAR_WIDTH = 30
 
 
 def explain_text(arguments: ExplainArguments) -> None:
-    """Print the prediction and the tokens with the largest weights; write figures and arrays.
-
-    Raises:
-        InputError: the model or the texts cannot be used, or the files cannot be written.
+    """Print the prediction and the tokens with the largest weights; write figures and arrays. Raises InputError if the
+    model or the texts cannot be used, or the files cannot be written.
     """
     model, tokenizer = load(arguments.model, None, cpu=arguments.cpu, trust_remote_code=arguments.trust_remote_code)
     explanation = explain(model, tokenizer, arguments.text, arguments.pair, max_tokens=arguments.max_tokens)

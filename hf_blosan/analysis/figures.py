@@ -31,11 +31,7 @@ MOST_NUMBERS = 24
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
+    """An empty figure of this size in inches; raises InputError if matplotlib is not installed."""
     require("figures need", "analysis", "matplotlib")
     from matplotlib.figure import Figure
 
@@ -43,10 +39,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def draw_attention(maps: Sequence[Map], *, columns: int = 2) -> Figure:
-    """A heatmap for each map: a row is a query, a column a key; grey keys are hidden from the query.
-
-    Raises:
-        InputError: there are no columns, or matplotlib is not installed.
+    """A heatmap for each map: a row is a query, a column a key; grey keys are hidden from the query. Raises InputError
+    if there are no columns, or matplotlib is not installed.
     """
     if columns < 1:
         raise InputError(f"columns is {columns}; give 1 or more")

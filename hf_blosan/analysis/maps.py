@@ -69,11 +69,7 @@ class Map:
 def read_maps(config: Any, output: Any, row: int, tokens: list[str]) -> list[Map]:
     """The maps of one row of a model's output with ``output_attentions=True``, context layers first, then the pooler.
 
-    Args:
-        config: the model's configuration.
-        output: the model's output; its row has the sentence's tokens first, then padding.
-        row: the row.
-        tokens: the N tokens of the sentence.
+    The row has the N ``tokens`` of the sentence first, then padding.
     """
     attentions, gates = ([to_numpy(x[row]) for x in maps or ()] for maps in (output.attentions, output.gates))
     found = []

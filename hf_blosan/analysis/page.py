@@ -83,11 +83,7 @@ class Shown:
         return hasattr(self.model, "classifier")
 
     def answer(self, texts: Sequence[str], *, columns: int = 2) -> tuple[dict[str, float] | str, str]:
-        """Prediction and figures, as values of a label and an HTML component.
-
-        Raises:
-            InputError: a text cannot be used.
-        """
+        """Prediction and figures for a label and an HTML component; raises InputError if a text cannot be used."""
         explanation = explain(self.model, self.tokenizer, *texts)
         score = "" if explanation.score is None else f"{explanation.score:.2f}"
         return explanation.probabilities or score, figures_html(explanation, columns)
@@ -190,10 +186,8 @@ def import_gradio() -> Any:
 
 
 def demo(arguments: DemoArguments) -> None:
-    """Serve the page until it is interrupted.
-
-    Raises:
-        InputError: a model cannot be used, Gradio is not installed, or the address or port cannot be used.
+    """Serve the page until it is interrupted; raises InputError if a model cannot be used, Gradio is not installed, or
+    the address or port cannot be used.
     """
     options = {"cpu": arguments.cpu, "trust_remote_code": arguments.trust_remote_code}
     names = [name for name in (arguments.model, arguments.model2) if name]

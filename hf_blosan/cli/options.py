@@ -41,11 +41,9 @@ def option(
     below: float | None = None,
     reads: Callable[[Path], Any] | None = None,
 ) -> Any:
-    """A field with help text.
+    """A field with help text and a default.
 
     Args:
-        text: help.
-        default: its default.
         group: heading in ``--help`` of this option and the following ones.
         zero: whether a number may be 0; it may if that is the default.
         most, below: the largest number; or one that all must be below.

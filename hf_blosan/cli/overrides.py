@@ -14,10 +14,7 @@ from ..files import plain
 def parse_config_overrides(text: str | None) -> dict:
     """``"dropout=0.3,directions=[diagonal,full]"`` -> ``{"dropout": 0.3, "directions": ["diagonal", "full"]}``.
 
-    Values are read as YAML: numbers, true/false, null, strings, lists.
-
-    Raises:
-        InputError: the text cannot be parsed.
+    Values are read as YAML: numbers, true/false, null, strings, lists. Raises InputError if the text cannot be parsed.
     """
     if not text:
         return {}

@@ -117,10 +117,8 @@ def encode_dataset(
 def token_limit(
     tokenizer: PreTrainedTokenizerBase, max_length: int | None, num_sentences: int = 1, option: str = "max_length"
 ) -> int:
-    """``max_length``, or the tokenizer's limit if it is ``None``.
-
-    Raises:
-        InputError: it has no room for the special tokens and a token of each sentence; ``option`` is its name.
+    """``max_length``, or the tokenizer's limit if it is ``None``. Raises InputError if it has no room for the special
+    tokens and a token of each sentence; ``option`` is its name in the message.
     """
     # A tokenizer without a limit has 1e30, which is more than its truncation accepts.
     limit = min(tokenizer.model_max_length, 2**31 - 1) if max_length is None else max_length

@@ -51,18 +51,11 @@ class ColumnNames:
 
 
 def text_columns(head: Mapping[str, Sequence[Any]], where: str, *, label_column: str | None = None) -> tuple[str, ...]:
-    """The one or two text columns of a table without named columns.
+    """The one or two text columns of a table without named columns, by its first rows, given as columns.
 
     They are ``sentence1`` and ``sentence2``, or ``sentence1``, ``text`` or ``sentence`` alone, or else the first two
-    columns that contain text (or the only one); identifiers, numbers, dates and labels are not text.
-
-    Args:
-        head: the first rows, by column.
-        where: description of the table for the error.
-        label_column: a column to exclude as well.
-
-    Raises:
-        InputError: there is no text column.
+    columns that contain text (or the only one); identifiers, numbers, dates, labels and ``label_column`` are not text.
+    Raises InputError, with ``where`` as the name of the table, if there is no text column.
     """
     if {"sentence1", "sentence2"} <= head.keys():
         return ("sentence1", "sentence2")
@@ -106,10 +99,8 @@ def check_distinct(columns: Iterable[str], where: str) -> None:
 
 
 def as_text(value: Any, where: str, row: int, column: str) -> str:
-    """A cell as text.
-
-    Raises:
-        InputError: it is missing, null or NaN, a list, an object or bytes, or has an unpaired surrogate.
+    """A cell as text; raises InputError if it is missing, null or NaN, a list, an object or bytes, or has an unpaired
+    surrogate.
     """
     if value is None or value != value:
         raise InputError(f"{where}, row {row}: {column} is {value or 'null or missing'}; fill it in or remove the row")

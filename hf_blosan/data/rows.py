@@ -209,11 +209,8 @@ class Rows:
 
 
 def open_parquet(file: BinaryIO, name: str) -> ParquetFile:
-    """A Parquet file.
-
-    Raises:
-        InputError: two columns have the same name, of which pyarrow reads only the last; or pyarrow is missing.
-        ValueError: the file is damaged.
+    """A Parquet file. Raises InputError if two columns have the same name, of which pyarrow reads only the last, or
+    pyarrow is missing; and ValueError if the file is damaged.
     """
     try:
         from pyarrow.parquet import ParquetFile
@@ -245,11 +242,7 @@ class TooLong(ValueError):
 
 
 class _Lines:
-    """The lines of a text file.
-
-    Attributes:
-        length: characters since it was last set to 0; limited.
-    """
+    """The lines of a text file. ``length``, the number of characters since it was last set to 0, is limited."""
 
     def __init__(self, file: TextIO):
         self.file, self.length = file, 0
@@ -294,11 +287,9 @@ def csv_layout(suffix: str) -> dict[str, Any]:
 
 
 def _csv(file: TextIO, name: str, **layout: Any) -> Iterator[Any]:
-    """The rows after the header; unnamed columns are named as in pandas.
-
-    Raises:
-        InputError: two columns have the same name, or the only one's name has semicolons or tabs, or commas in TSV; or
-            a row repeats the header (as in files that were joined), has another number of cells, or is quoted wrongly.
+    """The rows after the header; unnamed columns are named as in pandas. Raises InputError if two columns have the
+    same name, or the only one's name has semicolons or tabs, or commas in TSV; or if a row repeats the header (as in
+    files that were joined), has another number of cells, or is quoted wrongly.
     """
     csv.field_size_limit(2**31 - 1)  # the default, 131,072 characters, is too small for texts
     lines = _Lines(file)

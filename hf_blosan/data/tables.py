@@ -106,12 +106,8 @@ def _first_that_fails(cells: list, numbers: list[int]) -> int:
 def load_splits(name: str, config: str | None = None, *, revision: str | None = None, remedy: str) -> DatasetDict:
     """All splits of a data set on the Hub, or in a folder of data files or of ``save_to_disk``.
 
-    Args:
-        name, config, revision: as in ``datasets.load_dataset``.
-        remedy: end of the error message: what to do if loading fails.
-
-    Raises:
-        InputError: it cannot be loaded.
+    ``name``, ``config`` and ``revision`` are as in ``datasets.load_dataset``. Raises InputError if the data set cannot
+    be loaded; ``remedy``, the end of the message, says what to do then.
     """
     folder = Path(name)
     try:

@@ -49,13 +49,9 @@ class Values(Parser):
 def read_arguments(given: Mapping[str, Any], options: Mapping[str, Any], output_dir: str) -> InMemoryArguments:
     """Options by name, read and checked as on the command line; None stands for the default.
 
-    Args:
-        given: the options that are an estimator's parameters.
-        options: further options, named by the user.
-        output_dir: folder for the best model so far.
-
-    Raises:
-        InputError: one is unknown or has a value of the wrong type or range, or two exclude each other.
+    ``given`` are the options that are an estimator's parameters, ``options`` further ones, named by the user;
+    ``output_dir`` is the folder for the best model so far. Raises InputError if an option is unknown or has a value of
+    the wrong type or range, or two exclude each other.
     """
     allowed, group = set(), None
     for entry in fields(RunArguments):
@@ -79,14 +75,9 @@ def fit(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, list[dict[str, Any]]]:
     """Train, and return the best model, in eval mode, with its tokenizer and the history of its validation.
 
-    Args:
-        given, options: as in :func:`read_arguments`.
-        task: from :func:`hf_blosan.estimators.rows.make_task`.
-        verbose: print a line for each evaluation.
-
-    Raises:
-        InputError: an option cannot be used with these rows, or training diverges.
-        KeyboardInterrupt: the fit was interrupted.
+    ``given`` and ``options`` are as in :func:`read_arguments`, ``task`` is from
+    :func:`hf_blosan.estimators.rows.make_task`; ``verbose`` prints a line for each evaluation. Raises InputError if an
+    option cannot be used with these rows, or training diverges; KeyboardInterrupt if the fit is interrupted.
     """
     history: list[dict[str, Any]] = []
     loss = ""
@@ -139,11 +130,7 @@ def undisturbed(verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def named(parameters: Mapping[str, str]) -> Iterator[None]:
-    """Replace the options that errors name by parameters.
-
-    Args:
-        parameters: option -> the estimator's parameter.
-    """
+    """Replace the options that errors name by parameters of the estimator: ``parameters`` has them by option."""
     known = {entry.name for entry in fields(RunArguments)}
 
     def parameter(found: re.Match[str]) -> str:

@@ -69,10 +69,8 @@ def _item(row: Any, name: str) -> tuple[str, ...]:
 
 
 def read_labels(y: Any, name: str = "y") -> np.ndarray:
-    """Labels of any sortable type, (n,).
-
-    Raises:
-        ValueError: they are missing, of several types, or numbers that are not classes.
+    """Labels of any sortable type, (n,); raises ValueError if they are missing, of several types, or numbers that are
+    not classes.
     """
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
         y = np.array(y, dtype=object)  # as text, numpy would make a class 'nan' of a missing label
@@ -99,10 +97,8 @@ def read_scores(y: Any, name: str = "y") -> np.ndarray:
 def read_rows(
     X: Any, y: Any, X_val: Any, y_val: Any, read_targets: Callable[..., np.ndarray]
 ) -> dict[str, tuple[list[tuple[str, ...]], np.ndarray]]:
-    """split -> texts and targets, from the arguments of `fit`.
-
-    Raises:
-        ValueError, TypeError: an argument cannot be used, or the validation rows do not match the training rows.
+    """split -> texts and targets, from the arguments of `fit`. Raises ValueError or TypeError if an argument cannot be
+    used, or the validation rows do not match the training rows.
     """
     rows = {"train": (read_texts(X), read_targets(y))}
     if X_val is not None or y_val is not None:
@@ -132,15 +128,10 @@ def _column(y: Any, name: str, dtype: Any) -> np.ndarray:
 def make_task(
     kind: str, rows: dict[str, tuple[list[tuple[str, ...]], np.ndarray]], classes: np.ndarray | None = None
 ) -> Task:
-    """The task that rows in memory define.
+    """The `classification` or `regression` task that rows in memory define: split -> texts, and class ids or scores.
 
-    Args:
-        kind: `classification` or `regression`.
-        rows: split -> texts, and class ids or scores.
-        classes: the labels in the order of the class ids, for classification.
-
-    Raises:
-        InputError: the targets do not define a task.
+    ``classes`` are the labels in the order of the class ids, for classification. Raises InputError if the targets do
+    not define a task.
     """
     texts = ("text",) if len(rows["train"][0][0]) == 1 else ("sentence1", "sentence2")
     label = LABELS[kind]

@@ -39,15 +39,11 @@ class TrainingRows(TypedDict, total=False):
 
 
 def read_config(name: str, *, trust_remote_code: bool = False) -> PreTrainedConfig:
-    """The configuration of a saved model. Its output options are reset to those that commands expect.
+    """The configuration of a saved model, with ``name`` as in :func:`hf_blosan.hub.saved.load`. Its output options are
+    reset to those that commands expect.
 
-    Args:
-        name: as in :func:`hf_blosan.hub.saved.load`.
-        trust_remote_code: as in transformers.
-
-    Raises:
-        InputError: there is no model in the folder or on the Hub, its configuration is invalid, or its
-            weights are outside the folder.
+    Raises InputError if there is no model in the folder or on the Hub, its configuration is invalid, or its weights
+    are outside the folder.
     """
     given: Any = {}
     name = os.fspath(name)

@@ -174,10 +174,8 @@ def rows_of(split: str) -> str:
 
 
 def figure_table(run: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Figures by split and metric, as in `{"test": {"accuracy": 0.92}}`, without undefined correlations (null).
-
-    Raises:
-        InputError: a figure is not named `<split>_<metric>`.
+    """Figures by split and metric, as in `{"test": {"accuracy": 0.92}}`, without undefined correlations (null). Raises
+    InputError if a figure is not named `<split>_<metric>`.
     """
     table: dict[str, dict[str, float]] = {}
     for name, value in run["figures"].items():
@@ -211,10 +209,8 @@ def data_sentence(run: dict[str, Any]) -> str:
 
 
 def write_cards(options: CardArguments) -> None:
-    """Write the cards of recorded runs, one NAME.md for each NAME.json.
-
-    Raises:
-        InputError: a file is not a record, two cards have the same name, or a card cannot be written.
+    """Write the cards of recorded runs, one NAME.md for each NAME.json; raises InputError if a file is not a record,
+    two cards have the same name, or a card cannot be written.
     """
     from jinja2 import TemplateError  # here, because it comes with an extra
 

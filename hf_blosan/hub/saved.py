@@ -71,11 +71,8 @@ def load(
 
 
 def check_complete(name: str, config: PreTrainedConfig, report: dict[str, Any]) -> None:
-    """Raise InputError if a saved model lacks weights, or has some with other shapes or no place in it.
-
-    Args:
-        name, config: of the model.
-        report: the loading info.
+    """Raise InputError if a saved model, by its loading info, lacks weights, or has some with other shapes or no place
+    in it.
     """
     for weight, stored, expected in sorted(report["mismatched_keys"]):
         shapes = f"shape {tuple(stored)}, but {tuple(expected)} in its config.json"
@@ -124,12 +121,9 @@ def _auto_class(name: str, config: PreTrainedConfig, task: str | None) -> type:
 def is_normalized(name: str) -> bool:
     """Whether sentence-transformers gives the model's vectors length 1, by a ``Normalize`` in modules.json.
 
-    Args:
-        name: as in :func:`load`; empty for a model that was not loaded.
-
-    Raises:
-        InputError: a file of sentence-transformers is damaged, or asks for what this package does not apply: other
-            modules after the encoder, a prompt before every text, or shortened vectors.
+    ``name`` is as in :func:`load`, or empty for a model that was not loaded. Raises InputError if a file of
+    sentence-transformers is damaged, or asks for what this package does not apply: other modules after the encoder, a
+    prompt before every text, or shortened vectors.
     """
     if not name:
         return False

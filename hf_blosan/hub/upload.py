@@ -134,10 +134,8 @@ class Uploads:
 def push(options: PushArguments) -> None:
     """``hf-blosan push``: upload a folder as it is, creating the repository if needed.
 
-    An encoder that comes with the package is uploaded with its code, which its folder does not contain.
-
-    Raises:
-        InputError: there is no model in the folder, or the Hub rejects it or cannot be reached.
+    An encoder that comes with the package is uploaded with its code, which its folder does not contain. Raises
+    InputError if there is no model in the folder, or the Hub rejects it or cannot be reached.
     """
     folder = Path(registry.locate(options.folder))
     if not (folder / CONFIG_NAME).is_file():

@@ -35,11 +35,7 @@ TOKENIZING = Lock()
 class SentenceVectors(Classification):
     """Used like a kind of task: computes the vector of each text, (B, features), with or without a head.
 
-    Args:
-        config: the model's configuration.
-
-    Raises:
-        InputError: as in :func:`hf_blosan.hub.saved.is_normalized`.
+    Raises InputError where :func:`hf_blosan.hub.saved.is_normalized` does.
     """
 
     pipeline = "feature-extraction"
@@ -83,13 +79,10 @@ def portions(items: Sequence[tuple], sizes: Iterable[int]) -> Iterator[Sequence[
 
 
 class Batches:
-    """Computes rows in batches of similar length.
+    """Computes rows in batches of similar length, with model and tokenizer from :func:`hf_blosan.hub.saved.load`.
 
-    Args:
-        model, tokenizer: from :func:`hf_blosan.hub.saved.load`.
-        kind: the model's kind of task, or :class:`SentenceVectors`.
-        batch_size: rows in a batch.
-        max_length: tokens in a row; ``None``: the tokenizer's limit.
+    ``kind`` is the model's kind of task, or :class:`SentenceVectors`; ``max_length`` is in tokens of a row, by default
+    the tokenizer's limit.
     """
 
     def __init__(
@@ -108,11 +101,8 @@ class Batches:
         self.truncated = self.longest = self.shortened = 0
 
     def __call__(self, items: Sequence[tuple]) -> list[np.ndarray]:
-        """The model's answer for each item, (...), floats as float32.
-
-        Raises:
-            InputError: a batch does not fit into memory.
-            NotFinite: with the index of the item, if the model's output for it is not finite.
+        """The model's answer for each item, (...), floats as float32. Raises InputError if a batch does not fit into
+        memory; and NotFinite, with the index of the item, if the model's output for it is not finite.
         """
         rows = self.tokenize(items)
         # Longest rows first, so that running out of memory shows in the first batch.

@@ -185,9 +185,8 @@ class Output:
 def choose_format(path: str, formats: Mapping[str, Format]) -> Format:
     """The format of an output file, or of standard output for ``-``, after a check that it can be written.
 
-    Raises:
-        InputError: the suffix is unknown, the file cannot be written, or pyarrow, which writes the final Parquet
-            file, is missing.
+    Raises InputError if the suffix is unknown, the file cannot be written, or pyarrow, which writes the final Parquet
+    file, is missing.
     """
     suffix = ".jsonl" if path == "-" else Path(path).suffix
     if suffix not in formats:
@@ -224,10 +223,8 @@ def _npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
 
 
 def _array(columns: Columns, dtype: str) -> np.ndarray:
-    """Vectors (rows, width), or (rows, sentences, width) for several columns.
-
-    Raises:
-        InputError: a number does not fit.
+    """Vectors (rows, width), or (rows, sentences, width) for several columns; raises InputError if a number does not
+    fit.
     """
     with np.errstate(over="ignore"):
         arrays = [np.asarray(column).astype(dtype, copy=False) for column in columns.values()]

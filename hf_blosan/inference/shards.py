@@ -34,11 +34,7 @@ class Shard:
 
     @classmethod
     def of(cls, text: str) -> Shard:
-        """The shard of ``--shard INDEX/NUMBER``.
-
-        Raises:
-            InputError: it is not written like that, or there is no such shard.
-        """
+        """The shard of ``--shard INDEX/NUMBER``; raises InputError if it is not written so, or there is none."""
         if not (found := re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", text)):
             raise InputError(f"--shard is {text!r}; give INDEX/NUMBER, as in 0/16 for the first of 16 parts.")
         index, number = map(int, found.groups())

@@ -112,16 +112,9 @@ def stream(
 ) -> None:
     """Read rows, compute columns from them, and write these.
 
-    Args:
-        arguments: options of the command.
-        compute: items, read from rows by the kind of task -> columns.
-        formats: suffix of the output -> format.
-        batches: the model, and its kind of task.
-        options: those that must match to resume, in addition to the common ones.
-
-    Raises:
-        InputError: the rows or the output cannot be used.
-        KeyboardInterrupt: the command was interrupted; the message reports the progress.
+    ``compute`` makes columns of items, which the kind of task of ``batches`` reads from rows; ``formats`` are those of
+    the output by suffix; ``options`` must match to resume, in addition to the common ones. Raises InputError if the
+    rows or the output cannot be used; KeyboardInterrupt, with the progress as its message, when interrupted.
     """
     # Interactive input is answered line by line.
     typed = arguments.input == "-" and sys.stdin.isatty()
@@ -179,10 +172,8 @@ def described(arguments: StreamArguments, source: dict[str, Any]) -> Iterator[No
 
 
 def source_of(arguments: StreamArguments, rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
-    """What a shard is made from, named so that it is the same on every machine.
-
-    Raises:
-        InputError: there are more shards than rows.
+    """What a shard is made from, named so that it is the same on every machine; raises InputError if there are more
+    shards than rows.
     """
     count = rows.count()
     if arguments.part.number > count:
@@ -248,11 +239,7 @@ def keeping(output: Output, arguments: StreamArguments) -> Iterator[None]:
 
 
 def check_streams(arguments: StreamArguments, formats: Mapping[str, Format]) -> None:
-    """Check before the model is loaded that standard input is open and the output can be written.
-
-    Raises:
-        InputError: one of them is not.
-    """
+    """Raise InputError, before the model is loaded, if standard input is closed or the output cannot be written."""
     if arguments.input == "-" and sys.stdin is None:
         raise InputError("standard input is closed; give an input file")
     choose_format(arguments.path, formats)

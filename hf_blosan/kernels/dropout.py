@@ -20,14 +20,8 @@ LIBRARY.define("dropout_backward(Tensor grad, int copies, float p, int seed) -> 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, copies: int | None = None) -> Tensor:
     """``torch.nn.functional.dropout(x, p, training)``, for several copies of x at once.
 
-    Args:
-        x: any shape.
-        p: probability that an element becomes 0; p 2^32 is rounded, and what is kept is divided by just 1 - p.
-        training: ``False``: nothing is dropped.
-        copies: how many copies of x to return, each of which loses different elements.
-
-    Returns:
-        The shape of x, with copies (copies, ...).
+    p 2^32 is rounded, and what is kept is divided by just 1 - p. With ``copies`` the result is (copies, ...), and each
+    copy loses different elements.
     """
     if training and 2**-32 <= p <= 1 - 2**-32 and available(x) and forward_ad._current_level < 0:
         seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())  # of the generator of torch's dropout

@@ -23,13 +23,11 @@ OPERATORS = torch.ops.hf_blosan_kernels
 
 
 def _load(folder: Path) -> str | None:
-    """Load the compiled operators of the package whose kernels are in ``folder``.
+    """Load the compiled operators of the package whose kernels are in ``folder``. Returns what is missing and the
+    remedy, or None.
 
     A Python that is started in a checkout imports the checkout, whether or not a copy is installed. The library of
     that copy serves as well, if it is compiled from the checkout's sources.
-
-    Returns:
-        None, or what is missing and the remedy.
     """
     csrc, package = folder / "csrc", folder.parent
     wanted, folders, others, broken = b"", [folder], [], []
@@ -83,9 +81,7 @@ def is_recorded(*tensors: Tensor | None) -> bool:
     """Whether autograd has to record an operator on these tensors: outside torch.compile if gradients are enabled.
 
     Not under torch.jit.trace, which cannot save a Python function; a trace has no gradients through the operators.
-
-    Raises:
-        NotImplementedError: under forward-mode differentiation.
+    Raises NotImplementedError under forward-mode differentiation.
     """
     refuse_forward_mode()
     if not torch.is_grad_enabled() or torch.jit.is_tracing():

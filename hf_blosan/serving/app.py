@@ -119,9 +119,7 @@ def make_app(
 
 async def wait_for(answer: Any, request: Request, seconds: float) -> np.ndarray | None:
     """The result of a coroutine; if the client disconnects, the coroutine is cancelled and the result is ``None``.
-
-    Raises:
-        HTTPException: 504 after `seconds`.
+    Raises HTTPException 504 after `seconds`.
     """
     answer, gone = asyncio.ensure_future(answer), asyncio.ensure_future(disconnection(request))
     try:

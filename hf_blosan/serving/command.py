@@ -79,10 +79,8 @@ def configure(app: FastAPI, arguments: ServeArguments) -> uvicorn.Config:
 
 
 def read_token(path: str | None) -> str | None:
-    """The token in a file, or in the environment.
-
-    Raises:
-        InputError: the file cannot be read, or the token has characters that are invalid in a header.
+    """The token in a file, or in the environment; raises InputError if the file cannot be read, or the token has
+    characters that are invalid in a header.
     """
     place, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
     if path is not None:
@@ -104,11 +102,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; it does not listen yet.
-
-    Raises:
-        InputError: the address cannot be used.
-    """
+    """A socket bound to the address, which does not listen yet; raises InputError if the address cannot be used."""
     # asyncio sets TCP_NODELAY only if the protocol is given; without it, answers wait 40 ms for acknowledgements.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

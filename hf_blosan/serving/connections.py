@@ -22,11 +22,8 @@ def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
     """uvicorn's HTTP protocol with timeouts and at most ``limit + SPARE`` connections; further ones are closed.
 
     uvicorn itself waits forever for a request that never arrives, or for a client that does not read the response.
-
-    Args:
-        limit: connections on which every path is answered.
-        seconds: time limit for the head of a request; the request, its computation and the response together get
-            three times as long.
+    Every path is answered on ``limit`` connections. The head of a request may take ``seconds``; the request, its
+    computation and the response together, three times as long.
     """
 
     class Connection(AutoHTTPProtocol):
@@ -71,11 +68,7 @@ def make_protocol(limit: int, seconds: float) -> type[asyncio.Protocol]:
 
 
 def allow_files(max_connections: int) -> None:
-    """Raise the limit on open files for that many connections.
-
-    Raises:
-        InputError: the system does not allow it.
-    """
+    """Raise the limit on open files for that many connections. Raises InputError if the system does not allow it."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit

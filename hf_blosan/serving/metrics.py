@@ -13,8 +13,7 @@ POWERS_OF_2 = tuple(2**i for i in range(11))
 class Metrics:
     """Counters and histograms of a server, and memory, CPU time and open files of its process.
 
-    Args:
-        waiting: returns the number of texts accepted but not yet answered.
+    ``waiting`` returns the number of texts accepted but not yet answered.
     """
 
     def __init__(self, waiting: Callable[[], int]):

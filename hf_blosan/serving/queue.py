@@ -63,11 +63,8 @@ class Queue:
         self.tokenizing, self.computing = (ThreadPoolExecutor(1, name) for name in ("tokenizer", "model"))
 
     async def answer(self, texts: Texts, *, truncate: bool = False) -> np.ndarray:
-        """The model's output, (texts, ...); cancelling removes what is not yet computed.
-
-        Raises:
-            HTTPException: 413 if a text is too long, 422 if it has no tokens, 429 if the queue is full, 500 if the
-                model fails.
+        """The model's output, (texts, ...); cancelling removes what is not yet computed. Raises HTTPException: 413 if
+        a text is too long, 422 if it has no tokens, 429 if the queue is full, 500 if the model fails.
         """
         if self.accepted + len(texts) > self.size:
             raise HTTPException(

@@ -110,10 +110,8 @@ class TaskKind(ABC):
 
     @classmethod
     def task_fields(cls, tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a :class:`Task` with the rows of these tables (name in messages -> rows, training rows first).
-
-        Raises:
-            InputError: the rows define no task.
+        """Fields of a :class:`Task` with the rows of these tables (name in messages -> rows, training rows first);
+        raises InputError if the rows define no task.
         """
         raise NotImplementedError(f"{cls.__name__} must implement task_fields if it recognises any rows")
 
@@ -157,13 +155,10 @@ class TaskKind(ABC):
     def taught_rows(
         self, gold: Dataset, texts: Mapping[str, Sequence[Any]], answers: np.ndarray, teacher: TaskKind
     ) -> tuple[Dataset, Dataset]:
-        """The training rows, and texts with a teacher's answers as labels, with the same columns.
+        """The loaded training rows, and texts with a teacher's answers as labels, with the same columns.
 
-        Args:
-            gold: loaded training rows.
-            texts: the columns of the texts, and `row`.
-            answers: the teacher's logits for them, (texts, labels).
-            teacher: one that :meth:`check_teacher` accepts.
+        ``texts`` has the columns of the texts, and `row`; ``answers`` are the logits for them, (texts, labels), of a
+        teacher that :meth:`check_teacher` accepts.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement taught_rows if check_teacher accepts any")
 
@@ -173,13 +168,8 @@ class TaskKind(ABC):
     def normalise(self, raw: Dataset, source: Source, where: str) -> Dataset:
         """Rows as read, with the package's columns and ``row``, the row number in the file.
 
-        Args:
-            raw: the rows as read.
-            source: the names of their columns.
-            where: description of the rows for error messages.
-
-        Raises:
-            InputError: a column is missing, or a cell is invalid.
+        ``source`` has the names of the columns as read; ``where`` describes the rows in error messages. Raises
+        InputError if a column is missing, or a cell is invalid.
         """
 
     def row_groups(self, rows: Dataset) -> tuple[Sequence[int], str] | None:
@@ -299,10 +289,8 @@ class TaskKind(ABC):
     def infer(self, model: nn.Module, batch: dict[str, Tensor], *, quick: bool = False) -> Tensor:
         """The model's answer for each row of a batch without labels, (B, ...); for most kinds, the logits.
 
-        Args:
-            model: with the head of this kind.
-            batch: from the collator.
-            quick: a faster search, for the validation metrics during training.
+        The model has the head of this kind, and ``batch`` is from the collator. ``quick`` asks for a faster search,
+        for the validation metrics during training.
         """
         return model(**batch).logits
 
@@ -339,13 +327,8 @@ class TaskKind(ABC):
     ) -> tuple[tuple[str, ...], Callable[[dict[str, Any], int], tuple]]:
         """The columns to read, and a function from a row and its number to the item to predict.
 
-        Args:
-            head: the first rows.
-            where: description of the rows for error messages.
-            names: the columns that the user names.
-
-        Raises:
-            InputError: a column is missing; the function raises it for an invalid cell.
+        ``head`` are the first rows, ``where`` describes them in error messages, ``names`` are the columns that the
+        user names. Raises InputError if a column is missing; the function raises it for an invalid cell.
         """
 
     def cut(self, item: tuple, limit: int, side: str) -> tuple:
@@ -377,10 +360,8 @@ class TaskKind(ABC):
     ) -> dict[str, Any]:
         """What ``predict`` writes for some rows: columns of equal length.
 
-        Args:
-            answers: from :meth:`infer` and :meth:`trim`, one per row.
-            items: what they were computed from.
-            probabilities: also the probability of every class.
+        ``answers`` are from :meth:`infer` and :meth:`trim`, one per row, computed from ``items``; ``probabilities``
+        adds the probability of every class.
         """
 
     # Cards; `run` is the record of a training run

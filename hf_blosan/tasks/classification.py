@@ -287,12 +287,8 @@ def label_fields(labels: Sequence[str]) -> dict[str, Any]:
 def probabilities_of(config: Any, logits: np.ndarray, function_to_apply: str | None = None) -> np.ndarray | None:
     """Label probabilities, (rows, labels), from logits, as in transformers' text-classification pipeline.
 
-    ``None`` for a regression, whose logits are scores.
-
-    Args:
-        config: of the model.
-        logits: (rows, labels).
-        function_to_apply: ``"sigmoid"``, ``"softmax"`` or ``"none"``, instead of the model's default.
+    ``None`` for a regression, whose logits are scores. ``function_to_apply`` is ``"sigmoid"``, ``"softmax"`` or
+    ``"none"``, instead of the model's default.
     """
     if function_to_apply is None:
         several = config.problem_type == "multi_label_classification" or config.num_labels == 1
@@ -304,10 +300,8 @@ def probabilities_of(config: Any, logits: np.ndarray, function_to_apply: str | N
 
 
 def labels_of(tables: Mapping[str, Dataset], columns: Mapping[str, Any]) -> dict[str, list]:
-    """The labels of tables (name in messages -> rows).
-
-    Raises:
-        InputError: a column is missing, a label is null or empty, or a text is null or not a string.
+    """The labels of tables (name in messages -> rows); raises InputError if a column is missing, a label is null or
+    empty, or a text is null or not a string.
     """
     found = {}
     for where, table in tables.items():
@@ -383,10 +377,7 @@ def choose_texts(
 ) -> tuple[tuple[str, ...], Callable[[dict[str, Any], int], tuple[str, ...]]]:
     """The text columns to read, and the function that reads them, as in :meth:`TaskKind.choose_texts`.
 
-    Args:
-        head, where, names: see there.
-        trained: the columns that the model was trained on.
-        num_texts: number of texts that the model takes; ``None``: one or two.
+    ``trained`` are the model's columns in training; ``num_texts`` is how many texts it takes, ``None``: one or two.
     """
     columns = names.texts
     if not columns:
@@ -410,10 +401,8 @@ def choose_texts(
 
 
 def shortened(tokenize: Callable[..., list[dict[str, Any]]], limit: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """The result of a tokenizing function, truncated to `limit` tokens, and the lengths of the truncated rows.
-
-    Args:
-        tokenize: called without a limit, then again with it if any row is longer.
+    """The result of a tokenizing function, truncated to `limit` tokens, and the lengths of the truncated rows. The
+    function is called without a limit, then again with it if any row is longer.
     """
     rows = tokenize()
     long = [len(row["input_ids"]) for row in rows if len(row["input_ids"]) > limit]

@@ -179,11 +179,8 @@ def task_metrics(task: Task) -> evaluate.CombinedEvaluations:
     """The metrics of a task as one object.
 
     ``task_metrics(task).compute(predictions=..., references=...)`` returns a flat dict of floats. The inputs are class
-    ids for classification, scores for regression, lists of tags for tagging and texts for translation. Values are
-    kept in memory, so processes never share a file.
-
-    Raises:
-        InputError: the task names an unknown metric.
+    ids for classification, scores for regression, lists of tags for tagging and texts for translation. Values are kept
+    in memory, so processes never share a file. Raises InputError if the task names an unknown metric.
     """
     for name in task.metrics:
         if name not in METRICS:

@@ -48,10 +48,8 @@ def _as_sentences(cell: Any, where: str, row: int) -> tuple[str, ...]:
 
 
 def as_passage(row: Mapping[str, Any], where: str, number: int) -> tuple[str, tuple[str, ...]]:
-    """The question and the sentences of a row, given as a list or as one text, ``context``.
-
-    Raises:
-        InputError: the question is empty, or the passage has no sentences or an empty one.
+    """The question and the sentences of a row, given as a list or as one text, ``context``; raises InputError if the
+    question is empty, or the passage has no sentences or an empty one.
     """
     question = _question(row.get("question"), where, number)
     if "sentences" in row:
@@ -116,10 +114,8 @@ def _find_answer(context: str, answers: Any, where: str, row: int) -> tuple[int,
 
 @lru_cache(maxsize=64)  # several questions may follow about a passage
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """First and last character + 1 of each sentence of an English text, without surrounding whitespace.
-
-    Raises:
-        InputError: the sentence splitter is not installed.
+    """First and last character + 1 of each sentence of an English text, without surrounding whitespace; raises
+    InputError if the sentence splitter is not installed.
     """
     try:
         from sentencex import get_sentence_boundaries

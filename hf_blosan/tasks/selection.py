@@ -41,10 +41,8 @@ class Selection(TaskKind):
 
     @classmethod
     def recognises(cls, table, where, names):
-        """Rows with the columns of questions on passages, unless others are named.
-
-        Raises:
-            InputError: the sentences are text instead of a list.
+        """Rows with the columns of questions on passages, unless others are named; raises InputError if the sentences
+        are text instead of a list.
         """
         columns = _columns_of(table)
         if names != ColumnNames() or columns is None:
@@ -262,10 +260,7 @@ def _sentence_lengths(encoded: Dataset) -> tuple[np.ndarray, np.ndarray]:
 @dataclass
 class PassageCollator:
     """Rows -> a batch in the packed layout of ``...ForSentenceSelection``: rows about one passage share its sentences.
-
-    Args:
-        tokenizer: pads.
-        padding: options of ``tokenizer.pad``.
+    ``padding`` are options of ``tokenizer.pad``.
     """
 
     tokenizer: PreTrainedTokenizerBase

@@ -50,11 +50,7 @@ class Tagging(TaskKind):
 
     @classmethod
     def recognises(cls, table, where, names):
-        """Lists of words.
-
-        Raises:
-            InputError: the columns have the names of words and tags, but text instead of lists.
-        """
+        """Lists of words; raises InputError if columns with the names of words and tags have text instead of lists."""
         if is_list(table.features.get(names.text or TOKEN_COLUMN)):
             return True
         columns = set(table.column_names)
@@ -310,11 +306,9 @@ def _of_words(of_tokens: np.ndarray, gold: dict[str, list]) -> np.ndarray:
 def tags_of(tables: Mapping[str, Dataset], column: str) -> list[str]:
     """The tags that data sets declare, or else contain (where -> rows), with a ``B-X`` for every ``I-X``.
 
-    Warns of tags that are not in the first, the training rows, and of tags that differ only in case.
-
-    Raises:
-        InputError: the training rows have only one tag, a tag is empty, a row has no list of tags or only some, or the
-            tags also mark the ends of spans.
+    Warns of tags that are not in the first, the training rows, and of tags that differ only in case. Raises InputError
+    if the training rows have only one tag, a tag is empty, a row has no list of tags or only some, or the tags also
+    mark the ends of spans.
     """
     train = next(iter(tables))
     tags = learned = _tag_names(tables[train], column)

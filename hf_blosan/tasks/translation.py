@@ -332,14 +332,11 @@ def make_encoder_decoder(
 
 
 def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: Any) -> Tensor:
-    """Token ids of the translations of a batch, (B, N), with [EOS], then padding.
+    """Token ids of an encoder-decoder's translations of a batch, (B, N), with [EOS], then padding.
 
     A translation has at most 10 tokens more than twice as many as its sentence, independent of the rest of the batch.
-
-    Args:
-        model: an encoder-decoder.
-        batch: `input_ids` and `attention_mask`, (B, N).
-        **search: options of ``generate``, overriding the model's: ``num_beams=1`` is greedy search.
+    ``batch`` has `input_ids` and `attention_mask`, (B, N); ``search`` are options of ``generate``, overriding the
+    model's: ``num_beams=1`` is greedy search.
     """
     limits_B = 2 * batch["attention_mask"].sum(1) + 10
     limit = int(limits_B.max())
@@ -348,11 +345,7 @@ def translate(model: EncoderDecoderModel, batch: dict[str, Tensor], **search: An
 
 
 class RowLimits(StoppingCriteria):
-    """Ends the translations of each row at that row's maximum length.
-
-    Args:
-        limits_B: tokens, [BOS] included.
-    """
+    """Ends the translations of each row at that row's maximum length, ``limits_B`` tokens with [BOS] included."""
 
     def __init__(self, limits_B: Tensor):
         self.limits_B = limits_B

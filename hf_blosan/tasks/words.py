@@ -26,11 +26,7 @@ GOLD = "gold"
 
 
 def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
-    """A cell as words.
-
-    Raises:
-        InputError: it is not a list, has no words, or has an empty one.
-    """
+    """A cell as words; raises InputError if it is not a list, has no words, or has an empty one."""
     if not isinstance(words, list):
         raise InputError(f"{where}, row {row}: {column} is not a list; give a list of words (in .jsonl or .parquet)")
     if not words:
@@ -45,11 +41,7 @@ def as_words(words: Any, where: str, row: int, column: str) -> list[str]:
 
 
 def as_predicate(index: Any, words: Sequence[str], where: str, row: int, column: str) -> int:
-    """A cell as the index of a word.
-
-    Raises:
-        InputError: it is not a valid index.
-    """
+    """A cell as the index of a word; raises InputError if it is not a valid index."""
     found = whole_number(index)
     if found is None or not 0 <= found < len(words):
         raise InputError(
@@ -77,12 +69,8 @@ def encode_words(
     """Sentences, as lists of words, as inputs of a tagger, and the word that each token starts, else ``None``.
 
     ``word_mask`` has 1 at the first token of each word, ``predicate_mask`` at all tokens of the predicate.
-
-    Args:
-        tokenizer: any.
-        sentences: the words of each.
-        predicates: the index of each sentence's predicate, or ``None``.
-        limit: tokens per sentence; ``None``: any number.
+    ``predicates`` has the index of each sentence's predicate, if there are any; ``limit`` is the number of tokens per
+    sentence, ``None``: any number.
     """
     sentences = [cut_words(words, limit) for words in sentences] if limit else sentences
     options = {"return_token_type_ids": True, "return_attention_mask": True, "verbose": False}
@@ -115,7 +103,6 @@ def encode_tags(
     run_ner. ``gold`` has the ``tags`` of all words, and the ``words`` that have a token.
 
     Args:
-        rows, tokenizer: as described.
         max_length: tokens per row; ``None`` uses the tokenizer's limit.
         where: prefix of messages.
         for_training: leave out rows whose words, or whose predicate, have no token.

@@ -207,15 +207,10 @@ def num_fixed_words(tokenizer: PreTrainedTokenizerBase) -> int:
 def load_tokenizer(
     name: str, config: PreTrainedConfig | None = None, *, trust_remote_code: bool = False
 ) -> PreTrainedTokenizerBase:
-    """A saved tokenizer.
+    """The saved tokenizer of a folder, an encoder that comes with the package, or a name on the Hub.
 
-    Args:
-        name: a folder, an encoder that comes with the package, or a name on the Hub.
-        config: that of its model or backbone, which limits ids and length.
-        trust_remote_code: as in transformers.
-
-    Raises:
-        InputError: it is missing, cannot tokenize and pad, or has ids beyond the word table.
+    ``config`` is that of its model or backbone, which limits ids and length. Raises InputError if the tokenizer is
+    missing, cannot tokenize and pad, or has ids beyond the word table.
     """
     from transformers import AutoTokenizer  # here, because it takes a third of a second to import
 
@@ -307,10 +302,8 @@ def prepare_pretrained_tokenizer(
 
 
 def put_spaces_before_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Make a byte-level tokenizer encode a single word as it does in a text, with a space before it.
-
-    Raises:
-        InputError: it splits texts before the byte-level step, which would add a space before every part of a word.
+    """Make a byte-level tokenizer encode a single word as it does in a text, with a space before it. Raises InputError
+    if it splits texts before the byte-level step, which would add a space before every part of a word.
     """
     whole = tokenizer.backend_tokenizer.pre_tokenizer
     steps = list(whole) if isinstance(whole, pre_tokenizers.Sequence) else [whole]
@@ -357,13 +350,10 @@ def check_max_length(max_length: int | None, config: PreTrainedConfig | None, op
 
 
 def limit_length(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """Limit a tokenizer's length to the positions of a backbone or of a model's decoder.
+    """Limit a tokenizer's length to the positions in the configuration of a backbone, or of a model's decoder.
 
     With relative positions it may exceed the length the transformer was trained with, which is used only for
     tokenizers without a limit.
-
-    Args:
-        config: of a backbone, or of a model.
     """
     without_limit = tokenizer.model_max_length > LARGE_INTEGER
     if (positions := positions_of(getattr(config, "decoder", config), relative=without_limit)) is not None:

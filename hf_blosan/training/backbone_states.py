@@ -27,14 +27,10 @@ ROWS_AT_ONCE = 64
 def with_states(
     rows: list[dict], *, collate: Callable[[list[dict]], Any], states: Dataset, places: dict[bytes, int], width: int
 ) -> Any:
-    """A batch with ``backbone_hidden_states`` (B, N, width) in place of ``input_ids``.
+    """Encoded rows as a batch of ``collate``, with ``backbone_hidden_states`` (B, N, width) in place of ``input_ids``.
 
-    Args:
-        rows: encoded rows.
-        collate: pads a list of encoded rows into a batch.
-        states: one memory-mapped row per sentence: the states of its tokens, concatenated.
-        places: row of each sentence in ``states``; keys as from :func:`sentences_of`.
-        width: features of a state.
+    ``states`` has one memory-mapped row per sentence: the states of its tokens, concatenated; ``places`` has the row
+    of each sentence, by keys as from :func:`sentences_of`.
     """
     batch = collate(rows)
     is_token_BN = batch["attention_mask"].bool()
@@ -58,20 +54,14 @@ def sentences_of(input_ids: Iterable[int], token_type_ids: Iterable[int]) -> Ite
 def cached_states(
     model: PreTrainedModel, data: dict[str, Dataset], collate: Callable[[list[dict]], Any], dtype: str
 ) -> Callable[[list[dict]], Any]:
-    """A collator with the states of all splits; computes those that are not yet on disk.
+    """A collator with a frozen backbone's states of all encoded splits; computes those that are not yet on disk.
 
     The file is below the cache folder of ``datasets`` (``HF_DATASETS_CACHE``). Its name is a hash of the backbone and
-    of the sentences, so runs of other encoders, seeds and folds share it.
+    of the sentences, so runs of other encoders, seeds and folds share it. ``collate`` pads a list of encoded rows into
+    a batch; ``dtype`` is that of the stored states, ``"float16"`` or ``"float32"``.
 
-    Args:
-        model: a model with a frozen backbone.
-        data: encoded splits.
-        collate: pads a list of encoded rows into a batch.
-        dtype: dtype of the stored states, ``"float16"`` or ``"float32"``.
-
-    Raises:
-        InputError: the model has no backbone, or trains it; the rows or the head do not support
-            states; or the file cannot be written.
+    Raises InputError if the model has no backbone, or trains it; the rows or the head do not support states; or the
+    file cannot be written.
     """
     takes_states = "backbone_hidden_states" in inspect.signature(model.forward).parameters
     if not takes_states or any(not {*INPUTS} <= {*rows.column_names} for rows in data.values()):
@@ -119,10 +109,8 @@ def cached_states(
 def sentence_states(
     backbone: PreTrainedModel, rows: dict[str, list[bytes]], dtype: str
 ) -> dict[str, list[np.ndarray]]:
-    """The states of some sentences, one flat array of tokens * width numbers each.
-
-    Raises:
-        InputError: one is beyond the range of the dtype.
+    """The states of some sentences, one flat array of tokens * width numbers each; raises InputError if one is beyond
+    the range of the dtype.
     """
     ids = [torch.from_numpy(np.frombuffer(sentence, np.int32).astype(np.int64)) for sentence in rows["sentence"]]
     mask_BN = pad_sequence([torch.ones_like(sentence) for sentence in ids], batch_first=True).to(backbone.device)

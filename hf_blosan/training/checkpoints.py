@@ -79,13 +79,8 @@ def save_pretrained(
     """Save model and tokenizer. `output_dir` never mixes two models, nor keeps reports of an earlier run's model.
 
     A model of the same run is replaced in one step. Another model's weights are removed before its configuration and
-    its tokenizer are replaced, so an interruption leaves no model rather than a mixture.
-
-    Args:
-        model: the model to save.
-        tokenizer: its tokenizer.
-        output_dir: the folder, created if missing.
-        weights: file with weights to save instead of the model's own.
+    its tokenizer are replaced, so an interruption leaves no model rather than a mixture. The folder is created if
+    missing; `weights` is a file with weights to save instead of the model's own.
     """
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -171,13 +166,8 @@ def load_checkpoint(
     tokenizer: PreTrainedTokenizerBase,
     average: PreTrainedModel | None,
 ) -> Progress:
-    """Restore a checkpoint, and into `output_dir` the best model at the time it was written, if there was one.
-
-    Args:
-        checkpoint: from :func:`find_checkpoint`.
-
-    Raises:
-        InputError: the checkpoint cannot be read, or its run had different settings.
+    """Restore a checkpoint from :func:`find_checkpoint`, and into `output_dir` the best model at the time it was
+    written, if there was one. Raises InputError if the checkpoint cannot be read, or its run had different settings.
     """
     description = _read_description(checkpoint)
     # Checkpoints of earlier versions do not have mixed_precision.
@@ -213,10 +203,8 @@ def complete_checkpoints(output_dir: str | Path) -> None:
 
 
 def find_checkpoint(name: str | Path, output_dir: str | Path) -> Path:
-    """The checkpoint at that path, or of that name in `output_dir`; for ``"latest"`` the last intact one there.
-
-    Raises:
-        InputError: the checkpoint is missing or damaged.
+    """The checkpoint at that path, or of that name in `output_dir`; for ``"latest"`` the last intact one there. Raises
+    InputError if it is missing or damaged.
     """
     if name == LATEST:
         for checkpoint in _whole_checkpoints(Path(output_dir)):

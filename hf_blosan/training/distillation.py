@@ -37,15 +37,8 @@ def with_taught_rows(arguments: RunArguments, kind: TaskKind, dataset: DatasetDi
     """The training rows and, after them, those of `--unlabeled_file` with the teacher's answers as labels.
 
     Rows with the texts of a row of the task, whatever their case and punctuation, are left out: they would teach
-    held-out rows, or give a training row a second label. So are repetitions.
-
-    Args:
-        arguments: options of the run.
-        kind: of the task.
-        dataset: the loaded splits.
-
-    Raises:
-        InputError: the teacher, the file or the task cannot be used.
+    held-out rows, or give a training row a second label. So are repetitions. Raises InputError if the teacher, the
+    file or the task cannot be used.
     """
     name, where = arguments.distill_from, str(arguments.unlabeled_file)
     teacher = kind_of(read_config(name, trust_remote_code=arguments.trust_remote_code))
@@ -96,10 +89,8 @@ def answers_of(name: str, teacher: TaskKind, items: list[tuple[str, ...]], argum
     """The teacher's logits, (items, labels), float32, from the cache if it has answered them before.
 
     The cache is below that of `datasets` (`HF_DATASETS_CACHE`); the name of a file is a hash of the teacher's files
-    and of the texts, so that runs of other students and seeds share it.
-
-    Raises:
-        InputError: the teacher cannot be loaded, or the cache cannot be written.
+    and of the texts, so that runs of other students and seeds share it. Raises InputError if the teacher cannot be
+    loaded, or the cache cannot be written.
     """
     digest = hashlib.sha256(json.dumps([contents(name), items], sort_keys=True).encode("utf-8", "replace"))
     file = Path(datasets.config.HF_DATASETS_CACHE, "hf_blosan", f"answers-{digest.hexdigest()[:16]}.npy")

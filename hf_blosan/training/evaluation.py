@@ -92,9 +92,8 @@ class Evaluator:
     def predict(self, model: torch.nn.Module, split: EvaluationSplit, *, quick: bool = False) -> np.ndarray:
         """Predictions of the rows, (rows,) or (rows, N), in data-set order; switches the model to eval mode.
 
-        Raises:
-            InputError: a batch does not fit into the memory.
-            NotFinite: with the number of the row, if an output is not finite.
+        Raises InputError if a batch does not fit into the memory; and NotFinite, with the number of the row, if an
+        output is not finite.
         """
         model.eval()
         batches = tqdm(split.loader, desc=split.name, leave=False, disable=not self.bars)

@@ -19,12 +19,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was stopped by a signal.
-
-    Args:
-        checkpoint: where it can resume.
-        number: the signal; another process may have received it.
-    """
+    """A run was stopped by signal ``number``, perhaps received by another process; it can resume at ``checkpoint``."""
 
     def __init__(self, checkpoint: Path, number: int = signal.SIGTERM) -> None:
         super().__init__(f"interrupted; {checkpoint} is the state of the run")
@@ -60,11 +55,7 @@ def deferred_signals(accelerator: Accelerator) -> Iterator[list[int]]:
 
 @contextmanager
 def other_processes(arguments: RunArguments) -> Iterator[None]:
-    """Say in one sentence that another process of the run has ended or cannot be reached.
-
-    Raises:
-        InputError: if so; the message says how to continue the run.
-    """
+    """Raise InputError, which says how to continue, if another process of the run has ended or cannot be reached."""
     try:
         yield
     except RuntimeError as error:

@@ -119,15 +119,12 @@ class TrainingLoop:
         return stopped or self.progress.step >= self.total_steps
 
     def run(self) -> Iterator[int]:
-        """Train to the end, resuming from `arguments.resume_from_checkpoint` if given.
+        """Train to the end, resuming from `arguments.resume_from_checkpoint` if given; yields the number of completed
+        epochs after each.
 
-        Yields:
-            The number of completed epochs, after each.
-
-        Raises:
-            InputError: the checkpoint is missing or damaged, or its run had different settings; the loss or a weight
-                is not finite; or a batch does not fit into the memory.
-            Interrupted: Ctrl-C or SIGTERM; there is a checkpoint of the last update.
+        Raises InputError if the checkpoint is missing or damaged, or its run had different settings; the loss or a
+        weight is not finite; or a batch does not fit into the memory. Raises Interrupted after Ctrl-C or SIGTERM;
+        there is then a checkpoint of the last update.
         """
         # Dropout must not depend on the random numbers drawn to build the model, and must differ between processes.
         set_seed(self.arguments.seed, device_specific=True)

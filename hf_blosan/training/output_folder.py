@@ -33,11 +33,8 @@ LITTLE_ROOM = 16 * 2**20
 
 @contextmanager
 def output_folder(arguments: RunArguments) -> Iterator[None]:
-    """Lock the output folder for one run, on the main process.
-
-    Raises:
-        InputError: a path of the options cannot be written, another run uses the folder, its disk is full, or it has
-            a README.md or a model of another origin.
+    """Lock the output folder for one run, on the main process. Raises InputError if a path of the options cannot be
+    written, another run uses the folder, its disk is full, or it has a README.md or a model of another origin.
     """
     folder = Path(arguments.output_dir)
     written = {"output_dir": folder}
@@ -79,11 +76,8 @@ def output_folder(arguments: RunArguments) -> Iterator[None]:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that a run would replace only what an earlier run wrote.
-
-    Raises:
-        InputError: the folder has a README.md that is not the card of a model of this package, or a model but neither
-            a card nor the log of a run.
+    """Raise InputError unless a run would replace only what an earlier run wrote: if the folder has a README.md that
+    is not the card of a model of this package, or a model but neither a card nor the log of a run.
     """
     readme = folder / "README.md"
     model = [name for name in ("config.json", WEIGHTS) if (folder / name).exists()]
@@ -101,10 +95,8 @@ def check_replaceable(folder: Path) -> None:
 
 
 def check_shared(arguments: RunArguments) -> None:
-    """Check, once the main process has locked the output folder, that this process sees the same folder.
-
-    Raises:
-        InputError: it is on another machine, with a folder of its own.
+    """Raise InputError unless this process sees the output folder that the main process has locked, rather than a
+    folder of its own on another machine.
     """
     if not (Path(arguments.output_dir) / LOCK).exists():
         raise InputError(
@@ -113,11 +105,7 @@ def check_shared(arguments: RunArguments) -> None:
 
 
 def check_separate(results_file: Path, folder: Path) -> None:
-    """Refuse a record that would overwrite a file of the run or of a checkpoint in the output folder.
-
-    Raises:
-        InputError: the name is taken.
-    """
+    """Raise InputError for a record that would overwrite a file of the run or of a checkpoint in the output folder."""
     path, folder = results_file.resolve(), folder.resolve()
     name = path.name.lower()
     taken = path.suffix.lower() != ".json" or any(fnmatch(name, pattern) for pattern in SAVED)

@@ -129,10 +129,8 @@ def training_rows(arguments: RunArguments, task: Task) -> dict[str, Any]:
 
 
 def find_encoder(arguments: RunArguments) -> tuple[str, PreTrainedConfig | None]:
-    """Model type, and the configuration of the saved model if the run continues from one.
-
-    Raises:
-        InputError: the saved model is missing or not one of this package.
+    """Model type, and the configuration of the saved model if the run continues from one; raises InputError if that is
+    missing or not one of this package.
     """
     if arguments.encoder:
         return arguments.encoder, None
@@ -160,12 +158,8 @@ def prepare(
 ) -> Preparation:
     """Load the data and build tokenizer and model.
 
-    Args:
-        arguments: options, resolved with the recipe for task and encoder.
-        task, encoder, saved_config: from `find_task` and `find_encoder`.
-
-    Raises:
-        InputError: the data, the word vectors, the tokenizer or a configuration field cannot be used.
+    The options are resolved with the recipe for task and encoder; the other arguments are from `find_task` and
+    `find_encoder`. Raises InputError if data, word vectors, tokenizer or a configuration field cannot be used.
     """
     if saved_config is not None and not arguments.task_name:
         task = find_kind(in_order_of(saved_config, task)).continued(saved_config)
@@ -240,8 +234,7 @@ def make_tokenizer(
 ) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
     """The tokenizer, built from the training texts or pretrained, and the word vectors named in the options.
 
-    Args:
-        config: of the saved model or the backbone, if any, whose limits the tokenizer gets.
+    It gets the limits of ``config``, that of the saved model or the backbone, if any.
     """
     pretrained = arguments.backbone or arguments.tokenizer_name or arguments.model_name_or_path
     if not pretrained:
@@ -329,13 +322,9 @@ def find_backbone(arguments: RunArguments) -> PreTrainedConfig | None:
 def make_vocabulary(
     arguments: RunArguments, kind: TaskKind, train: Dataset, width: int | None
 ) -> tuple[PreTrainedTokenizerBase, WordVectors | None]:
-    """A tokenizer built from the training texts, and the word vectors named in the options.
+    """A tokenizer built from the training texts, and the options' word vectors, of any width or of the given one.
 
-    Args:
-        width: required width of the word vectors; `None` accepts any.
-
-    Raises:
-        InputError: the texts contain no words, or the word-vector file is unusable, in general or for this task.
+    Raises InputError if the texts contain no words, or the word-vector file is unusable, in general or for this task.
     """
     options = {"model_max_length": arguments.max_length}
     if kind.vocabulary == "word level":
@@ -411,10 +400,8 @@ def check_overrides(overrides: dict[str, Any], encoder: str) -> None:
 def make_model(
     kind: TaskKind, encoder: str, config_fields: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> PreTrainedModel:
-    """A new model with random weights.
-
-    Raises:
-        InputError: a field has the wrong type, or fields contradict each other.
+    """A new model with random weights; raises InputError if a field has the wrong type, or fields contradict each
+    other.
     """
     try:
         return kind.make_model(encoder, config_fields, tokenizer)

@@ -47,10 +47,7 @@ SETTINGS = (
 class RunLog:
     """Writes events as JSON lines and sends their numbers to the accelerator's experiment trackers.
 
-    Args:
-        path: log file; only the main process writes it.
-        accelerator: provides the trackers.
-        append: keep the existing content (a resumed run).
+    Only the main process writes the file; ``append`` keeps its content, for a resumed run.
     """
 
     def __init__(self, path: str | Path, accelerator: Accelerator, *, append: bool = False) -> None:
@@ -251,10 +248,8 @@ def record(
 ) -> dict[str, Any]:
     """The record of a finished run: the content of results files and the source of model cards.
 
-    Args:
-        arguments, preparation, accelerator, progress, figures: of the run.
-        epochs, seconds, command: how long it took, and what repeats it.
-        sha256: the :func:`digests` of its files, made when they were read, as they may change during the run.
+    ``epochs`` and ``seconds`` are how long it took, ``command`` repeats it. ``sha256`` are the :func:`digests` of its
+    files, made when they were read, as they may change during the run.
     """
     task = preparation.task
     source = data_source(arguments, task)
@@ -316,11 +311,8 @@ def write_record(path: str | Path, record: dict[str, Any]) -> None:
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """The record in a file; ``test_predictions``, if any, become a list of floats.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is not a record.
+    """The record in a file; ``test_predictions``, if any, become a list of floats. Raises OSError if the file cannot
+    be read, ValueError if it is not a record.
     """
     record = json.loads(Path(path).read_bytes())
     if not isinstance(record, dict):

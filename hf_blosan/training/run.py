@@ -112,13 +112,8 @@ def prepare_run(
 ) -> tuple[RunArguments, Preparation, Evaluator]:
     """What a run starts from: all of its options, the data with the model, and the evaluation.
 
-    Args:
-        arguments: options of the run.
-        accelerator: from :func:`make_accelerator`.
-        task: one with rows in memory; ``None``: the task that the options name.
-
-    Raises:
-        InputError: an option or a file cannot be used.
+    The accelerator is from :func:`make_accelerator`; ``task`` is one with rows in memory, ``None``: the task that the
+    options name. Raises InputError if an option or a file cannot be used.
     """
     set_seed(arguments.seed)
     encoder, saved_config = find_encoder(arguments)
@@ -134,10 +129,8 @@ def prepare_run(
 
 
 def make_accelerator(arguments: RunArguments) -> Accelerator:
-    """The accelerator of a run; the loop itself steps the learning-rate schedule, once per update.
-
-    Raises:
-        InputError: an experiment tracker is unknown.
+    """The accelerator of a run; the loop itself steps the learning-rate schedule, once per update. Raises InputError
+    if an experiment tracker is unknown.
     """
     earlier = is_initialized()
     try:

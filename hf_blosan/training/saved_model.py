@@ -32,13 +32,8 @@ def encoder_config(config: PreTrainedConfig) -> PreTrainedConfig:
 def make_trainable(model: PreTrainedModel, overrides: dict[str, Any]) -> None:
     """Convert int8 layers, and a word table of fewer bits that is to be trained, to float32.
 
-    Half precision rounds most updates away, and in float16 Adam's epsilon is 0.
-
-    Args:
-        overrides: fields of the configuration that the options name.
-
-    Raises:
-        InputError: these ask for int8, or for half precision in a word table.
+    Half precision rounds most updates away, and in float16 Adam's epsilon is 0. Raises InputError if ``overrides``,
+    the fields of the configuration that the options name, ask for int8, or for half precision in a word table.
     """
     config, encoder = encoder_config(model.config), encoder_of(model)
     if config.layers_dtype == "int8":
@@ -76,11 +71,7 @@ def may_hold_out(options: Mapping[str, Any], task: Task) -> bool:
 def warn_of_other_splits(name: str, trained: Mapping[str, Any], options: Mapping[str, Any], task: Task) -> None:
     """Warn if another seed, fold or fraction holds out rows that a saved model of the task may have been trained on.
 
-    Args:
-        name: of the model.
-        trained: what its configuration remembers of its rows.
-        options: of the command, among them those of `preparation.HELD_OUT`.
-        task: of the model.
+    ``trained`` is what its configuration remembers of its rows; ``options`` include those of `preparation.HELD_OUT`.
     """
     changed = [f"--{option}" for option in options if option in trained and options[option] != trained[option]]
     if changed and may_hold_out(options, task):
@@ -126,10 +117,8 @@ def check_order_of_labels(name: str, kind: TaskKind, config: PreTrainedConfig) -
 
 
 def check_loaded(name: str, model: PreTrainedModel, report: dict[str, Any], *, may_differ: bool) -> None:
-    """Log which weights of a loaded model are new.
-
-    Raises:
-        InputError: one has another shape than the saved one, unless it ``may_differ`` (--ignore_mismatched_sizes).
+    """Log which weights of a loaded model are new; raises InputError if one has another shape than the saved one,
+    unless it ``may_differ`` (--ignore_mismatched_sizes).
     """
     encoder = f"{model.base_model_prefix}."
     differing = sorted(report["mismatched_keys"], key=lambda entry: (not entry[0].startswith(encoder), entry[0]))
@@ -185,9 +174,7 @@ def pretrained_model(
     to_train: bool = False,
 ) -> PreTrainedModel:
     """A saved model whose head :func:`check_head` accepts, or which gets a new one; one `to_train` fits the task.
-
-    Raises:
-        InputError: its head has another size, or its weights or its configuration cannot be used.
+    Raises InputError if its head has another size, or its weights or its configuration cannot be used.
     """
     name, encoder = arguments.model_name_or_path, encoder_config(config)
     saved, wanted_class, stored_dtype = copy(config), kind.model_class(encoder.model_type), encoder.embedding_dtype

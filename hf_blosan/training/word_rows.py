@@ -61,10 +61,7 @@ class UsedWords(WordEmbeddings):
 def train_used_words(table: nn.Module, rows: Dataset, pad_token_id: int) -> None:
     """Make a word table, in place, train only the words of encoded training rows, if that saves much.
 
-    Args:
-        table: the source of a model's word vectors; a backbone stays as it is.
-        rows: encoded training rows.
-        pad_token_id: what batches are padded with.
+    The table is the source of a model's word vectors; a backbone stays as it is. ``pad_token_id`` pads batches.
     """
     if type(table) is not WordEmbeddings or table.fixed_weight is not None or not table.weight.requires_grad:
         return

@@ -59,10 +59,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def plot(arguments: PlotArguments) -> None:
-    """Write the figure, and its numbers if asked for.
-
-    Raises:
-        InputError: the runs cannot be compared, a package is missing, or a file cannot be written.
+    """Write the figure, and its numbers if asked for; raises InputError if the runs cannot be compared, a package is
+    missing, or a file cannot be written.
     """
     try:
         from datasets import disable_progress_bars

@@ -64,10 +64,8 @@ def draw(numbers: dict[str, Any]) -> Figure:
 
 
 def read_curve(record: Record) -> dict[str, Any]:
-    """The seconds and values of a run's evaluations.
-
-    Raises:
-        InputError: its log is missing, or has no validation events or no times.
+    """The seconds and values of a run's evaluations; raises InputError if its log is missing, or has no validation
+    events or no times.
     """
     path, folder = record.folder / "log.jsonl", record.folder
     if not path.is_file():

@@ -106,10 +106,8 @@ def row_values(records: Sequence[Record], data_dir: str | None, test_file: str |
 
 
 def test_rows(record: Record, data_dir: str | None, test_file: str | None) -> tuple[Task, Dataset]:
-    """The test rows of a run, and their task.
-
-    Raises:
-        InputError: there are no test rows, or they are not texts with a label or a score.
+    """The test rows of a run, and their task; raises InputError if there are no test rows, or they are not texts with
+    a label or a score.
     """
     if test_file:
         arguments = EvaluateArguments(str(record.folder), test_file=test_file)
@@ -129,10 +127,8 @@ def test_rows(record: Record, data_dir: str | None, test_file: str | None) -> tu
 
 
 def values_of(record: Record, task: Task, rows: Dataset) -> Iterator[tuple[Row, float]]:
-    """Every test row of a run with its accuracy, 0 or 1, or its squared error.
-
-    Raises:
-        InputError: the predictions are not those of the rows.
+    """Every test row of a run with its accuracy, 0 or 1, or its squared error; raises InputError if the predictions
+    are not those of the rows.
     """
     predictions, labels = record.content.get("test_predictions"), rows["label"][:]
     if predictions is None:
