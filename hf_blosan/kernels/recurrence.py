@@ -14,12 +14,7 @@ from .library import define
 def linear_recurrence(forget: Tensor, values: Tensor) -> Tensor:
     """c_t = f_t * c_(t-1) + (1 - f_t) * x_t with c_0 = 0 (arXiv 1709.02755).
 
-    Args:
-        forget: gates f between 0 and 1, (B, N, D).
-        values: x, (B, N, D), of the same dtype, float32 or float64.
-
-    Returns:
-        c, (B, N, D). Differentiable once.
+    The gates f between 0 and 1, x and the result are (B, N, D), of one dtype, float32 or float64. Differentiable once.
     """
     return _OPERATOR(forget, values)
 

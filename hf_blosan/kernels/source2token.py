@@ -16,17 +16,10 @@ def source2token_attention(
 ) -> Tensor | None:
     """s = sum_i softmax_i(score_i) * x_i, feature by feature, without storing weights (DiSAN Eq. 12-14).
 
-    Args:
-        scores, values: (B, N, D), float32 or float64 on the CPU.
-        mask: (B, N) booleans, true at real tokens.
-        cu_seqlens, block_length: sentences in a single row, or blocks, as for ``directional_attention``.
-
-    Returns:
-        (B, D), (B, M, D) with blocks, (S, D) with sentences; 0 for those without real tokens. Differentiable once.
-        ``None`` if there is no kernel for such tensors.
-
-    Raises:
-        RuntimeError: shapes, dtypes or devices do not match.
+    Arguments and result are as in ``hf_blosan.functional``, but scores are (B, N, D) like the values and of their
+    dtype, float32 or float64 on the CPU, the mask is of booleans and ``cu_seqlens`` int64; sentences and blocks
+    without real tokens are 0. ``None`` if there is no kernel for such tensors. Differentiable once. Raises
+    RuntimeError if shapes, dtypes or devices do not match.
     """
     known = values.dtype in (torch.float32, torch.float64) and scores.dtype == values.dtype
     known = known and scores.shape == values.shape and values.shape[1] > 0

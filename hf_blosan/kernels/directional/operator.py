@@ -42,25 +42,12 @@ def directional_attention(
 ) -> Tensor:
     """s_j = sum_i softmax_i(c tanh((k_i + q_j + b) / c)) * x_i over the keys i that query j sees (DiSAN Eq. 15-18).
 
-    Args:
-        keys, queries, values: (B, N, D), all of one dtype, float32 or float64.
-        direction: ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``.
-        bias: b, (D), added to every query; 0 by default.
-        key_mask: (B, N) booleans, true at real tokens; all tokens are real by default.
-        token_mask: (B, N, N) booleans, true where the query (row) may see the key (column).
-        cu_seqlens: (S + 1,) int64: S sentences are stored one after another in a single row, without padding, each
-            from one of these places to the next. Without a token mask, and only where :func:`takes_parts`.
-        scale: c, the bound of the scores.
-        window: see only keys at most that many tokens away.
-        block_length: see only keys of the same block of that many tokens; limits as for ``cu_seqlens``; not with it.
-        implementation: ``"auto"``, ``"fused"`` or ``"linear"``.
+    Arguments and result are as in ``hf_blosan.functional``, but keys, queries and values have one dtype, float32 or
+    float64; masks are booleans, a token mask (B, N, N); and there is no ``"eager"``. ``cu_seqlens``, in int64, and
+    ``block_length`` exclude each other and a token mask, and are only for tensors that :func:`takes_parts` accepts.
 
-    Returns:
-        (B, N, D); 0 for a query that sees no key. Differentiable once.
-
-    Raises:
-        RuntimeError: shapes, dtypes or devices do not match, the scale is not above 0 or above 60, the direction or
-            the implementation is unknown.
+    Differentiable once. Raises RuntimeError if shapes, dtypes or devices do not match, the scale is not above 0 or
+    above 60, or the direction or the implementation is unknown.
     """
     tensors = (keys, queries, values, bias, key_mask, token_mask, cu_seqlens)
     return _OPERATOR(direction, float(scale), window, implementation, block_length, *tensors)

@@ -37,20 +37,9 @@ def tensorized_attention(
 ) -> Tensor:
     """H = (E_R (E_S * V)) / (E_R E_S) with E_R = f(Q K' / sqrt(D)) * M, E_S = exp(S) (MTSA Eq. 8-12, Algorithm 1).
 
-    Args:
-        q, k, v: (B, H, N, D), all of one dtype, float32 or float64.
-        source_scores: S, (B, H, N, D).
-        directions: per head, ``"forward"``, ``"backward"``, ``"diagonal"`` or ``"full"``.
-        windows: per head, the distance up to which keys are visible, ``None`` for any distance.
-        key_mask: (B, N) booleans, true at real tokens; all tokens are real by default.
-        score_function: f, ``"sigmoid"`` or ``"exp"``.
-        include_self: let a token see itself under every direction.
-
-    Returns:
-        (B, H, N, D); 0 for a query that sees no key. Differentiable once.
-
-    Raises:
-        RuntimeError: shapes, dtypes or devices do not match.
+    Arguments and result are as in ``hf_blosan.functional``, but q, k and v have one dtype, float32 or float64, the
+    mask is of booleans, and every head has its direction and its window, ``None`` for any distance. Differentiable
+    once. Raises RuntimeError if shapes, dtypes or devices do not match.
     """
     windows = [NO_WINDOW if window is None else window for window in windows]
     tensors = (q, k, v, source_scores, key_mask)
