@@ -9,6 +9,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def measure(options: OnnxOptions, report: dict[str, Any]) -> None:
 
 @torch.no_grad()
 def measured(model_type: str, shapes: tuple[tuple[int, int], ...], options: OnnxOptions) -> list[dict]:
-    """Times of an encoder at every shape, and the graph's largest difference from the model."""
+    """Times of an encoder at every shape, with padding and without; the largest difference of graph and model."""
     from onnxruntime import InferenceSession, SessionOptions
 
     torch.manual_seed(options.seed)
@@ -51,31 +52,40 @@ def measured(model_type: str, shapes: tuple[tuple[int, int], ...], options: Onnx
         difference = export_onnx(model, Path(folder, "model.onnx"))
         session = InferenceSession(Path(folder, "model.onnx"), how, providers=["CPUExecutionProvider"])
     rows = []
-    for batch, length in shapes:
+    for (batch, length), padded in product(shapes, (True, False)):
+        if batch == 1 and padded:
+            continue
         inputs = random_inputs(model, input_names(model, None), batch, length)
+        if not padded:
+            inputs["attention_mask"].fill_(1)
         arrays = {name: value.numpy() for name, value in inputs.items()}
         calls = {"torch": partial(model, **inputs), "onnxruntime": partial(session.run, None, arrays)}
         found = times(calls, options.repeats, "cpu")
         ratio = round(found["onnxruntime"]["median_ms"] / found["torch"]["median_ms"], 3)
-        place = {"model": model_type, "batch": batch, "length": length}
+        place = {"model": model_type, "batch": batch, "length": length, "padded": padded}
         rows.append({**place, "ratio": ratio, "difference": difference, **found})
     return rows
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The ratios as a table."""
-    rows = report["rows"]
-    shapes = dict.fromkeys(f"{row['batch']}x{row['length']}" for row in rows)
-    models = dict.fromkeys(row["model"] for row in rows)
-    lines = [[model, *(f"{row['ratio']:.2f}" for row in rows if row["model"] == model)] for model in models]
+    """The ratios as tables: rows of random lengths, and rows without padding."""
+    parts = []
+    for padded in (True, False):
+        rows = [row for row in report["rows"] if row.get("padded", True) == padded]
+        if not rows:
+            continue
+        shapes = dict.fromkeys(f"{row['batch']}x{row['length']}" for row in rows)
+        models = dict.fromkeys(row["model"] for row in rows)
+        lines = [[model, *(f"{row['ratio']:.2f}" for row in rows if row["model"] == model)] for model in models]
+        lengths = "the longest row, the others being random" if padded else "every row"
+        parts += [f"Columns: batch x length of {lengths}.", table(["model", *shapes], lines)]
     return page(
         "ONNX graphs in onnxruntime",
         report["header"],
         [],
         f"Time of a forward pass in onnxruntime, opset {OPSET}, divided by that in torch with the package's kernels; "
-        "below 1 onnxruntime is faster. Columns: batch x length of the longest row, the others being random. The "
-        "kernels leave padding out, graphs do not.",
-        table(["model", *shapes], lines),
+        "below 1 onnxruntime is faster. The kernels leave padding out, graphs do not. Ids are random, out of 1,000.",
+        *parts,
     )
 
 

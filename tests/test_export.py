@@ -366,7 +366,7 @@ def test_the_benchmark_from_command_to_table(tmp_path, capsys):
     options = ("--models", "wordbag", "--shapes", "1x3,2x5", "--threads", "1", "--repeats", "1")
     assert benchmark.main(["--output", str(path), *options]) == 0
     report = json.loads(path.read_text())
-    assert report["header"]["versions"]["onnxruntime"] and len(report["rows"]) == 2
+    assert report["header"]["versions"]["onnxruntime"] and len(report["rows"]) == 3
     for row in report["rows"]:
         assert row["ratio"] > 0 and row["difference"] < 1e-5
     assert "| wordbag | " in path.with_suffix(".md").read_text()
