@@ -18,6 +18,7 @@ import sys
 import tempfile
 import warnings
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -33,6 +34,9 @@ from .files import check_writable
 from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
 from .hub.saved import LOADED_WITH_REPORT, check_complete, is_normalized, quiet_transformers
+from .models.attention import Tokens, selected
+from .models.encoder import ContextFusion, SentenceEncoderModel
+from .models.layers import Pooler
 from .registry import FAMILIES, MODULES, load, locate
 from .tasks.kinds import kind_of
 from .text.tokenization import MODEL_INPUT_NAMES, check_type_ids, load_tokenizer, positions_of
@@ -71,6 +75,41 @@ class Outputs(nn.Module):
         if self.normalized:
             found["sentence_embedding"] = F.normalize(found["sentence_embedding"], dim=-1)
         return tuple(found.values())
+
+
+class RealTokens(Tokens):
+    """The real tokens of a batch, which layers map without the padding; the last vector is the padding's, of zeros."""
+
+    @cached_property
+    def rows(self) -> Tensor:
+        # One operator; the other is for tokens that each head has mapped.
+        return F.embedding(self.places_BN, self.vectors[0]) if self.vectors.dim() == 3 else super().rows
+
+    @classmethod
+    def of(cls, module: nn.Module, inputs: tuple) -> tuple | None:
+        """The inputs of a context or a pooler, tokens (B, N, D) and their mask first, in this form in a graph."""
+        if not torch.compiler.is_exporting():
+            return None
+        tokens_BND, mask_BN, *others = inputs
+        vectors = F.pad(selected(tokens_BND, mask_BN), (0, 0, 0, 1))
+        places_BN = mask_BN.flatten().cumsum(0).view(mask_BN.shape) - 1
+        packed = cls(vectors, torch.where(mask_BN, places_BN, vectors.shape[1] - 1))
+        if isinstance(module, Pooler):
+            packed.rows = tokens_BND
+        return packed, mask_BN, *others
+
+
+def leave_padding_out(model: nn.Module) -> None:
+    """Let a graph map only real tokens, as the kernels do, in the layer and the pooler of an encoder with one layer.
+
+    The copies that this needs pay where there is padding. Of a stack only the first layer could do so, which does not
+    pay: batches take 7 % less, single sentences in int8 8 % more (disan-mini-en, by hand).
+    """
+    for encoder in model.modules():
+        if isinstance(encoder, SentenceEncoderModel) and encoder.config.num_hidden_layers == 1:
+            for part in (encoder.context if encoder.takes_words else None, encoder.pooler):
+                if isinstance(part, (ContextFusion, Pooler)):
+                    part.register_forward_pre_hook(RealTokens.of)
 
 
 def output_names(model: nn.Module) -> tuple[str, ...]:
@@ -149,6 +188,8 @@ def export_onnx(
         RuntimeError: the graph does not compute what the model computes.
     """
     require("export needs", "export", *PACKAGES)
+    from onnxscript.optimizer import fold_constants
+
     from .kernels.directional.graph_functions import add_functions
 
     path = Path(path)
@@ -157,6 +198,7 @@ def export_onnx(
         model.float()
     if getattr(model.config, "layers_dtype", "float32") != "float32":  # onnxruntime has its own form of int8
         model.set_layers_dtype("float32")
+    leave_padding_out(model)
     names, outputs = input_names(model, tokenizer), Outputs(model, normalized=normalized)
     # The exporter logs about itself and about torchvision, whose operators no model here uses.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
@@ -175,6 +217,10 @@ def export_onnx(
         )
     refuse_not_finite(model)
     add_functions(program.model)
+    # Parts of weights: by itself the exporter keeps large ones as operators, which no quantiser takes for weights.
+    fold_constants(
+        program.model, output_size_limit=sys.maxsize, should_fold=lambda node: node.op_type == "Slice" or None
+    )
     program.optimize()
     for value, name in zip(program.model.graph.outputs, outputs.names, strict=True):
         value.name = name  # an output that is given twice has got a new one

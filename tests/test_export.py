@@ -28,6 +28,7 @@ from hf_blosan.export import example_length, most_tokens
 from hf_blosan.kernels import directional_attention_graph, operators_of_graphs
 from hf_blosan.kernels.directional.graph_functions import add_functions
 from hf_blosan.models.equations import directional_attention
+from hf_blosan.models.layers import Pooler
 from hf_blosan.text.tokenization import build_tokenizer
 
 TEN_SHAPES = ((1, 1), (1, 2), (2, 1), (2, 5), (3, 23), (5, 9), (7, 4), (1, 64), (4, 40), (9, 16))
@@ -65,12 +66,28 @@ def test_the_graph_computes_what_the_model_computes(encoder, task, tmp_path):
         check(session, model, batch)
         check(session, model, {name: F.pad(value, (3, 2)) for name, value in batch.items()})
     graph = onnx.load(path)
+    encoder = model.base_model
+    has_maps = encoder.takes_words or isinstance(encoder.pooler, Pooler)
+    leaves_padding_out = encoder.config.num_hidden_layers == 1 and has_maps
+    assert ("NonZero" in {node.op_type for node in graph.graph.node}) == leaves_padding_out
     assert [(opset.domain, opset.version) for opset in graph.opset_import if not opset.domain] == [("", export.OPSET)]
     called = {node.op_type for node in nodes(graph.graph)} | {
         node.op_type for function in graph.functions for node in function.node
     }
     known = {schema.name for schema in onnx.defs.get_all_schemas()} | {function.name for function in graph.functions}
     assert called <= known
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_parts_of_weights_are_constants(tmp_path):
+    """A quantiser leaves weights alone that are computed when the graph runs."""
+    config = BiBloSANConfig(vocab_size=50, embedding_size=200, hidden_size=400, block_length=3)
+    export.export_onnx(BiBloSANModel(config), tmp_path / "model.onnx")
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    shapes = [weights.get(node.input[1]) for node in graph.node if node.op_type == "MatMul"]
+    assert shapes.count((400, 400)) == 4 and None not in shapes  # two of the pooler, two of [mapped; local]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -38,6 +38,8 @@ DOMAIN = "hf_blosan"
 NARROW = 4
 # Keys of a query that are computed together there: more would take more memory, and more time in large batches.
 TOGETHER = 4
+# A sum of weights of pairs is above this or 0: a scale is at most 60.
+LEAST = 1e-30
 # Nor have rows of a length that is known and at most this, such as short blocks.
 SHORT_ROWS = 9
 
@@ -92,7 +94,8 @@ def _pairs(keys, queries, values, real, token_mask, options: Options) -> Tensor:
     """The equation, with all pairs at once."""
     everything = slice(None)
     visible = visible_keys(keys.shape[1], real, token_mask, options, everything, everything, keys.device)
-    weights = (torch.tanh((queries[:, :, None] + keys[:, None]) / options.scale) * options.scale).exp()
+    keys, queries = keys / options.scale, queries / options.scale
+    weights = (torch.tanh(queries[:, :, None] + keys[:, None]) * options.scale).exp()
     weights = weights * visible[..., None].to(keys.dtype)  # `where` takes four times as long
     return _divide((weights * values[:, None]).sum(2), weights.sum(2))
 
@@ -103,16 +106,16 @@ def _nearest(keys, queries, values, real, options: Options) -> Tensor:
     before, after = [*range(reach)], [*range(reach + 1, 2 * reach + 1)]  # among the keys around a query
     seen = {"forward": before, "backward": after, "diagonal": before + after, "full": [*before, reach, *after]}
     places = rows[:, None] + torch.tensor(seen[options.direction], dtype=torch.long, device=keys.device)
-    padded = [F.pad(x, (0, 0, reach, reach)) for x in (keys, values, real[..., None].to(keys.dtype))]
+    keys, queries, is_real = keys / options.scale, queries / options.scale, real[..., None].to(keys.dtype)
+    padded = [F.pad(x, (0, 0, reach, reach)) for x in (keys, values, is_real)]
     sums = []
     for some in places.split(TOGETHER, dim=1):
         near_keys, near_values, is_key = (x.index_select(1, some.flatten()).unflatten(1, some.shape) for x in padded)
-        scores = torch.tanh((queries[:, :, None] + near_keys) / options.scale) * options.scale
-        weights = scores.exp() * is_key
+        weights = (torch.tanh(queries[:, :, None] + near_keys) * options.scale).exp() * is_key
         sums.append(((weights * near_values).sum(2), weights.sum(2)))
     numerators, denominators = (sum(others, start=first) for first, *others in zip(*sums, strict=True))
     return _divide(numerators, denominators)
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
-    return numerator / torch.where(denominator > 0, denominator, 1.0)
+    return numerator / denominator.clamp(min=LEAST)

@@ -18,7 +18,7 @@ from onnxscript import graph, script
 from onnxscript import opset18 as op
 from onnxscript.values import OnnxFunction, Opset
 
-from .graph import DOMAIN
+from .graph import DOMAIN, LEAST
 
 OWN = Opset(DOMAIN, 1)
 
@@ -83,7 +83,7 @@ def attend(keys_BKD, queries_BQD, values_BKD, visible_BQK, scale: float):
     # `Where` takes four times as long.
     weights_BQKD = op.Exp(op.Tanh(sums_BQKD) * scale) * op.Unsqueeze(op.CastLike(visible_BQK, keys_BKD), [3])
     numerators_BQD = op.ReduceSum(weights_BQKD * op.Unsqueeze(values_BKD, [1]), [2], keepdims=0)
-    return divide(numerators_BQD, op.ReduceSum(weights_BQKD, [2], keepdims=0))
+    return numerators_BQD / op.Max(op.ReduceSum(weights_BQKD, [2], keepdims=0), op.Constant(value_float=LEAST))
 
 
 @script(OWN, default_opset=op)
