@@ -32,8 +32,9 @@ def of(direction: str) -> Opset:
 AT_ONCE = 1 << 20
 # Queries of a step of that loop: the best of 1 to 64 from 1 x 12 to 2 x 256.
 QUERIES = 4
-# Tokens of a step of the expansion's loop, and of a row in it. More leave the cache, fewer have more steps.
-TOKENS, SMALLEST, LARGEST = 64, 8, 32
+# Terms of all tokens in an average step of the expansion's loop, and the fewest and most tokens of a row in it. More
+# leave the cache, fewer have more steps.
+NUMBERS, SMALLEST, LARGEST = 384, 8, 32
 # Features whose range needs more terms, h = 2.8 c at c = 5, are left to pairs: float32 has errors of 1e-4 there.
 MOST_TERMS = 40
 # Coefficients below this part of the largest are left out.
@@ -286,14 +287,16 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
     @script(of(direction), default_opset=op)
     def sums(keys, queries, values, real, shifts_B1D, half_range, slope, coefficients_SS):
         rows, length = op.Shape(keys, end=1), op.Shape(keys, start=1, end=2)
-        size = op.Max(op.Min(TOKENS / rows, LARGEST), SMALLEST)
-        chunks = (length + (size - 1)) / size
-        earlier_RR = op.Slice(op.CastLike(op.Constant(value=triangle), keys), [0, 0], op.Concat(size, size, axis=0))
+        width, terms = op.Shape(keys, start=2), op.Shape(coefficients_SS, end=1)
 
         # Rows in order of their ends: those that reach a chunk come first.
         positions_N = op.Range(0, op.Squeeze(length), 1)
         ends_B = op.ReduceMax(op.CastLike(real, length) * (positions_N + 1), [1], keepdims=0)
         sorted_B, order_B = op.TopK(ends_B, rows)
+        tokens = op.Max(op.ReduceSum(ends_B), 1) * terms
+        size = op.Max(op.Min(length * NUMBERS / tokens, LARGEST), SMALLEST)
+        chunks = (length + (size - 1)) / size
+        earlier_RR = op.Slice(op.CastLike(op.Constant(value=triangle), keys), [0, 0], op.Concat(size, size, axis=0))
         starts_M = op.Range(0, op.Squeeze(length), op.Squeeze(size))
         counts_M1 = op.Max(op.ReduceSum(op.CastLike(sorted_B > op.Unsqueeze(starts_M, [1]), length), [1]), 1)
         places_BN = op.Unsqueeze(order_B, [1]) * length + positions_N
@@ -302,7 +305,6 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
         real_BN = op.CastLike(op.Gather(real, order_B), keys)
         real_MBR1 = op.Unsqueeze(in_chunks(real_BN, chunks, size), [3])
 
-        width, terms = op.Shape(keys, start=2), op.Shape(coefficients_SS, end=1)
         to_tokens, to_terms = op.Concat([-1], width, axis=0), op.Concat(terms, [-1], axis=0)
         row = op.Concat(size, width, axis=0)
         groups = terms / 4
