@@ -421,7 +421,8 @@ def attention(direction: str, pairs: OnnxFunction, expanded: OnnxFunction) -> On
 
     @script(of(direction), default_opset=op)
     def attention(keys, queries, values, real, scale: float, widest: float):
-        rows, length = op.Squeeze(op.Shape(keys, end=1)), op.Squeeze(op.Shape(keys, start=1, end=2))
+        # Of the mask, which is the same in all layers: onnxruntime takes these sizes once.
+        rows, length = op.Squeeze(op.Shape(real, end=1)), op.Squeeze(op.Shape(real, start=1))
         if op.Size(real) > rows * SHORT + SHORT_ALONE:
             shifts_B1D, half_ranges_D = centred(keys, queries, real)
             wide_D = half_ranges_D > widest
