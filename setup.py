@@ -42,6 +42,7 @@ INSTRUCTION_SETS = {  # sources for some processors of the architecture only; in
     "loops_avx512.cpp": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"],
 }
 INSTRUCTION_SETS["int8_avx2.cpp"] = INSTRUCTION_SETS["loops_avx2.cpp"]
+INSTRUCTION_SETS["products_avx512.cpp"] = INSTRUCTION_SETS["loops_avx512.cpp"]
 INSTRUCTION_SETS["int8_vnni.cpp"] = [*INSTRUCTION_SETS["loops_avx512.cpp"], "-mavx512vnni"]
 INSTRUCTION_SETS["int8_amx.cpp"] = [*INSTRUCTION_SETS["int8_vnni.cpp"], "-mamx-tile", "-mamx-int8"]
 

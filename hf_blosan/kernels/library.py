@@ -16,7 +16,7 @@ from .sources import mark
 NAMESPACE = "hf_blosan_kernels"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 LIBRARY.define("instruction_set() -> str")
-LIBRARY.define("uses_onednn() -> bool")
+LIBRARY.define("has_own_products() -> bool")
 LIBRARY.define("expansion(Tensor like, float scale) -> (Tensor, Tensor)")
 
 OPERATORS = torch.ops.hf_blosan_kernels

@@ -1,8 +1,6 @@
 """The library of operators: what is loaded, for which processor, and that torch's tools see its operators."""
 
 import os
-import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +15,6 @@ from hf_blosan.kernels import library
 from hf_blosan.kernels.sources import mark
 
 ROOT = Path(__file__).resolve().parents[2]
-TORCH = Path(torch.__file__).parent / "include" / "torch" / "csrc"
 needs_kernels = pytest.mark.skipif(not library.has_cpu_kernels(), reason="the C++ kernels are not compiled")
 
 
@@ -113,16 +110,15 @@ RUN = """
 import sys
 import pytest
 from hf_blosan.kernels.library import OPERATORS
-print(OPERATORS.instruction_set(), OPERATORS.uses_onednn(), flush=True)
+print(OPERATORS.instruction_set(), OPERATORS.has_own_products(), flush=True)
 sys.exit(pytest.main(sys.argv[1:]))
 """
-# Where not the processor but HF_BLOSAN_INSTRUCTION_SET and HF_BLOSAN_ONEDNN choose the loops and the products.
-NARROWER = [{"HF_BLOSAN_INSTRUCTION_SET": "avx2", "HF_BLOSAN_ONEDNN": "0"}]
-# Products are oneDNN's on processors with AVX-512 alone. Its code for AVX2, which no user gets, sums the gradient of a
-# weight 2.2 times as inexactly as MKL.
-ONEDNN = "1" if library.instruction_set() == "avx512" else "0"
-NARROWER += [{"HF_BLOSAN_INSTRUCTION_SET": "baseline", "HF_BLOSAN_ONEDNN": ONEDNN}]
-# An input of every kind for each operator; the last shape of test_pointwise.py has products that oneDNN takes.
+# Where not the processor but HF_BLOSAN_INSTRUCTION_SET and HF_BLOSAN_PRODUCTS choose the loops and the products.
+NARROWER = [{"HF_BLOSAN_INSTRUCTION_SET": "avx2", "HF_BLOSAN_PRODUCTS": "0"}]
+# The package's own products need AVX-512.
+PRODUCTS = "1" if library.instruction_set() == "avx512" else "0"
+NARROWER += [{"HF_BLOSAN_INSTRUCTION_SET": "baseline", "HF_BLOSAN_PRODUCTS": PRODUCTS}]
+# An input of every kind for each operator; the last shape of test_pointwise.py has several parts of a product.
 FEW = "test_forms and [kernel or exact_as_the_equation and shape3 or exact_as_torch and shape5"
 FEW += " or exact_as_equation and [C++ or is_its_equation and 45 or test_gelu"
 ALL = {
@@ -148,20 +144,7 @@ def test_loops_for_other_processors(chosen, names):
         command = [sys.executable, "-c", RUN, "-q", "-p", "no:cacheprovider", *files, "-k", expression]
         run = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
         assert run.returncode == 0, run.stdout[-3000:]
-        loops, onednn = run.stdout.splitlines()[0].split()
+        loops, products = run.stdout.splitlines()[0].split()
         if library.instruction_set() != "baseline":  # else this processor runs no other
             assert loops == chosen["HF_BLOSAN_INSTRUCTION_SET"]
-        if sys.platform == "linux" and platform.machine() == "x86_64" and torch.backends.mkldnn.is_available():
-            assert onednn == str(chosen["HF_BLOSAN_ONEDNN"] == "1"), "torch is newer than onednn.cpp knows"
-
-
-@pytest.mark.skipif(not (HEADER := TORCH / "inductor/aoti_torch/c/shim_cpu.h").exists(), reason="torch has no headers")
-def test_torch_declares_the_product_of_onednn_as_the_source_does():
-    """It is called without a promise of torch's, so an argument more would be memory overwritten."""
-    source = ROOT / "hf_blosan" / "kernels" / "csrc" / "onednn.cpp"
-    declared = [
-        re.search(r"AOTITorchError\s+aoti_torch_cpu__linear_pointwise\(([^)]*)\)", file.read_text())[1].split(",")
-        for file in (HEADER, source)
-    ]
-    types = [[re.sub(r"\s*\w+\s*$", "", argument).strip() for argument in arguments] for arguments in declared]
-    assert types[0] == types[1] and len(types[0]) == 8
+        assert products == str(chosen["HF_BLOSAN_PRODUCTS"] == "1")

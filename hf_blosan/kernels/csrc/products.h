@@ -44,15 +44,16 @@ inline Tensor narrow(const Tensor& x, int64_t dim, int64_t first, int64_t count)
 // than four with 1,024, and splitting is free at other widths.
 constexpr int64_t rows_of_product = 1024;
 
-// Whether oneDNN is faster than torch for a product of two matrices; out = a b, or out += a b, by oneDNN: onednn.cpp.
-bool suits_onednn(const Tensor& a, const Tensor& b);
-void multiply_by_onednn(const Tensor& out, const Tensor& a, const Tensor& b, bool add);
+// Whether the package's own loops are faster than torch for a product of two matrices; out = a b, or out += a b, by
+// them: products.cpp.
+bool suits_own_product(const Tensor& a, const Tensor& b);
+void multiply_by_own_product(const Tensor& out, const Tensor& a, const Tensor& b, bool add);
 
 // out = a b, or out += a b, of matrices or of stacks of them.
 inline void multiply(const Tensor& out, const Tensor& a, const Tensor& b, bool add = false) {
   const int64_t dim = a.dim() - 2, rows = a.size(dim);
-  if (dim == 0 && suits_onednn(a, b)) {
-    multiply_by_onednn(out, a, b, add);
+  if (dim == 0 && suits_own_product(a, b)) {
+    multiply_by_own_product(out, a, b, add);
   } else if (dim == 0 && rows > rows_of_product) {
     for (int64_t row = 0; row < rows; row += rows_of_product) {
       const int64_t count = std::min(rows_of_product, rows - row);
