@@ -84,7 +84,8 @@ void multiply_tiles(const Product& p, int64_t start, int64_t stop, void* scratch
   float* const a = static_cast<float*>(scratch);
   const int64_t panels = up(p.columns, panel);
   for (int64_t first_tile = start; first_tile < stop; first_tile += most_tiles) {
-    const int64_t first = first_tile * tile_rows, end = least(p.rows, least(stop, first_tile + most_tiles) * tile_rows);
+    const int64_t first = first_tile * tile_rows;
+    const int64_t end = least(p.rows, least(stop, first_tile + most_tiles) * tile_rows);
     for (int64_t k = 0; k < p.depth; k += p.part) {
       const int64_t depth = least(p.part, p.depth - k);
       for (int64_t row = first; row < end; row += tile_rows) {

@@ -23,7 +23,7 @@ struct Product {
 };
 
 constexpr int64_t tile_rows = 12, panel = 32;  // a tile of the result: 24 of 32 registers
-constexpr int64_t most_depth = 384;            // a panel then takes 48 KiB, which stay near while tiles of rows need it
+constexpr int64_t most_depth = 384;            // of which a panel takes 48 KiB, near while tiles of rows need it
 constexpr int64_t most_tiles = 4;              // whose rows of a are packed together
 constexpr int64_t scratch_bytes = most_tiles * tile_rows * most_depth * sizeof(float);
 
