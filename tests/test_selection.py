@@ -187,7 +187,7 @@ def test_spans_are_characters():
         "Mr. Smith came.",
         "Really?",
     ]
-    assert sentence_spans(" \n ") == []
+    assert sentence_spans(" \n ") == ()
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def as_passage(row: Mapping[str, Any], where: str, number: int) -> tuple[str, tu
     return question, _split(as_text(row.get("context"), where, number, "context"), where, number)[1]
 
 
-def _split(context: str, where: str, row: int) -> tuple[list[tuple[int, int]], tuple[str, ...]]:
+def _split(context: str, where: str, row: int) -> tuple[tuple[tuple[int, int], ...], tuple[str, ...]]:
     """The spans of a passage's sentences, and the sentences; raises InputError if there are none."""
     spans = sentence_spans(context)
     if not spans:
@@ -113,7 +113,7 @@ def _find_answer(context: str, answers: Any, where: str, row: int) -> tuple[int,
 
 
 @lru_cache(maxsize=64)  # several questions may follow about a passage
-def sentence_spans(text: str) -> list[tuple[int, int]]:
+def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
     """First and last character + 1 of each sentence of an English text, without surrounding whitespace; raises
     InputError if the sentence splitter is not installed.
     """
@@ -130,7 +130,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
         if stripped:
             start = text.index(stripped, start)
             spans.append((start, start + len(stripped)))
-    return spans
+    return tuple(spans)
 
 
 def tokens_of_passages(

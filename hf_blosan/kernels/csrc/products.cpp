@@ -20,6 +20,7 @@ constexpr int64_t fewest_rows = 16, fewest_multiplications = 1 << 14;
 
 // For tests, HF_BLOSAN_PRODUCTS=1 or 0 overrides the choice.
 bool choose_own_products() {
+  if (!__builtin_cpu_supports("avx512f")) return false;
   if (const char* const chosen = std::getenv("HF_BLOSAN_PRODUCTS")) return !std::strcmp(chosen, "1");
   unsigned leaf, ebx, ecx, edx;
   if (!__get_cpuid(0, &leaf, &ebx, &ecx, &edx)) return false;

@@ -37,6 +37,8 @@ QUERIES = 4
 NUMBERS, SMALLEST, LARGEST = 384, 8, 32
 # Features whose range needs more terms, h = 2.8 c at c = 5, are left to pairs: float32 has errors of 1e-4 there.
 MOST_TERMS = 40
+# With larger c terms cancel far more: all features are left to pairs.
+LARGEST_SCALE = 5.0
 # Coefficients below this part of the largest are left out.
 NEGLIGIBLE = 1e-7
 # All pairs take as long as the expansion with t terms if each of B rows has PAIRS_PER_TERM (t + FIXED_TERMS +
@@ -66,7 +68,7 @@ for _s in range(1, len(_DEGREES)):
     _m = 1 << (_s.bit_length() - 1)
     _BASIS[_s, _m:] = _BASIS[_s - _m, : len(_DEGREES) - _m]
     _BASIS[_s] = _BASIS[_s] - _BASIS[2 * _m - _s] if _s > _m else _BASIS[_s] / 2
-BASIS = from_array(_BASIS)
+BASIS, TRANSPOSED_BASIS = from_array(_BASIS), from_array(np.ascontiguousarray(_BASIS.T))
 _ONES = np.ones((LARGEST, LARGEST), np.float32)
 EARLIER, LATER = from_array(np.tril(_ONES, -1)), from_array(np.triu(_ONES, 1))
 
@@ -342,7 +344,9 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
             sums_SVBRD = op.MatMul(earlier_RR, terms_SVBRD) + op.Slice(state_SVB1D, zero, count, [2])
             found_1VBRD = result(op.ReduceSum(sums_SVBRD * queries_S1BRD, [0]))
             added_SVB1D = op.Pad(op.ReduceSum(terms_SVBRD, [3]), margins)
-            return state_SVB1D + added_SVB1D, op.Pad(found_1VBRD, margins)
+            # In the same shape: onnxruntime before 1.24 asks how many dimensions a result has, and sees it here.
+            state = op.Reshape(state_SVB1D + added_SVB1D, [0, 0, 0, 1, -1])
+            return state, op.Reshape(op.Pad(found_1VBRD, margins), [0, 0, 0, 0, -1])
 
         end, found_M1VBRD = op.Scan(
             start,
@@ -404,8 +408,10 @@ def expansion(direction: str, sums: OnnxFunction, finish: OnnxFunction) -> OnnxF
     def expanded(keys, queries, values, real, shifts_B1D, half_range, tilt, coefficients, terms, scale: float):
         number = op.Reshape(op.CastLike(op.Ceil(terms / 4.0) * 4.0, op.Shape(keys)), [1])
         both = op.Concat(number, number, axis=0)
-        basis = op.Slice(op.Constant(value=BASIS), [0, 0], both)
-        counted_SS = op.MatMul(op.Transpose(basis), op.MatMul(op.Slice(coefficients, [0, 0], both), basis))
+        # Transposed in advance: some onnxruntimes fuse a Transpose into a product that they lack in float64.
+        left = op.Slice(op.Constant(value=TRANSPOSED_BASIS), [0, 0], both)
+        right = op.Slice(op.Constant(value=BASIS), [0, 0], both)
+        counted_SS = op.MatMul(left, op.MatMul(op.Slice(coefficients, [0, 0], both), right))
         slope = op.CastLike(tilt, keys)
         found = sums(keys, queries, values, real, shifts_B1D, half_range, slope, op.CastLike(counted_SS, keys))
         return finish(found, keys, queries, values, real, shifts_B1D, slope, scale=scale)
@@ -495,7 +501,8 @@ def add_functions(model: ir.Model) -> None:
     """Put the functions in the place of the operators that call them."""
     for node in model.graph.all_nodes():
         if node.domain.startswith(f"{DOMAIN}.") and node.op_type == "attention":
-            widest = widest_range(node.attributes["scale"].as_float())
+            scale = node.attributes["scale"].as_float()
+            widest = widest_range(scale) if scale <= LARGEST_SCALE else 0.0
             node.attributes["widest"] = ir.AttrFloat32("widest", widest)
     for function in _functions():
         added = ir.from_proto(function.to_function_proto())
