@@ -58,9 +58,13 @@ def available(*tensors: Tensor) -> bool:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    dtypes = {x.dtype for x in tensors}
-    known = dtypes <= {torch.float32} or dtypes <= {torch.float64}
-    return known and all(x.is_cpu and type(x) in (Tensor, Parameter) and x.layout == torch.strided for x in tensors)
+    dtype = tensors[0].dtype if tensors else torch.float32
+    if dtype not in (torch.float32, torch.float64):
+        return False
+    for x in tensors:
+        if x.dtype != dtype or not x.is_cpu or type(x) not in (Tensor, Parameter) or x.layout != torch.strided:
+            return False
+    return True
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, elu: bool = False) -> Tensor:

@@ -14,7 +14,7 @@ checkpoint), the equations are computed for a slice of queries at a time, so tha
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import torch
 from torch import Tensor, nn
@@ -59,28 +59,41 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
     Not if the layer is set to ``"eager"``, and not if a map is more than its weight and bias: adapters (LoRA) and
     quantisation replace the module, and hooks expect to see its input.
     """
-    if kernels is None or implementation == "eager" or not all(map(is_plain, maps)):
+    if kernels is None or implementation == "eager" or not is_plain(*maps):
         return False
     parts = [part for map_ in maps for part in (map_, *map_._modules.values())]
     own = (x for part in parts for x in (*part._parameters.values(), *part._buffers.values()))  # an int8 weight, too
     return kernels.can_use_kernel(*tensors, *(x for x in own if x is not None))
 
 
-def is_plain(map_: nn.Module) -> bool:
-    """Whether a linear map (or that of every head) or a norm is its weight and bias: unchanged, no subclass."""
-    known = type(map_) in (nn.Linear, nn.LayerNorm) or vars(type(map_)).get("is_linear_map", False)
-    return known and is_unchanged(map_) and (not map_._modules or all(map(is_plain, map_._modules.values())))
+def is_plain(*maps: nn.Module) -> bool:
+    """Whether linear maps (or those of every head) and norms are their weight and bias: unchanged, no subclass."""
+    for map_ in maps:
+        if type(map_) not in (nn.Linear, nn.LayerNorm) and not vars(type(map_)).get("is_linear_map", False):
+            return False
+        if map_._modules and not is_plain(*map_._modules.values()):
+            return False
+    return is_unchanged(*maps)
 
 
-def is_unchanged(module: nn.Module) -> bool:
-    """Whether a module has no hooks, no forward of its own, and no quantised, sharded or sparse parameters."""
-    own = vars(module)
-    hooked = own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
-    # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
-    if hooked or nn.modules.module._has_any_global_hook() or "_hf_hook" in own or "forward" in own:
+def is_unchanged(*modules: nn.Module) -> bool:
+    """Whether modules have no hooks, no forward of their own, and no quantised, sharded or sparse parameters.
+
+    Every call of a layer asks this of all its parts, so it is written for speed.
+    """
+    if nn.modules.module._has_any_global_hook():
         return False
-    kinds, own = (Tensor, nn.Parameter), own["_parameters"].values()
-    return all([x is None or (type(x) in kinds and x.layout == torch.strided) for x in own])
+    for module in modules:
+        own = vars(module)
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+            return False
+        # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
+        if "_hf_hook" in own or "forward" in own:
+            return False
+        for x in own["_parameters"].values():
+            if x is not None and (type(x) not in (Tensor, nn.Parameter) or x.layout != torch.strided):
+                return False
+    return True
 
 
 @dataclass(eq=False)
@@ -174,7 +187,7 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
     return None
 
 
-MAPS = attrgetter("dense_map", "attention.key_map", "attention.query_map", "gate.first", "gate.second", "gate.bias")
+KEYS_AND_QUERIES, OF_GATE = itemgetter("key_map", "query_map"), itemgetter("first", "second")
 AROUND = attrgetter("feed_forward", "feed_forward_output", "feed_forward_norm", "fusion_norm")
 
 
@@ -186,17 +199,23 @@ def disa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor | None, a
     if kernels is None or torch.compiler.is_compiling() or not x.vectors.is_cpu:
         return None
     outer = [*layers] if around is None else [*layers, around]
-    parts = [*outer, *(part for layer in layers for part in (layer.attention, layer.gate))]
+    own = [layer._modules for layer in layers]  # attributes of modules are slow
+    attentions, gates = [some["attention"] for some in own], [some["gate"] for some in own]
+    parts = [*outer, *attentions, *gates]
     # Of the classes themselves: subclasses may have steps of their own.
-    if not all("is_exact" in vars(type(part)) and is_unchanged(part) for part in parts):
+    if not (all(["is_exact" in vars(type(part)) for part in parts]) and is_unchanged(*parts)):
         return None
-    maps, rest = [*map(MAPS, layers)], AROUND(around) if around is not None and around.stacked else ()
+    rest = AROUND(around) if around is not None and around.stacked else ()
     activation, implementation = outer[0].activation, outer[0].implementation
-    alike = all(not part.training and part.implementation == implementation for part in parts)
-    plain = all(map_ is None or is_plain(map_) for own in (*maps, rest) for map_ in own[:5])
-    if not (alike and plain) or implementation == "eager" or any(part.activation != activation for part in outer):
+    alike = all([not part.training and part.implementation == implementation for part in parts])
+    alike = alike and all([part.activation == activation for part in outer])
+    directions = []
+    for some, attention, gate in zip(own, attentions, gates, strict=True):
+        maps = some["dense_map"], *KEYS_AND_QUERIES(attention._modules), *OF_GATE(gate._modules)
+        directions.append(kernels.Direction(*maps, gate.bias, attention.bias, attention.direction, attention.window))
+    maps = [map_ for some in (*directions, rest) for map_ in some[:5] if map_ is not None]
+    if implementation == "eager" or not (alike and is_plain(*maps)):
         return None
-    directions = [kernels.Direction(*own, **layer.attention.order) for layer, own in zip(layers, maps, strict=True)]
     options = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
     options |= {"activation": activation, "implementation": implementation}
     return kernels.disa(x.vectors, directions, kernels.Residual(*rest) if rest else None, **options)

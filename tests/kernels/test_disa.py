@@ -172,6 +172,47 @@ def test_words_and_sentences_without_padding(activation, monkeypatch):
             torch.testing.assert_close(found[0], expected[mask], **CLOSE)
 
 
+@pytest.fixture
+def three_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(threads)
+
+
+def layouts(x, mask):
+    """Tokens in rows, as words, without padding, and both, each with its mask and where sentences have their tokens."""
+    numbers, every = torch.arange(mask.numel()).view(mask.shape), mask.new_ones(1, int(mask.sum()))
+    cu_seqlens = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
+    words = x.flatten(0, 1)[None]
+    yield x, mask, mask
+    yield Tokens(words, numbers), mask, mask
+    yield Tokens(x[mask][None], cu_seqlens=cu_seqlens), every, every
+    yield Tokens(words, numbers[mask][None], cu_seqlens), every, every
+
+
+@pytest.mark.parametrize("int8", [(), ("dense_map", "first", "second")])
+@pytest.mark.parametrize("rows, length", [(40, 13), (3, 70), (49, 1), (1, 40)])
+def test_threads_take_parts_of_a_batch(rows, length, int8, three_threads, monkeypatch):
+    for layer in (make_layer(int8=int8), make_stack(int8=int8)):
+        x, mask = batch(rows=rows, length=length)
+        mask[rows // 2] = rows == 1  # a sentence without tokens between others
+        torch.set_num_threads(1)
+        expected = by_steps(layer, x, mask)
+        for tokens, given, real in layouts(x, mask):
+            torch.set_num_threads(3)
+            found = in_one_call(layer, tokens, given, monkeypatch)
+            torch.testing.assert_close(found[real], expected[mask], **CLOSE)
+
+
+def test_an_error_in_a_part_of_a_batch_is_raised(three_threads):
+    layer, (x, mask) = make_layer(), batch(rows=40)
+    places = torch.zeros(mask.shape, dtype=torch.long)
+    places[-1, -1] = 13
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="13 is not one of the 13 words"):
+        layer(Tokens(x[:1], places), mask)
+
+
 class Doubled(DirectionalSelfAttention):
     def steps(self, *inputs):
         return 2 * (yield from super().steps(*inputs))

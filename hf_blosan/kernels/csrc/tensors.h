@@ -159,8 +159,21 @@ class Scratch {
   void* data_;
 };
 
-// Runs a loop over items 0 ... count - 1 on torch's threads, or on the calling thread for little work. The thread
-// sanitizer does not see how OpenMP's threads synchronise, so it gets std::threads (make test-sanitize).
+// Calls part(start, stop) for items 0 ... count - 1 on torch's threads, at least `grain` items in each call; within
+// another call, on the calling thread. The thread sanitizer does not see how OpenMP's threads synchronise, so it gets
+// std::threads (make test-sanitize).
+template <class Part>
+void parallel(int64_t count, int64_t grain, const Part& part) {
+#ifdef HF_BLOSAN_OWN_THREADS
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < 3; i++) threads.emplace_back(part, count * i / 3, count * (i + 1) / 3);
+  for (std::thread& thread : threads) thread.join();
+#else
+  torch::stable::parallel_for(0, count, grain, part);
+#endif
+}
+
+// Runs a loop over items 0 ... count - 1 on torch's threads, or on the calling thread for little work.
 template <class Arguments>
 void run(Loop<Arguments> loop, const Arguments& arguments, int64_t count, int64_t work, int64_t scratch_bytes = 0) {
   if (count == 0) return;
@@ -168,14 +181,8 @@ void run(Loop<Arguments> loop, const Arguments& arguments, int64_t count, int64_
     const Scratch scratch(scratch_bytes);
     loop(arguments, start, stop, scratch.data());
   };
-#ifdef HF_BLOSAN_OWN_THREADS
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < 3; i++) threads.emplace_back(part, count * i / 3, count * (i + 1) / 3);
-  for (std::thread& thread : threads) thread.join();
-#else
   const int64_t threads = work > work_per_thread ? torch::stable::get_num_threads() : 1;
-  torch::stable::parallel_for(0, count, (count + threads - 1) / threads, part);
-#endif
+  parallel(count, (count + threads - 1) / threads, part);
 }
 
 }  // namespace hf_blosan

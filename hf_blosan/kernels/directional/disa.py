@@ -103,26 +103,26 @@ def disa(
     for one in directions:
         mapped = one.dense.weight.shape[0]
         maps += [(one.dense, wide), (one.key, mapped), (one.query, mapped), (one.first, mapped), (one.second, mapped)]
-    tensors = [(None, None, None) if map_ is None else _tensors(map_) for map_, _ in maps]
     biases = [bias for one in directions for bias in (one.bias, one.gate_bias)]
     affine = [tensor for norm in norms for tensor in (norm.weight, norm.bias)]
-    own = [tensor for parts in tensors for tensor in parts if tensor is not None]
-    floats = [x, *biases, *affine, *(tensor for tensor in own if tensor.dtype != torch.int8)]
-    if any(tensor is None for tensor in affine) or not available(*floats):
-        return None
-    operands = []
-    for (map_, size), parts in zip(maps, tensors, strict=True):
-        operands.append([] if map_ is None else _operands(x, size, *parts))
-        if map_ is not None and not operands[-1]:
+    tensors, floats, counts = [], [x, *biases, *affine], []
+    for map_, size in maps:
+        operands, numbers = ([], []) if map_ is None else _operands(map_, x, size)
+        if map_ is not None and not operands:
             return None
+        tensors += operands
+        floats += numbers
+        counts.append(len(operands))
+    if any([tensor is None for tensor in affine]) or not available(*floats):
+        return None
     refuse_forward_mode()
     return OPERATORS.disa.default(
         x,
         places,
         mask,
         None if cu_seqlens is None else cu_seqlens.long(),
-        [tensor for parts in operands for tensor in parts],
-        [len(parts) for parts in operands],
+        tensors,
+        counts,
         biases,
         affine,
         activation,
@@ -134,17 +134,16 @@ def disa(
     )
 
 
-def _tensors(map_: Module) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The weight of a map, the scale of its rows if it is int8, and the bias."""
-    own = map_._parameters | map_._buffers  # attributes of modules are slow
-    return own.get("weight"), own.get("scale"), own.get("bias")
-
-
-def _operands(x: Tensor, size: int, weight: Tensor | None, scale: Tensor | None, bias: Tensor | None) -> list[Tensor]:
-    """A map of that many features as C++ takes it; [] if it cannot."""
+def _operands(map_: Module, x: Tensor, size: int) -> tuple[list[Tensor], list[Tensor]]:
+    """A map of that many features as C++ takes it, and which of it are numbers like x; [] if it cannot."""
+    own = map_._parameters | map_._buffers if map_._buffers else map_._parameters  # attributes of modules are slow
+    weight, scale, bias = own.get("weight"), own.get("scale"), own.get("bias")
     if weight is None:  # an attribute that is no parameter, as in replicas of DataParallel
-        return []
+        return [], []
     if weight.shape[-1] != size:  # packed weights do not tell
         raise RuntimeError(f"a map of weight {tuple(weight.shape)} is given {size} features; give as many as it takes")
-    parts = [weight] if scale is None else int8_operands(x, weight, scale)
-    return parts if bias is None or not parts else [*parts, bias]
+    bias = [] if bias is None else [bias]
+    if scale is None:
+        return [weight, *bias], [weight, *bias]
+    parts = int8_operands(x, weight, scale)
+    return [*parts, *bias] if parts else [], [scale, *bias]
