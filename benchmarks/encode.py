@@ -10,11 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -46,29 +49,42 @@ def without_modules(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
+class VectorsBy(SentenceVectors):
+    """Sentence vectors, (B, features), by a function of a batch instead of the model."""
+
+    def __init__(self, config: Any, run: Callable[[dict[str, Tensor]], Tensor]):
+        super().__init__(config)
+        self.run = run
+
+    def infer(self, model, batch, *, quick=False):
+        return self.run(batch)
+
+
 class System:
-    """A tokenizer and a model that encode texts, from text to batch as in `hf-blosan encode`.
+    """A tokenizer and a model that encode texts as `hf-blosan encode` does: all are tokenized, then sorted by length.
 
     Args:
         tokenizer, model: as in transformers.
         pool: from the model's output and the mask (B, N) to sentence vectors.
+        batch_size: sentences of a batch.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, model: nn.Module, pool: Callable[[Any, Tensor], Tensor]):
-        self.model, self.pool = model.eval(), pool
-        self.batches = Batches(model, tokenizer, SentenceVectors(model.config), batch_size=64)
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        model: PreTrainedModel,
+        pool: Callable[[Any, Tensor], Tensor],
+        batch_size: int,
+    ):
+        self.model = model.eval()
+        self.kind = VectorsBy(model.config, lambda batch: pool(model(**batch), batch["attention_mask"]))
+        self.batches = Batches(model, tokenizer, self.kind, batch_size=batch_size)
 
-    @torch.no_grad()
-    def encode(self, batches: list[list[str]]) -> list[Tensor]:
-        """Sentence vectors of every batch."""
-        vectors = []
-        for texts in batches:
-            inputs = self.batches.collate(self.batches.tokenize([(text,) for text in texts]))
-            vectors.append(self.pool(self.model(**inputs), inputs["attention_mask"]))
-        return vectors
+    def encode(self, texts: list[str]) -> list[np.ndarray]:
+        """The vector of each sentence."""
+        return self.batches([(text,) for text in texts])
 
-    @torch.no_grad()
-    def shares(self, batches: list[list[str]], repeats: int) -> dict[str, float]:
+    def shares(self, texts: list[str], repeats: int) -> dict[str, float]:
         """The fraction of the time that each stage takes."""
         spent = dict.fromkeys(STAGES, 0.0)
 
@@ -78,18 +94,16 @@ class System:
             spent[stage] += time.perf_counter() - begun
             return result
 
-        parts = {stage: getattr(self.model, stage) for stage in ("embeddings", "context", "pooler")}
-        for stage, module in parts.items():  # with a hook the model would take another path
-            module.forward = partial(timed, stage, module.forward)
-        for _ in range(repeats):
-            for texts in batches:
-                rows = timed("tokenizer", self.batches.tokenize, [(text,) for text in texts])
-                inputs = timed("padding", self.batches.collate, rows)
-                timed("others", self.model, **inputs)
-        for module in parts.values():
-            del module.forward
-        spent["others"] -= spent["embeddings"] + spent["context"] + spent["pooler"]
-        return {stage: round(seconds / sum(spent.values()), 3) for stage, seconds in spent.items()}
+        parts = [(stage, getattr(self.model, stage), "forward") for stage in ("embeddings", "context", "pooler")]
+        parts += [("tokenizer", self.batches, "tokenize"), ("padding", self.batches, "collate")]
+        with ExitStack() as stack:
+            for stage, owner, name in parts:  # with a hook the model would take another path
+                stack.enter_context(patch.object(owner, name, partial(timed, stage, getattr(owner, name))))
+            for _ in range(repeats):
+                timed("others", self.encode, texts)
+        total = spent["others"]
+        spent["others"] -= sum(spent[stage] for stage, *_ in parts)
+        return {stage: round(seconds / total, 3) for stage, seconds in spent.items()}
 
 
 def texts_and_tokenizer(options: TextOptions) -> tuple[list[list[str]], PreTrainedTokenizerBase]:
@@ -122,7 +136,7 @@ def random_model(model_type: str, tokenizer: PreTrainedTokenizerBase, seed: int)
 
 def make_systems(options: EncodeOptions, tokenizer: PreTrainedTokenizerBase) -> dict[str, System]:
     """All systems by name; encoders of this package are saved and loaded, as users get them."""
-    systems = {}
+    systems, size = {}, options.batch_size
     for model_type in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
             random_model(model_type, tokenizer, options.seed).save_pretrained(folder)
@@ -131,27 +145,28 @@ def make_systems(options: EncodeOptions, tokenizer: PreTrainedTokenizerBase) -> 
                     loaded = AutoModel.from_pretrained(folder, layers_dtype=form)
                     if name.endswith("padded"):  # which a hook sees to
                         loaded.context.register_forward_hook(lambda *_: None)
-                    systems[name] = System(tokenizer, loaded, lambda output, _: output.pooler_output)
+                    systems[name] = System(tokenizer, loaded, lambda output, _: output.pooler_output, size)
     if options.peer:
         peer = without_modules(AutoModel.from_pretrained(options.peer))
-        systems["peer"] = System(AutoTokenizer.from_pretrained(options.peer), peer, mean_pooled)
+        systems["peer"] = System(AutoTokenizer.from_pretrained(options.peer), peer, mean_pooled, size)
     return systems
 
 
 def measure(options: EncodeOptions, report: dict[str, Any]) -> None:
     """A row for each system."""
     batches, tokenizer = texts_and_tokenizer(options)
-    report["header"]["sentences"] = sum(map(len, batches))
+    texts = [text for batch in batches for text in batch]
+    report["header"]["sentences"] = len(texts)
     systems = make_systems(options, tokenizer)
-    calls = {name: partial(system.encode, batches) for name, system in systems.items()}
+    calls = {name: partial(system.encode, texts) for name, system in systems.items()}
     summaries = times(calls, options.repeats, "cpu")
     for name, system in systems.items():
         median = summaries[name]["median_ms"]
-        row = {"system": name, "sentences_per_second": round(1e3 * sum(map(len, batches)) / median)}
+        row = {"system": name, "sentences_per_second": round(1e3 * len(texts) / median)}
         if options.peer:
             row["speed"] = round(summaries["peer"]["median_ms"] / median, 2)
         if name != "peer":
-            row["shares"] = system.shares(batches, options.repeats)
+            row["shares"] = system.shares(texts, options.repeats)
         report["rows"].append(row | summaries[name])
 
 

@@ -7,6 +7,7 @@ OpenVINO, in float32 and int8. All take turns on the same sentences and threads,
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,12 +26,12 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 from hf_blosan.cli.options import option
 from hf_blosan.errors import InputError, require
 from hf_blosan.export import export
-from hf_blosan.inference.batches import Batches, SentenceVectors
+from hf_blosan.inference.batches import Batches
 from hf_blosan.registry import locate
 
 from .browser import export_peer
 from .command import Options, command
-from .encode import mean_pooled, without_modules
+from .encode import VectorsBy, mean_pooled, without_modules
 from .measure import times
 from .order import encode as unit_vectors
 from .report import page, table
@@ -50,45 +52,69 @@ class Road:
         system: ``"encoder"`` or ``"peer"``.
         form: what the model is run by, and in which numbers.
         entry: which code stands between the texts and the model.
-        compute: texts of one batch -> vectors.
+        compute: texts -> vectors.
+        parallel: whether the tokenizer may use several threads, as it does by default.
     """
 
     system: str
     form: str
     entry: str
     compute: Encode
+    parallel: bool = True
 
     @property
     def name(self) -> str:
-        return f"{self.system}, {self.form}, {self.entry}"
+        return f"{self.system}, {self.form}, {self.entry}, {self.parallel}"
 
-    def encode(self, texts: Sequence[str], batch_size: int = 64, **_: Any) -> np.ndarray:
-        """The vectors of any number of texts, by batches of similar length."""
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        parts = [order[start : start + batch_size] for start in range(0, len(texts), batch_size)]
-        vectors = np.concatenate([self.compute([texts[i] for i in part]) for part in parts])
-        return vectors[np.argsort(order)]
+    def encode(self, texts: Sequence[str], *_: Any, **__: Any) -> np.ndarray:
+        """The vectors of any number of texts; how many at a time is known to ``compute``."""
+        with patch.dict(os.environ, TOKENIZERS_PARALLELISM=str(self.parallel).lower()):
+            return self.compute(texts)
 
 
 def by_batches(
-    tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, run: Callable[[dict[str, Tensor]], Tensor]
+    tokenizer: PreTrainedTokenizerBase,
+    model: PreTrainedModel,
+    run: Callable[[dict[str, Tensor]], Tensor],
+    batch_size: int,
 ) -> Encode:
-    """Texts to token ids as in `hf-blosan encode`, and these to vectors by ``run``, for the model or a form of it."""
-    batches = Batches(model, tokenizer, SentenceVectors(model.config), batch_size=64)
+    """As in `hf-blosan encode`, with batches to vectors by ``run``, for the model or a form of it."""
+    batches = Batches(model, tokenizer, VectorsBy(model.config, run), batch_size=batch_size)
+    return lambda texts: np.stack(batches([(text,) for text in texts]))
+
+
+def by_model(
+    tokenizer: PreTrainedTokenizerBase, run: Callable[[dict[str, Tensor]], Tensor], batch_size: int
+) -> Encode:
+    """As on a model's page: ``model(**tokenizer(texts, padding=True, return_tensors="pt"))``, sorted by length."""
 
     def compute(texts: Sequence[str]) -> np.ndarray:
-        return run(batches.collate(batches.tokenize([(text,) for text in texts]))).numpy()
+        order, parts = sorted(range(len(texts)), key=lambda i: len(texts[i])), []
+        for start in range(0, len(texts), batch_size):
+            some = [texts[i] for i in order[start : start + batch_size]]
+            parts.append(run(tokenizer(some, padding=True, truncation=True, return_tensors="pt")).numpy())
+        return np.concatenate(parts)[np.argsort(order)]
 
     return compute
 
 
-def by_model(tokenizer: PreTrainedTokenizerBase, run: Callable[[dict[str, Tensor]], Tensor]) -> Encode:
-    """As on a model's page: ``model(**tokenizer(texts, padding=True, return_tensors="pt"))``."""
-
-    def compute(texts: Sequence[str]) -> np.ndarray:
-        return run(tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")).numpy()
-
-    return compute
+def by_entries(
+    system: str,
+    form: str,
+    tokenizer: PreTrainedTokenizerBase,
+    model: PreTrainedModel,
+    whole: SentenceTransformer,
+    pool: Callable[[Any, Tensor], Tensor],
+    batch_size: int,
+) -> list[Road]:
+    """A model in torch, by every entry."""
+    run = in_torch(model, pool)
+    roads = [Road(system, form, "batches", by_batches(tokenizer, model, run, batch_size))]
+    encode = partial(whole.encode, batch_size=batch_size, show_progress_bar=False)
+    for parallel in (True, False):
+        roads.append(Road(system, form, "AutoModel", by_model(tokenizer, run, batch_size), parallel))
+        roads.append(Road(system, form, "SentenceTransformer.encode", encode, parallel))
+    return roads
 
 
 def in_torch(model: PreTrainedModel, pool: Callable[[Any, Tensor], Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
@@ -141,35 +167,25 @@ def in_openvino(path: Path, threads: int, sample: list[dict[str, Tensor]] | None
 
 def encoder_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     """This package's encoder: both forms in torch by every entry, and its graphs."""
-    source, roads = locate(options.encoder), []
+    source, size, roads = locate(options.encoder), options.batch_size, []
     tokenizer = AutoTokenizer.from_pretrained(source)
     for form in ("float32", "int8"):
         model = AutoModel.from_pretrained(source, layers_dtype=form).eval()
-        run = in_torch(model, lambda output, _: output.pooler_output)
-        roads.append(Road("encoder", form, "batches", by_batches(tokenizer, model, run)))
-        roads.append(Road("encoder", form, "AutoModel", by_model(tokenizer, run)))
         whole = SentenceTransformer(source, device="cpu", model_kwargs={"layers_dtype": form})
-        encode = partial(whole.encode, batch_size=options.batch_size, show_progress_bar=False)
-        roads.append(Road("encoder", form, "SentenceTransformer.encode", encode))
+        roads += by_entries("encoder", form, tokenizer, model, whole, lambda output, _: output.pooler_output, size)
     export(options.encoder, folder)
     for form, graph in GRAPHS.items():
         run = in_onnxruntime(folder / "onnx" / graph, options.threads)
-        roads.append(Road("encoder", f"onnxruntime {form}", "batches", by_batches(tokenizer, model, run)))
+        roads.append(Road("encoder", f"onnxruntime {form}", "batches", by_batches(tokenizer, model, run, size)))
     return roads
 
 
 def peer_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     """The peer in torch by every entry, and its graphs in two runtimes."""
-    tokenizer = AutoTokenizer.from_pretrained(options.peer)
+    tokenizer, size = AutoTokenizer.from_pretrained(options.peer), options.batch_size
     model = without_modules(AutoModel.from_pretrained(options.peer)).eval()
-    run = in_torch(model, mean_pooled)
     whole = SentenceTransformer(options.peer, device="cpu")
-    encode = partial(whole.encode, batch_size=options.batch_size, show_progress_bar=False)
-    roads = [
-        Road("peer", "float32", "batches", by_batches(tokenizer, model, run)),
-        Road("peer", "float32", "AutoModel", by_model(tokenizer, run)),
-        Road("peer", "float32", "SentenceTransformer.encode", encode),
-    ]
+    roads = by_entries("peer", "float32", tokenizer, model, whole, mean_pooled, size)
     export_peer(options.peer, folder)
     runs = {
         f"onnxruntime {form}": in_onnxruntime(folder / "onnx" / graph, options.threads)
@@ -179,7 +195,9 @@ def peer_roads(options: RoadsOptions, folder: Path) -> list[Road]:
     sample = [dict(tokenizer([text], return_tensors="pt")) for text in texts]
     for form, batches in {"float32": None, "int8": sample}.items():
         runs[f"OpenVINO {form}"] = in_openvino(folder / "onnx" / GRAPHS["float32"], options.threads, batches)
-    return roads + [Road("peer", form, "batches", by_batches(tokenizer, model, run)) for form, run in runs.items()]
+    for form, run in runs.items():
+        roads.append(Road("peer", form, "batches", by_batches(tokenizer, model, run, size)))
+    return roads
 
 
 def sts(road: Road, options: RoadsOptions) -> float:
@@ -197,17 +215,17 @@ def measure(options: RoadsOptions, report: dict[str, Any]) -> None:
     report["header"]["sentences"] = len(texts)
     with tempfile.TemporaryDirectory() as encoder, tempfile.TemporaryDirectory() as peer:
         roads = encoder_roads(options, Path(encoder)) + peer_roads(options, Path(peer))
-        calls = {road.name: partial(road.encode, texts, options.batch_size) for road in roads}
+        calls = {road.name: partial(road.encode, texts) for road in roads}
         summaries = times(calls, options.repeats, "cpu")
-        rows = [{"system": road.system, "form": road.form, "entry": road.entry} for road in roads]
+        rows = [{name: getattr(road, name) for name in ("system", "form", "entry", "parallel")} for road in roads]
         for row, road in zip(rows, roads, strict=True):
             row |= summaries[road.name]
             row["sentences_per_second"] = round(1e3 * len(texts) / row["median_ms"])
             row["stsb"] = sts(road, options)
-    peers = {(row["form"], row["entry"]): row["median_ms"] for row in rows if row["system"] == "peer"}
+    peers = {(row["form"], row["entry"], row["parallel"]): row["median_ms"] for row in rows if row["system"] == "peer"}
     for row in rows:
         if row["system"] == "encoder":
-            row["to_torch"] = round(peers["float32", "batches"] / row["median_ms"], 2)
+            row["to_torch"] = round(peers["float32", row["entry"], row["parallel"]] / row["median_ms"], 2)
             row["to_fastest"] = round(min(peers.values()) / row["median_ms"], 2)
     report["rows"] += rows
 
@@ -219,7 +237,7 @@ def markdown(report: dict[str, Any]) -> str:
         [
             names[row["system"]],
             row["form"],
-            row["entry"],
+            row["entry"] + ", 1 tokenizer thread" * (not row["parallel"]),
             f"{row['sentences_per_second']:,}",
             row.get("to_torch", ""),
             row.get("to_fastest", ""),
@@ -231,9 +249,10 @@ def markdown(report: dict[str, Any]) -> str:
         "From texts to vectors by every road",
         header,
         [f"Sentences: {header['sentences']} of SICK's test rows, in batches of {header['batch_size']}"],
-        f"By torch and by fastest: times as many sentences a second as {header['peer']} in torch by the same batches, "
+        f"By torch and by fastest: times as many sentences a second as {header['peer']} in torch by the same entry, "
         "and as its fastest row here. STS-B: 100 x Spearman's correlation on the test rows. Batches: as in `hf-blosan "
-        "encode`.",
+        "encode`, which tokenizes all sentences first. 1 tokenizer thread: with TOKENIZERS_PARALLELISM=false; by "
+        "default the tokenizer's threads and torch's, which wait in a loop for work, take turns at every batch.",
         table(["model", "runs in", "entry", "sentences / s", "by torch", "by fastest", "STS-B"], lines, left=3),
     )
 

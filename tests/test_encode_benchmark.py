@@ -80,9 +80,10 @@ def test_every_road(tmp_path, peer):
     rows = json.loads(path.read_text())["rows"]
     ours, others = ([row for row in rows if row["system"] == name] for name in ("encoder", "peer"))
     runtimes = [f"onnxruntime {dtype}" for dtype in ("float32", "int8")]
-    assert [row["form"] for row in ours] == [*3 * ["float32"], *3 * ["int8"], *runtimes]
+    assert [row["form"] for row in ours] == [*5 * ["float32"], *5 * ["int8"], *runtimes]
+    assert [row["parallel"] for row in ours[:5]] == [True, True, True, False, False]
     runtimes += [f"OpenVINO {dtype}" for dtype in ("float32", "int8")]
-    assert [row["form"] for row in others] == [*3 * ["float32"], *runtimes]
+    assert [row["form"] for row in others] == [*5 * ["float32"], *runtimes]
     for same in (ours, others):
         scores = [row["stsb"] for row in same if row["form"].endswith("float32")]
         assert max(scores) - min(scores) < 0.1  # of the same vectors, but for rounding

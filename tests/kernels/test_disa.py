@@ -181,7 +181,7 @@ def three_threads():
 
 
 def layouts(x, mask):
-    """Tokens in rows, as words, without padding, and both, each with its mask and where sentences have their tokens."""
+    """Tokens in rows, as words, without padding, and both; each with its mask and the places of real tokens."""
     numbers, every = torch.arange(mask.numel()).view(mask.shape), mask.new_ones(1, int(mask.sum()))
     cu_seqlens = nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
     words = x.flatten(0, 1)[None]
