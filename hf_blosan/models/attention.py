@@ -14,7 +14,7 @@ checkpoint), the equations are computed for a slice of queries at a time, so tha
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -68,32 +68,18 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
 
 def is_plain(*maps: nn.Module) -> bool:
     """Whether linear maps (or those of every head) and norms are their weight and bias: unchanged, no subclass."""
-    for map_ in maps:
-        if type(map_) not in (nn.Linear, nn.LayerNorm) and not vars(type(map_)).get("is_linear_map", False):
-            return False
-        if map_._modules and not is_plain(*map_._modules.values()):
-            return False
-    return is_unchanged(*maps)
+    known = all([type(x) in (nn.Linear, nn.LayerNorm) or "is_linear_map" in vars(type(x)) for x in maps])
+    of_heads = [x for map_ in maps if map_._modules for x in map_._modules.values()]
+    return known and is_unchanged(*maps) and (not of_heads or is_plain(*of_heads))
 
 
 def is_unchanged(*modules: nn.Module) -> bool:
-    """Whether modules have no hooks, no forward of their own, and no quantised, sharded or sparse parameters.
-
-    Every call of a layer asks this of all its parts, so it is written for speed.
-    """
-    if nn.modules.module._has_any_global_hook():
-        return False
-    for module in modules:
-        own = vars(module)
-        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
-            return False
-        # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
-        if "_hf_hook" in own or "forward" in own:
-            return False
-        for x in own["_parameters"].values():
-            if x is not None and (type(x) not in (Tensor, nn.Parameter) or x.layout != torch.strided):
-                return False
-    return True
+    """Whether modules have no hooks, no forward of their own, and no quantised, sharded or sparse parameters."""
+    # accelerate moves weights by a hook of its own, and replaces the forward of the instance.
+    own = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_hf_hook", "forward")
+    tensors = [x for module in modules for x in module._parameters.values() if x is not None]
+    hooked = nn.modules.module._has_any_global_hook() or any([any(map(vars(x).get, own)) for x in modules])
+    return not hooked and all([type(x) in (Tensor, nn.Parameter) and x.layout == torch.strided for x in tensors])
 
 
 @dataclass(eq=False)
@@ -143,8 +129,7 @@ def in_rows(x: Tensor | Tokens) -> Tensor:
     return x.rows if isinstance(x, Tokens) else x
 
 
-ACTIVATIONS = {name: getattr(F, name) for name in ("elu", "relu", "tanh", "gelu", "silu", "selu")}
-ACTIVATIONS["linear"] = lambda x: x
+ACTIVATIONS = {x: getattr(F, x) for x in ("elu", "relu", "tanh", "gelu", "silu", "selu")} | {"linear": lambda x: x}
 
 
 def dropout(x: Tensor, p: float, training: bool = True, copies: int | None = None) -> Tensor:
@@ -187,7 +172,6 @@ def fusion_gate(layer: nn.Module, first: Tensor | Tokens, second: Tensor, mask: 
     return None
 
 
-KEYS_AND_QUERIES, OF_GATE = itemgetter("key_map", "query_map"), itemgetter("first", "second")
 AROUND = attrgetter("feed_forward", "feed_forward_output", "feed_forward_norm", "fusion_norm")
 
 
@@ -199,26 +183,23 @@ def disa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor | None, a
     if kernels is None or torch.compiler.is_compiling() or not x.vectors.is_cpu:
         return None
     outer = [*layers] if around is None else [*layers, around]
-    own = [layer._modules for layer in layers]  # attributes of modules are slow
-    attentions, gates = [some["attention"] for some in own], [some["gate"] for some in own]
-    parts = [*outer, *attentions, *gates]
+    own = [(some["dense_map"], some["attention"], some["gate"]) for some in [layer._modules for layer in layers]]
+    parts = [*outer, *(part for _, *some in own for part in some)]
     # Of the classes themselves: subclasses may have steps of their own.
     if not (all(["is_exact" in vars(type(part)) for part in parts]) and is_unchanged(*parts)):
         return None
-    rest = AROUND(around) if around is not None and around.stacked else ()
-    activation, implementation = outer[0].activation, outer[0].implementation
-    alike = all([not part.training and part.implementation == implementation for part in parts])
-    alike = alike and all([part.activation == activation for part in outer])
-    directions = []
-    for some, attention, gate in zip(own, attentions, gates, strict=True):
-        maps = some["dense_map"], *KEYS_AND_QUERIES(attention._modules), *OF_GATE(gate._modules)
-        directions.append(kernels.Direction(*maps, gate.bias, attention.bias, attention.direction, attention.window))
-    maps = [map_ for some in (*directions, rest) for map_ in some[:5] if map_ is not None]
-    if implementation == "eager" or not (alike and is_plain(*maps)):
+    how = {name: getattr(outer[0], name) for name in ("activation", "implementation")}
+    alike = all([not part.training and part.implementation == how["implementation"] != "eager" for part in parts])
+    if not (alike and all([part.activation == how["activation"] for part in outer])):
         return None
-    options = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool()}
-    options |= {"activation": activation, "implementation": implementation}
-    return kernels.disa(x.vectors, directions, kernels.Residual(*rest) if rest else None, **options)
+    residual, directions = kernels.Residual(*AROUND(around)) if around is not None and around.stacked else None, []
+    for map_, s, gate in own:  # attributes of modules are slow, their dictionaries are not
+        maps = map_, s._modules["key_map"], s._modules["query_map"], gate._modules["first"], gate._modules["second"]
+        directions.append(kernels.Direction(*maps, gate.bias, s.bias, s.direction, s.window))
+    if not is_plain(*[map_ for some in (*directions, residual or ()) for map_ in some[:5] if map_ is not None]):
+        return None
+    options = {"places": x.places_BN, "cu_seqlens": x.cu_seqlens, "mask": None if mask is None else mask.bool(), **how}
+    return kernels.disa(x.vectors, directions, residual, **options)
 
 
 @full_precision
