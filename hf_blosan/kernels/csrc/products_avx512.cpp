@@ -10,30 +10,62 @@ constexpr int64_t lanes = 16;
 
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+__mmask16 first_lanes(int64_t count) { return __mmask16((1u << least(count, lanes)) - 1); }
+
+// 16 x 16 numbers: pairs of rows exchange what lies off the diagonal of blocks of 2 x 2, of 4 x 4 and so on.
+inline void transpose(__m512 (&rows)[lanes]) {
+#pragma GCC unroll 4
+  for (int step = 1; step < lanes; step *= 2) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i bit = _mm512_set1_epi32(step), other = _mm512_set1_epi32(lanes);
+    const __mmask16 high = _mm512_test_epi32_mask(lane, bit);
+    // In the upper row's place: its own even blocks, and the lower row's; a lane from 16 on is the lower row's.
+    const __m512i upper = _mm512_mask_add_epi32(lane, high, _mm512_sub_epi32(lane, bit), other);
+    const __m512i lower = _mm512_mask_add_epi32(_mm512_add_epi32(lane, bit), high, lane, other);
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; i++) {
+      if (i & step) continue;
+      const __m512 one = rows[i], two = rows[i + step];
+      rows[i] = _mm512_permutex2var_ps(one, upper, two);
+      rows[i + step] = _mm512_permutex2var_ps(one, lower, two);
+    }
+  }
+}
+
 // `count` vectors of `depth` numbers, side by side, `size` to a row; filled up with zeros. Numbers of a vector are
 // `along` apart, vectors `across`.
 template <int64_t size>
 void pack(const float* from, int64_t across, int64_t along, int64_t count, int64_t depth, float* to) {
-  int64_t first = 0;
-  for (; along == 1 && first + 4 <= count; first += 4) {  // four numbers of four vectors at a time
+  for (int64_t first = 0; first < size; first += lanes) {
     const float* const x = from + first * across;
-    int64_t k = 0;
-    for (; k + 4 <= depth; k += 4) {
-      __m128 a = _mm_loadu_ps(x + k), b = _mm_loadu_ps(x + across + k);
-      __m128 c = _mm_loadu_ps(x + 2 * across + k), d = _mm_loadu_ps(x + 3 * across + k);
-      _MM_TRANSPOSE4_PS(a, b, c, d);
+    const int64_t vectors = least(lanes, count - first);
+    const __mmask16 columns = first_lanes(size - first), filled = vectors > 0 ? first_lanes(vectors) : 0;
+    for (int64_t k = 0; k < depth; k += lanes) {
+      const int64_t numbers = least(lanes, depth - k);
       float* const y = to + k * size + first;
-      _mm_storeu_ps(y, a);
-      _mm_storeu_ps(y + size, b);
-      _mm_storeu_ps(y + 2 * size, c);
-      _mm_storeu_ps(y + 3 * size, d);
+      if (along == 1) {
+        __m512 rows[lanes];
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < lanes; i++) {
+          rows[i] = i < vectors ? _mm512_maskz_loadu_ps(first_lanes(numbers), x + i * across + k) : _mm512_setzero_ps();
+        }
+        transpose(rows);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < lanes; i++) {
+          if (i < numbers) _mm512_mask_storeu_ps(y + i * size, columns, rows[i]);
+        }
+      } else if (across == 1) {
+        for (int64_t i = 0; i < numbers; i++) {
+          _mm512_mask_storeu_ps(y + i * size, columns, _mm512_maskz_loadu_ps(filled, x + (k + i) * along));
+        }
+      } else {
+        for (int64_t i = 0; i < numbers; i++) {
+          for (int64_t v = 0; v < least(lanes, size - first); v++) {
+            y[i * size + v] = v < vectors ? x[v * across + (k + i) * along] : 0.0f;
+          }
+        }
+      }
     }
-    for (; k < depth; k++) {
-      for (int64_t i = 0; i < 4; i++) to[k * size + first + i] = x[i * across + k];
-    }
-  }
-  for (int64_t k = 0; k < depth; k++) {
-    for (int64_t i = first; i < size; i++) to[k * size + i] = i < count ? from[i * across + k * along] : 0.0f;
   }
 }
 
