@@ -10,6 +10,8 @@ from .directional.disa import Residual as Residual
 from .directional.disa import disa as disa
 from .directional.graph import directional_attention_graph as directional_attention_graph
 from .directional.graph import operators_of_graphs as operators_of_graphs
+from .directional.mblosa import Blocks as Blocks
+from .directional.mblosa import mblosa as mblosa
 from .directional.operator import directional_attention as directional_attention
 from .directional.operator import takes_parts as takes_parts
 from .dropout import dropout as dropout

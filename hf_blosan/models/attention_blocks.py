@@ -1,10 +1,12 @@
-"""Bi-BloSAN's fusion of blocks as one kernel; see attention.py."""
+"""Bi-BloSAN's layer, and its fusion of blocks, as one kernel each; see attention.py."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .attention import ACTIVATIONS, can_use_kernel, in_rows, kernels, to_onnx
+from .attention import ACTIVATIONS, Tokens, can_use_kernel, in_rows, is_plain, is_unchanged, kernels, to_onnx
 
 
 def block_fusion(layer: nn.Module, map_: nn.Module, mapped, local: Tensor | None, blocks: Tensor | None):
@@ -23,3 +25,36 @@ def block_fusion(layer: nn.Module, map_: nn.Module, mapped, local: Tensor | None
         return None
     block_length = None if blocks is None else layer.block_length
     return kernels.block_fusion(mapped, local, blocks, map_.weight, map_.bias, block_length=block_length)
+
+
+def mblosa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor) -> Tensor | None:
+    """``MaskedBlockSelfAttention`` in several directions, side by side, in one call for inference; ``None`` if the
+    steps must run one by one."""
+    x, fast = x if isinstance(x, Tokens) else Tokens(x), getattr(kernels, "mblosa", None)  # an older package has none
+    own, implementation = [layer._modules for layer in layers], layers[0].implementation
+    if fast is None or torch.compiler.is_compiling() or not x.vectors.is_cpu or implementation == "eager":
+        return None
+    between = [some.get("global_attention") for some in own]
+    if None in between:
+        return None
+    fused = [*layers, *between, *(some["fuse"] for some in own)]
+    parts = [*fused, *(some[name] for some in own for name in ("block_attention", "pool"))]
+    parts += [part for one in between for part in (one.attention, one.gate)]
+    # Of the classes themselves: subclasses may have steps of their own. So has the layer between blocks as printed.
+    if not (all(["is_exact" in vars(type(part)) for part in parts]) and is_unchanged(*parts)):
+        return None
+    alike = all([not part.training and part.implementation == implementation for part in parts])
+    if not (alike and all([part.activation == "elu" for part in fused])):
+        return None
+    directions = []
+    for layer, some, one in zip(layers, own, between, strict=True):
+        inside, among, gate = some["block_attention"], one.attention, one.gate
+        maps = one.dense_map, among.key_map, among.query_map, gate.first, gate.second
+        of_blocks = kernels.Direction(*maps, gate.bias, among.bias, among.direction, among.window)
+        maps = layer.dense_map, inside.alignment_map, layer.block_pooling, layer.fusion
+        directions.append(kernels.Blocks(*maps, inside.bias, of_blocks))
+    if not is_plain(*(map_ for one in directions for map_ in (*one[:4], *one.between[:5]))):
+        return None
+    options = {"block_length": layers[0].block_length, "mask_padding": layers[0].pool.mask_padding}
+    options |= {"fuse_local": layers[0].fuse_local, "places": x.places_BN, "implementation": implementation}
+    return fast(x.vectors, directions, mask=mask.bool(), **options)

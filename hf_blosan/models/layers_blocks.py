@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .attention import ACTIVATIONS, in_rows, source2token_attention
-from .attention_blocks import block_fusion
+from .attention_blocks import block_fusion, mblosa
 from .equations import (
     directional_attention_weights,
     in_blocks,
@@ -28,6 +28,8 @@ def blocks_of(x: Tensor, block_length: int) -> Tensor:
 
 class AttentionInBlocks(FeatureAttention):
     """Attention of a token to those of its own block (Bi-BloSAN Eq. 9); its map is the weights, (B, M, R, R, D)."""
+
+    is_exact = True
 
     def __init__(self, size, *, block_length, **options):
         super().__init__(size, **options)
@@ -50,6 +52,8 @@ class BlockPooling(Part):
     Returns these and a mask (B, M), true at blocks with a real token, or ``None`` without ``mask_padding``. Its map is
     the weights, (B, M, R, D).
     """
+
+    is_exact = True
 
     def __init__(self, block_length, *, mask_padding):
         super().__init__()
@@ -97,7 +101,7 @@ class BlockFusion(Part):
     two may be ``None``.
     """
 
-    kind = "gates"
+    kind, is_exact = "gates", True
 
     def __init__(self, block_length, **options):
         super().__init__(**options)
@@ -128,6 +132,8 @@ class MaskedBlockSelfAttention(FusionLayer):
     the first of the weights and the last of the gates.
     """
 
+    is_exact = True
+
     def __init__(
         self,
         in_features,
@@ -156,6 +162,10 @@ class MaskedBlockSelfAttention(FusionLayer):
         self.pool = BlockPooling(block_length, mask_padding=mask_padding_blocks)
         self.fusion = nn.Linear((1 + fuse_local + fuse_global) * size, 2 * size)
         self.fuse = BlockFusion(block_length, activation=activation, dropout=dropout)
+
+    def forward(self, tokens, mask, output_attentions: bool = False):
+        whole = None if output_attentions else mblosa([self], tokens, mask)
+        return super().forward(tokens, mask, output_attentions) if whole is None else (whole, None)
 
     def steps(self, tokens_BNE: Tensor, mask_BN: Tensor):
         mapped_BND, blocks_BMD = self.dense(self.dense_map, tokens_BNE), None

@@ -1,10 +1,9 @@
 """Bi-BloSAN: bi-directional block self-attention network (Shen et al. 2018, arXiv 1804.00857)."""
 
-from functools import partial
-
 from torch import nn
 
 from .alignment import check_graph, with_left_aligned_tokens
+from .attention_blocks import mblosa
 from .configuration_biblosan import BiBloSANConfig
 from .encoder import (
     ContextFusion,
@@ -43,8 +42,13 @@ class BiBloSANLayer(StackableLayer):
     def fuse(self, hidden_BNE, mask_BN, output_attentions=False):
         check_graph(self.config, "mask_padding_blocks")
         # Blocks are counted from the first real token, wherever the padding is.
-        fuse = partial(fuse_directions, self.directions)
-        return with_left_aligned_tokens(fuse, hidden_BNE, mask_BN, output_attentions)
+        return with_left_aligned_tokens(self.fuse_aligned, hidden_BNE, mask_BN, output_attentions)
+
+    def fuse_aligned(self, hidden_BNE, mask_BN, output_attentions):
+        whole = None if output_attentions else mblosa(self.directions, hidden_BNE, mask_BN)
+        if whole is None:
+            return fuse_directions(self.directions, hidden_BNE, mask_BN, output_attentions)
+        return whole, None
 
 
 class BiBloSANPreTrainedModel(SentenceEncoderPreTrainedModel):

@@ -185,6 +185,8 @@ struct PoolingInputs {
   }
 };
 
+}  // namespace
+
 std::tuple<Tensor, Tensor, Tensor> source2token_attention(const Tensor& scores, const Tensor& values,
                                                           const Tensor& mask, const MaybeTensor& cu_seqlens,
                                                           const std::optional<int64_t>& block_length,
@@ -202,6 +204,8 @@ std::tuple<Tensor, Tensor, Tensor> source2token_attention(const Tensor& scores, 
     return std::make_tuple(out, tops, totals);
   });
 }
+
+namespace {
 
 std::tuple<Tensor, Tensor> source2token_attention_backward(const Tensor& grad, const Tensor& scores,
                                                            const Tensor& values, const Tensor& mask,

@@ -319,6 +319,8 @@ std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& 
   return {scores, added};
 }
 
+}  // namespace
+
 std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const MaybeTensor& local,
                                                 const MaybeTensor& blocks, const Tensor& weight, const Tensor& bias,
                                                 const std::optional<int64_t>& block_length, bool save) {
@@ -333,6 +335,27 @@ std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const Mayb
     return std::make_tuple(out, save ? scores : nothing(mapped), save && blocks ? added : nothing(mapped));
   });
 }
+
+// The same for given scores, which include the bias.
+Tensor block_fusion_of_scores(const Tensor& mapped, const Tensor& scores) {
+  return by_type("mapped", mapped, [&]<class T>(T) {
+    Sizes sizes = sizes_of(mapped);
+    check(sizes.size() == 3, "mapped: give (B, N, D)");
+    const Tensor mapped_ = checked("mapped", mapped, type_of<T>, sizes), out = allocate(mapped, sizes);
+    const int64_t rows = sizes[0] * sizes[1], size = sizes[2];
+    sizes[2] = 2 * size;
+    const Tensor scores_ = checked("scores", scores, type_of<T>, sizes), nought = allocate(mapped, {2 * size});
+    std::fill(write<T>(nought), write<T>(nought) + 2 * size, T(0));
+    run_groups(loops<T>().candidate, Candidate<T>{.groups = chunks(1, rows, size),
+                                                  .scores = read<T>(scores_),
+                                                  .bias = read<T>(nought),
+                                                  .mapped = read<T>(mapped_),
+                                                  .out = write<T>(out)});
+    return out;
+  });
+}
+
+namespace {
 
 // Gradients of mapped, local, blocks, weight and bias; empty for what was not given.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(

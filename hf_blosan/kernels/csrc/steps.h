@@ -1,4 +1,4 @@
-// Operators that disa.cpp calls one after another.
+// Operators that layers.h calls one after another.
 #pragma once
 
 #include <string>
@@ -15,6 +15,11 @@ std::tuple<Tensor, Tensor> directional_attention(
     const std::string& direction, double scale, const std::optional<int64_t>& window,
     const std::string& implementation, const std::optional<int64_t>& block_length, bool save);
 
+// operators.cpp: the vector of each block, (B, M, D); the other tensors are for the gradient.
+std::tuple<Tensor, Tensor, Tensor> source2token_attention(const Tensor& scores, const Tensor& values,
+                                                          const Tensor& mask, const MaybeTensor& cu_seqlens,
+                                                          const std::optional<int64_t>& block_length, bool save);
+
 // pointwise.cpp: activation(x W' + bias), and activation(x) in place; both gates, the first of which also returns
 // tensors for the gradient.
 Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, Activation activation);
@@ -26,6 +31,12 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
                                                const MaybeTensor& second_bias, const MaybeTensor& mask, bool save);
 Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& first_scores,
                              const Tensor& second_scores, const Tensor& bias, const MaybeTensor& mask);
+
+// pointwise.cpp: tokens fused with their blocks; the other tensors are for the gradient.
+std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const MaybeTensor& local,
+                                                const MaybeTensor& blocks, const Tensor& weight, const Tensor& bias,
+                                                const std::optional<int64_t>& block_length, bool save);
+Tensor block_fusion_of_scores(const Tensor& mapped, const Tensor& scores);
 
 // int8.cpp: results of several maps of the same x, which is rounded once.
 struct Int8Weight {

@@ -105,15 +105,8 @@ def disa(
         maps += [(one.dense, wide), (one.key, mapped), (one.query, mapped), (one.first, mapped), (one.second, mapped)]
     biases = [bias for one in directions for bias in (one.bias, one.gate_bias)]
     affine = [tensor for norm in norms for tensor in (norm.weight, norm.bias)]
-    tensors, floats, counts = [], [x, *biases, *affine], []
-    for map_, size in maps:
-        operands, numbers = ([], []) if map_ is None else _operands(map_, x, size)
-        if map_ is not None and not operands:
-            return None
-        tensors += operands
-        floats += numbers
-        counts.append(len(operands))
-    if any([tensor is None for tensor in affine]) or not available(*floats):
+    tensors, counts, floats = operands(x, maps)
+    if None in counts or any([tensor is None for tensor in affine]) or not available(x, *biases, *affine, *floats):
         return None
     refuse_forward_mode()
     return OPERATORS.disa.default(
@@ -134,8 +127,24 @@ def disa(
     )
 
 
+def operands(
+    x: Tensor, maps: Sequence[tuple[Module | None, int]]
+) -> tuple[list[Tensor], list[int | None], list[Tensor]]:
+    """Maps, each with the number of features that it is given, as C++ takes them: the tensors of all, how many each
+    has (``None`` if it cannot be used), and which of them are numbers like x. Raises RuntimeError for a map of another
+    number of features.
+    """
+    tensors, counts, floats = [], [], []
+    for map_, size in maps:
+        own, numbers = ([], []) if map_ is None else _operands(map_, x, size)
+        tensors += own
+        floats += numbers
+        counts.append(len(own) if own or map_ is None else None)
+    return tensors, counts, floats
+
+
 def _operands(map_: Module, x: Tensor, size: int) -> tuple[list[Tensor], list[Tensor]]:
-    """A map of that many features as C++ takes it, and which of it are numbers like x; [] if it cannot."""
+    """A map as C++ takes it, and which of it are numbers like x; [] if it cannot be used."""
     own = map_._parameters | map_._buffers if map_._buffers else map_._parameters  # attributes of modules are slow
     weight, scale, bias = own.get("weight"), own.get("scale"), own.get("bias")
     if weight is None:  # an attribute that is no parameter, as in replicas of DataParallel

@@ -1,0 +1,157 @@
+// Masked block self-attention in all directions of a layer, in one call for inference; the schema is in
+// directional/mblosa.py. As the authors' code has it: one map for keys and queries, one for the scores of a block's
+// tokens, and DiSA between blocks.
+
+#include "layers.h"
+
+namespace hf_blosan {
+namespace {
+
+// Sets rows where the mask is false to 0.
+template <class T>
+void clear_padding(const Tensor& x, const Tensor& mask) {
+  const int64_t size = x.size(x.dim() - 1);
+  for (int64_t row = 0; row < mask.numel(); row++) {
+    if (!read<bool>(mask)[row]) std::fill_n(write<T>(x) + row * size, size, T(0));
+  }
+}
+
+// Which blocks, (B, M), have a real token.
+Tensor real_blocks(const Tensor& mask, int64_t length) {
+  const int64_t B = mask.size(0), N = mask.size(1), M = (N + length - 1) / length;
+  const Tensor found = allocate(mask, {B, M});
+  for (int64_t block = 0; block < B * M; block++) {
+    const bool* const row = read<bool>(mask) + block / M * N;
+    const int64_t first = block % M * length;
+    write<bool>(found)[block] = std::find(row + first, row + std::min(N, first + length), true) - row <
+                                std::min(N, first + length);
+  }
+  return found;
+}
+
+// [h; local; the vector of the token's block], (B, N, 2 D or 3 D).
+template <class T>
+Tensor beside_blocks(const Tensor& h, const MaybeTensor& local, const Tensor& blocks, int64_t length) {
+  const int64_t B = h.size(0), N = h.size(1), size = h.size(2), M = blocks.size(1), parts = local ? 3 : 2;
+  const Tensor out = allocate(h, {B, N, parts * size});
+  for (int64_t row = 0; row < B * N; row++) {
+    T* const to = write<T>(out) + row * parts * size;
+    std::copy_n(read<T>(h) + row * size, size, to);
+    if (local) std::copy_n(read<T>(*local) + row * size, size, to + size);
+    const int64_t block = row / N * M + row % N / length;
+    std::copy_n(read<T>(blocks) + block * size, size, to + (parts - 1) * size);
+  }
+  return out;
+}
+
+template <class T>
+struct MaskedBlocks {
+  struct Direction {
+    std::string name;
+    Tensors dense, alignment, pooling, fusion;
+    Tensor bias;
+    Disa<T> between;  // the blocks
+  };
+  std::vector<Direction> directions = {};
+  Activation activation;
+  int64_t length;
+  bool mask_padding, fuse_local;
+  double scale;
+  std::string implementation;
+
+  int64_t width() const {
+    int64_t sum = 0;
+    for (const Direction& one : directions) sum += one.bias.numel();
+    return sum;
+  }
+
+  // Of each direction h, and its keys and queries side by side.
+  std::vector<Tensors> map(const Tensor& x) const {
+    std::vector<Map> dense;
+    for (const Direction& one : directions) dense.emplace_back("dense", one.dense);
+    std::vector<Tensors> found;
+    for (const Tensor& h : Map::results(dense, x, activation)) {
+      found.push_back({h, Map("alignment", directions[found.size()].alignment)(h)});
+      const int64_t size = h.size(2);
+      check(found.back()[1].size(2) == 2 * size, "alignment: give a map of ", size, " features to ", 2 * size);
+    }
+    return found;
+  }
+
+  // The features of all directions side by side, in `out`.
+  void fuse(const std::vector<Tensors>& mapped, const MaybeTensor& places, const Tensor& mask, const Tensor& out) const {
+    Tensors results;
+    for (size_t d = 0; d < directions.size(); d++) {
+      const Direction& one = directions[d];
+      const auto in_rows = [&](const Tensor& x) { return places ? at_places<T>(x, *places) : x; };
+      const Tensor h = in_rows(mapped[d][0]), aligned = in_rows(mapped[d][1]);
+      const int64_t size = h.size(2);
+      const Tensor local = std::get<0>(
+          directional_attention(narrow(aligned, 2, 0, size), narrow(aligned, 2, size, size), h, one.bias, mask, {}, {},
+                                one.name, scale, {}, implementation, length, false));
+      clear_padding<T>(local, mask);
+      const Tensor scores = Map("pooling", one.pooling)(local);
+      const Tensor vectors = std::get<0>(source2token_attention(scores, local, mask, {}, length, false));
+      const MaybeTensor real = mask_padding ? real_blocks(mask, length) : MaybeTensor();
+      const Tensor blocks = one.between.fuse(one.between.map(vectors), {}, real, {}, {});
+      const MaybeTensor fused_local = fuse_local ? local : MaybeTensor();
+      const Map fusion("fusion", one.fusion);
+      if (fusion.int8) {
+        results.push_back(block_fusion_of_scores(h, fusion(beside_blocks<T>(h, fused_local, blocks, length))));
+      } else {
+        check(fusion.bias.has_value(), "fusion: give a map with a bias");
+        results.push_back(std::get<0>(
+            block_fusion(h, fused_local, blocks, fusion.parts[0], *fusion.bias, length, false)));
+      }
+    }
+    side_by_side<T>(out, results, {}, {}, nullptr, 0);
+  }
+};
+
+Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, const Tensors& tensors,
+              const Sizes& counts, const Tensors& biases, const std::string& activation, const std::string& names,
+              int64_t length, bool mask_padding, bool fuse_local, double scale, const std::string& implementation) {
+  return by_type("x", x, [&]<class T>(T) {
+    std::istringstream words(names);
+    const std::vector<std::string> directions{std::istream_iterator<std::string>(words), {}};
+    const size_t D = directions.size();
+    check(x.dim() == 3, "x: the shape is ", sizes_of(x), "; give (B, N, in)");
+    check(!places || (x.size(0) == 1 && places->dim() == 2), "places: give (B, N), and words as (1, V, in)");
+    check(D > 0 && biases.size() == 3 * D && counts.size() == 9 * D, "directions: give each three biases and nine maps");
+    check(length >= 1, "block_length is ", length, "; give a number of tokens, 1 or more");
+    const Tensor x_ = checked("x", x, type_of<T>, sizes_of(x));
+    const MaybeTensor places_ =
+        places ? checked("places", places, ScalarType::Long, sizes_of(*places)) : MaybeTensor();
+    const int64_t B = (places ? *places : x).size(0), N = (places ? *places : x).size(1);
+    const Tensor mask_ = checked("mask", mask, ScalarType::Bool, {B, N});
+    check(N > 0, "x: rows of no tokens have no blocks");
+    MapTensors maps(tensors, counts);
+    const Activation act = activation_by_name(activation);
+    MaskedBlocks<T> layer{.activation = act, .length = length, .mask_padding = mask_padding, .fuse_local = fuse_local,
+                          .scale = scale, .implementation = implementation};
+    constexpr int64_t any_distance = int64_t(1) << 40;
+    for (size_t d = 0; d < D; d++) {
+      const Tensor* const own = biases.data() + 3 * d;
+      typename MaskedBlocks<T>::Direction one{directions[d], maps.next(), maps.next(), maps.next(), maps.next(), own[0],
+                                              {.activation = act, .scale = scale, .implementation = implementation}};
+      one.between.directions.push_back({directions[d], any_distance, maps.next(), maps.next(), maps.next(), maps.next(),
+                                        maps.next(), own[1], own[2]});
+      layer.directions.push_back(std::move(one));
+    }
+    std::vector<Tensors> of_words;
+    if (places) of_words = layer.map(x_);
+    const Tensor out = allocate(x, {B, N, layer.width()});
+    for_each_part(parts_for_threads(B, N, {}), [&](const Some& some) {
+      const PartOf part{some, false};
+      layer.fuse(places ? of_words : layer.map(part(x_)), part(places_), part(mask_), part(out));
+    });
+    return out;
+  });
+}
+
+}  // namespace
+}  // namespace hf_blosan
+
+STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CPU, m) {
+  m.impl("mblosa", TORCH_BOX(&hf_blosan::mblosa));
+}
