@@ -43,11 +43,13 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
                                   maps.next(), biases[2 * d], biases[2 * d + 1]});
     }
     const std::vector<Some> parts = parts_for_threads(B, N, cu_seqlens);
+    const PackedMatrices packed(factors(tensors), parts[0].tokens);
+    const PackedMatrices::Use use(packed);
     Mapped of_words;
     if (places) of_words = layer.map(x_);
     if (parts.size() == 1) return layer.fuse(places ? of_words : layer.map(x_), places_, mask_, cu_seqlens, {});
     const Tensor out = allocate(x, {B, N, layer.width()});
-    for_each_part(parts, [&](const Some& some) {
+    for_each_part(parts, packed, [&](const Some& some) {
       const PartOf part{some, cu_seqlens.has_value()};
       layer.fuse(places ? of_words : layer.map(part(x_)), part(places_), part(mask_), starts_of(cu_seqlens, some),
                  part(out));

@@ -120,7 +120,7 @@ inline std::vector<Some> parts_for_threads(int64_t sentences, int64_t tokens, co
   // What is wrong with others is said by directional_attention.
   const bool ordered = !starts.empty() && !starts.front() && starts.back() == total;
   const int64_t threads = std::min<int64_t>(torch::stable::get_num_threads(), total / tokens_of_thread);
-  if (threads < 2 || !ordered || !std::is_sorted(starts.begin(), starts.end())) return {{0, sentences, 0, tokens}};
+  if (threads < 2 || !ordered || !std::is_sorted(starts.begin(), starts.end())) return {{0, sentences, 0, total}};
   std::vector<Some> parts;
   int64_t sentence = 0, last = int64_t(starts.size()) - 1;
   for (int64_t i = 1; i <= threads; i++) {
@@ -154,13 +154,23 @@ struct PartOf {
   MaybeTensor operator()(const MaybeTensor& whole) const { return whole ? (*this)(*whole) : MaybeTensor(); }
 };
 
+// The second matrices of products with these weights; those in int8, and what is not a matrix, are left out.
+inline Tensors factors(const Tensors& weights) {
+  Tensors found;
+  for (const Tensor& weight : weights) {
+    if (weight.dim() == 2 && weight.scalar_type() != ScalarType::Char) found.push_back(transposed(weight));
+  }
+  return found;
+}
+
 // Calls work(part) for all parts, each on a thread.
 template <class Work>
-void for_each_part(const std::vector<Some>& parts, const Work& work) {
+void for_each_part(const std::vector<Some>& parts, const PackedMatrices& packed, const Work& work) {
   std::vector<std::exception_ptr> errors(parts.size());  // torch's threads lose what is thrown
   parallel(parts.size(), 1, [&](int64_t start, int64_t stop) {
     for (int64_t i = start; i < stop; i++) {
       try {
+        const PackedMatrices::Use use(packed);
         work(parts[i]);
       } catch (...) {
         errors[i] = std::current_exception();

@@ -79,7 +79,8 @@ struct MaskedBlocks {
   }
 
   // The features of all directions side by side, in `out`.
-  void fuse(const std::vector<Tensors>& mapped, const MaybeTensor& places, const Tensor& mask, const Tensor& out) const {
+  void fuse(const std::vector<Tensors>& mapped, const MaybeTensor& places, const Tensor& mask,
+            const Tensor& out) const {
     Tensors results;
     for (size_t d = 0; d < directions.size(); d++) {
       const Direction& one = directions[d];
@@ -117,7 +118,8 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     const size_t D = directions.size();
     check(x.dim() == 3, "x: the shape is ", sizes_of(x), "; give (B, N, in)");
     check(!places || (x.size(0) == 1 && places->dim() == 2), "places: give (B, N), and words as (1, V, in)");
-    check(D > 0 && biases.size() == 3 * D && counts.size() == 9 * D, "directions: give each three biases and nine maps");
+    check(D > 0 && biases.size() == 3 * D && counts.size() == 9 * D,
+          "directions: give each three biases and nine maps");
     check(length >= 1, "block_length is ", length, "; give a number of tokens, 1 or more");
     const Tensor x_ = checked("x", x, type_of<T>, sizes_of(x));
     const MaybeTensor places_ =
@@ -132,16 +134,32 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     constexpr int64_t any_distance = int64_t(1) << 40;
     for (size_t d = 0; d < D; d++) {
       const Tensor* const own = biases.data() + 3 * d;
-      typename MaskedBlocks<T>::Direction one{directions[d], maps.next(), maps.next(), maps.next(), maps.next(), own[0],
+      typename MaskedBlocks<T>::Direction one{directions[d], maps.next(), maps.next(), maps.next(), maps.next(),
+                                              own[0],
                                               {.activation = act, .scale = scale, .implementation = implementation}};
-      one.between.directions.push_back({directions[d], any_distance, maps.next(), maps.next(), maps.next(), maps.next(),
-                                        maps.next(), own[1], own[2]});
+      one.between.directions.push_back({directions[d], any_distance, maps.next(), maps.next(), maps.next(),
+                                        maps.next(), maps.next(), own[1], own[2]});
       layer.directions.push_back(std::move(one));
     }
+    const std::vector<Some> parts = parts_for_threads(B, N, {});
+    Tensors matrices;
+    for (const auto& one : layer.directions) {
+      const auto& between = one.between.directions[0];
+      for (const Tensors* map : {&one.dense, &one.alignment, &one.pooling, &between.dense, &between.key,
+                                 &between.query, &between.first, &between.second}) {
+        for (const Tensor& matrix : factors(*map)) matrices.push_back(matrix);
+      }
+      const int64_t size = one.bias.numel();
+      for (const Tensor& fusion : factors(one.fusion)) {  // of which block_fusion takes some columns at a time
+        for (int64_t k = 0; k + size <= fusion.size(0); k += size) matrices.push_back(narrow(fusion, 0, k, size));
+      }
+    }
+    const PackedMatrices packed(matrices, parts[0].tokens);
+    const PackedMatrices::Use use(packed);
     std::vector<Tensors> of_words;
     if (places) of_words = layer.map(x_);
     const Tensor out = allocate(x, {B, N, layer.width()});
-    for_each_part(parts_for_threads(B, N, {}), [&](const Some& some) {
+    for_each_part(parts, packed, [&](const Some& some) {
       const PartOf part{some, false};
       layer.fuse(places ? of_words : layer.map(part(x_)), part(places_), part(mask_), part(out));
     });

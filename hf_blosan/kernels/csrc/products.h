@@ -49,6 +49,32 @@ constexpr int64_t rows_of_product = 1024;
 bool suits_own_product(const Tensor& a, const Tensor& b);
 void multiply_by_own_product(const Tensor& out, const Tensor& a, const Tensor& b, bool add);
 
+// Second matrices of products, packed once for all threads that multiply by them while a `Use` exists there. Nothing
+// is packed where the package's own loops do not serve products of `rows` rows.
+class PackedMatrices {
+ public:
+  PackedMatrices(const Tensors& matrices, int64_t rows);
+
+  // The packed form of a matrix, or null.
+  const float* find(const Tensor& b) const;
+
+  class Use {
+   public:
+    explicit Use(const PackedMatrices& packed) : before_(used()) { used() = &packed; }
+    ~Use() { used() = before_; }
+    Use(const Use&) = delete;
+
+   private:
+    const PackedMatrices* before_;
+  };
+
+  // Those that this thread uses, or null.
+  static const PackedMatrices*& used();
+
+ private:
+  Tensors matrices_, packed_;
+};
+
 // out = a b, or out += a b, of matrices or of stacks of them.
 inline void multiply(const Tensor& out, const Tensor& a, const Tensor& b, bool add = false) {
   const int64_t dim = a.dim() - 2, rows = a.size(dim);

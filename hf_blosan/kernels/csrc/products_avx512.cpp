@@ -47,7 +47,8 @@ void pack(const float* from, int64_t across, int64_t along, int64_t count, int64
         __m512 rows[lanes];
 #pragma GCC unroll 16
         for (int64_t i = 0; i < lanes; i++) {
-          rows[i] = i < vectors ? _mm512_maskz_loadu_ps(first_lanes(numbers), x + i * across + k) : _mm512_setzero_ps();
+          const __mmask16 those = i < vectors ? first_lanes(numbers) : 0;
+          rows[i] = _mm512_maskz_loadu_ps(those, x + i * across + k);
         }
         transpose(rows);
 #pragma GCC unroll 16
@@ -69,10 +70,10 @@ void pack(const float* from, int64_t across, int64_t along, int64_t count, int64
   }
 }
 
-// A tile of the result, of `vectors` times 16 columns, from packed rows and a panel.
-template <int vectors>
-void tile(const float* a, const float* b, int64_t depth, float* out, int64_t step, int64_t rows, int64_t columns,
-          bool add) {
+// A tile of the result, of `vectors` times 16 columns, from a panel and rows, packed or `a_step` apart.
+template <int vectors, bool packed>
+void tile(const float* a, int64_t a_step, const float* b, int64_t depth, float* out, int64_t step, int64_t rows,
+          int64_t columns, bool add) {
   __m512 sums[tile_rows][vectors];
 #pragma GCC unroll 12
   for (int64_t row = 0; row < tile_rows; row++) {
@@ -83,7 +84,7 @@ void tile(const float* a, const float* b, int64_t depth, float* out, int64_t ste
     for (int v = 0; v < vectors; v++) weights[v] = _mm512_loadu_ps(b + k * panel + v * lanes);
 #pragma GCC unroll 12
     for (int64_t row = 0; row < tile_rows; row++) {
-      const __m512 x = _mm512_set1_ps(a[k * tile_rows + row]);
+      const __m512 x = _mm512_set1_ps(packed ? a[k * tile_rows + row] : a[k + row * a_step]);
       for (int v = 0; v < vectors; v++) sums[row][v] = _mm512_fmadd_ps(x, weights[v], sums[row][v]);
     }
   }
@@ -120,7 +121,9 @@ void multiply_tiles(const Product& p, int64_t start, int64_t stop, void* scratch
     const int64_t end = least(p.rows, least(stop, first_tile + most_tiles) * tile_rows);
     for (int64_t k = 0; k < p.depth; k += p.part) {
       const int64_t depth = least(p.part, p.depth - k);
+      const auto needs_packing = [&](int64_t row) { return p.a.column != 1 || end - row < tile_rows; };
       for (int64_t row = first; row < end; row += tile_rows) {
+        if (!needs_packing(row)) continue;
         const float* const from = p.a.data + row * p.a.row + k * p.a.column;
         pack<tile_rows>(from, p.a.row, p.a.column, least(tile_rows, end - row), depth, a + (row - first) * depth);
       }
@@ -128,9 +131,15 @@ void multiply_tiles(const Product& p, int64_t start, int64_t stop, void* scratch
         const float* const b = p.packed + (k / p.part * panels + i) * p.part * panel;
         const int64_t columns = least(panel, p.columns - i * panel);
         for (int64_t row = first; row < end; row += tile_rows) {
-          const auto compute = columns > lanes ? tile<2> : tile<1>;
-          compute(a + (row - first) * depth, b, depth, p.out + row * p.out_row + i * panel, p.out_row,
-                  least(tile_rows, end - row), columns, p.add || k > 0);
+          float* const out = p.out + row * p.out_row + i * panel;
+          const bool add = p.add || k > 0;
+          if (needs_packing(row)) {
+            const auto compute = columns > lanes ? tile<2, true> : tile<1, true>;
+            compute(a + (row - first) * depth, 0, b, depth, out, p.out_row, least(tile_rows, end - row), columns, add);
+          } else {
+            const auto compute = columns > lanes ? tile<2, false> : tile<1, false>;
+            compute(p.a.data + row * p.a.row + k, p.a.row, b, depth, out, p.out_row, tile_rows, columns, add);
+          }
         }
       }
     }
