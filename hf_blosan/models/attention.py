@@ -68,8 +68,8 @@ def can_use_kernel(implementation: str, *tensors: Tensor, maps: Iterable[nn.Modu
 
 def is_plain(*maps: nn.Module) -> bool:
     """Whether linear maps (or those of every head) and norms are their weight and bias: unchanged, no subclass."""
-    known = all([type(x) in (nn.Linear, nn.LayerNorm) or "is_linear_map" in vars(type(x)) for x in maps])
-    of_heads = [x for map_ in maps if map_._modules for x in map_._modules.values()]
+    known = all([type(x) in (nn.Linear, nn.LayerNorm) or vars(type(x)).get("is_linear_map") for x in maps])
+    of_heads = [x for map_ in maps if known and map_._modules for x in map_._modules.values()]
     return known and is_unchanged(*maps) and (not of_heads or is_plain(*of_heads))
 
 
@@ -183,7 +183,7 @@ def disa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor | None, a
     if kernels is None or torch.compiler.is_compiling() or not x.vectors.is_cpu:
         return None
     outer = [*layers] if around is None else [*layers, around]
-    own = [(some["dense_map"], some["attention"], some["gate"]) for some in [layer._modules for layer in layers]]
+    own = [[*map(layer._modules.get, ("dense_map", "attention", "gate"))] for layer in layers]
     parts = [*outer, *(part for _, *some in own for part in some)]
     # Of the classes themselves: subclasses may have steps of their own.
     if not (all(["is_exact" in vars(type(part)) for part in parts]) and is_unchanged(*parts)):

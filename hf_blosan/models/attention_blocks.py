@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .attention import ACTIVATIONS, Tokens, can_use_kernel, in_rows, is_plain, is_unchanged, kernels, to_onnx
+from .equations import check_block_length, check_shapes
 
 
 def block_fusion(layer: nn.Module, map_: nn.Module, mapped, local: Tensor | None, blocks: Tensor | None):
@@ -31,30 +32,39 @@ def mblosa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor) -> Ten
     """``MaskedBlockSelfAttention`` in several directions, side by side, in one call for inference; ``None`` if the
     steps must run one by one."""
     x, fast = x if isinstance(x, Tokens) else Tokens(x), getattr(kernels, "mblosa", None)  # an older package has none
-    own, implementation = [layer._modules for layer in layers], layers[0].implementation
-    if fast is None or torch.compiler.is_compiling() or not x.vectors.is_cpu or implementation == "eager":
+    how = {name: getattr(layers[0], name) for name in ("block_length", "fuse_local", "implementation")}
+    if fast is None or torch.compiler.is_compiling() or not x.vectors.is_cpu or how["implementation"] == "eager":
         return None
+    check_shapes(*x.shape[:2], mask)
+    check_block_length(how["block_length"])
+    own = [layer._modules for layer in layers]
     between = [some.get("global_attention") for some in own]
-    if None in between:
-        return None
-    fused = [*layers, *between, *(some["fuse"] for some in own)]
-    parts = [*fused, *(some[name] for some in own for name in ("block_attention", "pool"))]
-    parts += [part for one in between for part in (one.attention, one.gate)]
     # Of the classes themselves: subclasses may have steps of their own. So has the layer between blocks as printed.
-    if not (all(["is_exact" in vars(type(part)) for part in parts]) and is_unchanged(*parts)):
+    if not all(["is_exact" in vars(type(part)) for part in (*layers, *between)]):
         return None
-    alike = all([not part.training and part.implementation == implementation for part in parts])
-    if not (alike and all([part.activation == "elu" for part in fused])):
+    inside, pools, fusions = ([some[name] for some in own] for name in ("block_attention", "pool", "fuse"))
+    parts = [*pools, *fusions, *(part for one in between for part in (one.attention, one.gate))]
+    exact = all(["is_exact" in vars(type(part)) for part in parts])
+    exact = exact and all(["is_exact_in_blocks" in vars(type(part)) for part in inside])
+    parts += [*layers, *between, *inside]
+    if not (exact and is_unchanged(*parts) and x.cu_seqlens is None and all(x.shape[:2])):
+        return None
+    alike = [not part.training and part.implementation == how["implementation"] for part in parts]
+    alike += [part.activation == "elu" for part in (*layers, *between, *fusions)]
+    alike += [part.block_length == how["block_length"] for part in (*layers, *inside, *pools, *fusions)]
+    alike += [layer.fuse_local == how["fuse_local"] for layer in layers]
+    alike += [pool.mask_padding == pools[0].mask_padding for pool in pools]
+    alike += [one.direction == other.attention.direction for one, other in zip(inside, between, strict=True)]
+    if not all(alike) or any(one.window is not None for one in inside):
         return None
     directions = []
-    for layer, some, one in zip(layers, own, between, strict=True):
-        inside, among, gate = some["block_attention"], one.attention, one.gate
-        maps = one.dense_map, among.key_map, among.query_map, gate.first, gate.second
+    for layer, one, other in zip(layers, inside, between, strict=True):
+        among, gate = other.attention, other.gate
+        maps = other.dense_map, among.key_map, among.query_map, gate.first, gate.second
         of_blocks = kernels.Direction(*maps, gate.bias, among.bias, among.direction, among.window)
-        maps = layer.dense_map, inside.alignment_map, layer.block_pooling, layer.fusion
-        directions.append(kernels.Blocks(*maps, inside.bias, of_blocks))
+        maps = layer.dense_map, one.alignment_map, layer.block_pooling, layer.fusion
+        directions.append(kernels.Blocks(*maps, one.bias, of_blocks))
     if not is_plain(*(map_ for one in directions for map_ in (*one[:4], *one.between[:5]))):
         return None
-    options = {"block_length": layers[0].block_length, "mask_padding": layers[0].pool.mask_padding}
-    options |= {"fuse_local": layers[0].fuse_local, "places": x.places_BN, "implementation": implementation}
+    options = {"places": x.places_BN, "mask_padding": pools[0].mask_padding, **how}
     return fast(x.vectors, directions, mask=mask.bool(), **options)

@@ -29,7 +29,7 @@ def blocks_of(x: Tensor, block_length: int) -> Tensor:
 class AttentionInBlocks(FeatureAttention):
     """Attention of a token to those of its own block (Bi-BloSAN Eq. 9); its map is the weights, (B, M, R, R, D)."""
 
-    is_exact = True
+    is_exact_in_blocks = True  # as is_exact, for another equation
 
     def __init__(self, size, *, block_length, **options):
         super().__init__(size, **options)

@@ -329,6 +329,28 @@ def test_parts_of_a_stack_that_do_more_are_called():
         torch.testing.assert_close(layer(x, mask)[0], by_steps(layer, x, mask), **CLOSE)
 
 
+class Wrapped(nn.Module):
+    """As torch.compile and FSDP wrap a module: its parts are another's."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def __getattr__(self, name):
+        return super().__getattr__(name) if name == "module" else getattr(super().__getattr__("module"), name)
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+
+def test_wrapped_directions_are_called():
+    layer, (x, mask) = make_stack(), batch()
+    expected = by_steps(layer, x, mask)
+    layer.directions[1] = Wrapped(layer.directions[1])
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x, mask)[0], expected, **CLOSE)
+
+
 class Negated(DiSANLayer):
     def fuse(self, *inputs):
         tokens, maps = super().fuse(*inputs)

@@ -9,7 +9,7 @@ from torch import nn
 from hf_blosan import BiBloSANConfig, kernels
 from hf_blosan.kernels.library import has_cpu_kernels
 from hf_blosan.models.attention import Tokens
-from hf_blosan.models.layers import FusionLayer
+from hf_blosan.models.layers import FeatureAttention, FusionLayer
 from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
 from hf_blosan.models.layers_int8 import convert_layers
 from hf_blosan.models.modeling_biblosan import BiBloSANLayer
@@ -148,6 +148,78 @@ def test_where_it_is_not_used(monkeypatch):
     assert not calls
 
 
+def narrow_window(layer):
+    layer.directions[0].block_attention.window = 1
+
+
+def full_blocks(layer):
+    layer.directions[1].block_attention.direction = "full"
+
+
+def other_length(layer):
+    for part in (layer.directions[1], *layer.directions[1].children()):
+        part.block_length = 3
+
+
+def padding_counts(layer):
+    layer.directions[1].pool.mask_padding = False
+
+
+def other_direction(layer):
+    layer.directions[0].global_attention.attention.direction = "backward"
+
+
+def without_blocks(layer):
+    options = {"direction": "forward", "joint": True}
+    layer.directions[0].block_attention = FeatureAttention(19, **options).requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    "change", [narrow_window, full_blocks, other_length, padding_counts, other_direction, without_blocks]
+)
+def test_parts_that_differ_are_called_one_by_one(change):
+    layer, (x, mask) = make_layer(), batch(rows=3)
+    mask[:, 0] = True
+    before = by_steps(layer, x, mask)
+    change(layer)
+    for part in layer.modules():
+        part.eval()
+    if change is without_blocks:
+        nn.init.normal_(layer.directions[0].block_attention.bias)
+    with torch.inference_mode():
+        found = layer(x, mask)[0]
+    torch.testing.assert_close(found, by_steps(layer, x, mask), **CLOSE)
+    assert not torch.allclose(found, before)
+
+
+def test_inputs_of_other_shapes():
+    layer, (x, mask) = make_layer(), batch()
+    with torch.inference_mode():
+        assert layer.directions[0](x[:, :0], mask[:, :0])[0].shape == (5, 0, 19)
+        assert layer.directions[0](x[:0], mask[:0])[0].shape == (0, 13, 19)
+        with pytest.raises(ValueError, match="mask of real tokens has shape"):
+            layer.directions[0](x, mask[:, 1:])
+        packed = Tokens(x[mask][None], cu_seqlens=nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)))
+        with pytest.raises(ValueError, match="cu_seqlens and block_length exclude each other"):
+            layer.directions[0](packed, mask.new_ones(1, int(mask.sum())))
+        layer.directions[0].block_length = 0
+        with pytest.raises(ValueError, match="block_length is 0"):
+            layer.directions[0](x, mask)
+
+
+@pytest.mark.skipif(not HAS_INT8, reason="int8 needs a processor with AVX2")
+def test_blocks_of_another_width_are_refused_in_int8():
+    layer, (x, mask), calls = make_layer(int8=("fusion",)), batch(), []
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(kernels, "mblosa", lambda *arguments, **options: calls.append((arguments, options)))
+        layer(x, mask)
+    (x, (one, other)), options = calls[0]
+    maps = {name: nn.Linear(1, 1) for name in ("key", "query", "first", "second")}
+    between = other.between._replace(dense=nn.Linear(19, 1), **maps, bias=x[0, 0, :1], gate_bias=x[0, 0, :1])
+    with torch.no_grad(), pytest.raises(RuntimeError, match="blocks: its shape is"):
+        kernels.mblosa(x, [one, other._replace(between=between)], **options)
+
+
 def test_wrong_arguments_are_refused():
     layer, (x, mask), calls = make_layer(), batch(), []
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
@@ -164,7 +236,13 @@ def test_wrong_arguments_are_refused():
         {"implementation": "fast"},
     ]
     wrong = [partial(kernels.mblosa, x, directions, **{**options, **change}) for change in changes]
-    for change in ({"alignment": narrow}, {"fusion": narrow}, {"pooling": nn.Linear(19, 20)}, {"bias": x[0, 0]}):
+    for change in (
+        {"alignment": narrow},
+        {"fusion": narrow},
+        {"pooling": nn.Linear(19, 20)},
+        {"bias": x[0, 0]},
+        {"bias": x[0, 0, :0]},
+    ):
         wrong.append(partial(kernels.mblosa, x, [directions[0], directions[1]._replace(**change)], **options))
     wrong += [partial(kernels.mblosa, x[:1], directions, **{**options, "places": places + 13})]
     wrong += [partial(kernels.mblosa, x[:, :0], directions, **{**options, "mask": mask[:, :0]})]

@@ -1,7 +1,8 @@
 // Directional self-attention in all directions of a layer, and what surrounds it in a stack, in one call for
 // inference; the schema is in directional/disa.py.
 //
-// For one sentence, Python's work between the operators takes longer than they do.
+// For one sentence, Python's work between the operators takes longer than they do; for many, each thread takes all
+// steps of its part of the batch.
 
 #include "layers.h"
 
@@ -43,7 +44,8 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
                                   maps.next(), biases[2 * d], biases[2 * d + 1]});
     }
     const std::vector<Some> parts = parts_for_threads(B, N, cu_seqlens);
-    const PackedMatrices packed(factors(tensors), parts[0].tokens);
+    PackedMatrices packed;
+    packed.add(factors(tensors), parts[0].tokens);
     const PackedMatrices::Use use(packed);
     Mapped of_words;
     if (places) of_words = layer.map(x_);

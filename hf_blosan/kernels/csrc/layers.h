@@ -107,6 +107,9 @@ struct Some {
 // Tokens for which a thread of their own is worth starting.
 constexpr int64_t tokens_of_thread = 16;
 
+// The most that a part may have, in units of an equal share; else threads divide the steps of a single part.
+constexpr double most_of_part = 1.25;
+
 // A batch divided into a part for each thread, by tokens. Each thread then takes all steps of its part: the tensors
 // between them stay in its cache, and threads meet once instead of at every step.
 inline std::vector<Some> parts_for_threads(int64_t sentences, int64_t tokens, const MaybeTensor& cu_seqlens) {
@@ -122,14 +125,19 @@ inline std::vector<Some> parts_for_threads(int64_t sentences, int64_t tokens, co
   const int64_t threads = std::min<int64_t>(torch::stable::get_num_threads(), total / tokens_of_thread);
   if (threads < 2 || !ordered || !std::is_sorted(starts.begin(), starts.end())) return {{0, sentences, 0, total}};
   std::vector<Some> parts;
-  int64_t sentence = 0, last = int64_t(starts.size()) - 1;
+  int64_t sentence = 0, largest = 0;
+  const int64_t last = int64_t(starts.size()) - 1;
   for (int64_t i = 1; i <= threads; i++) {
-    const int64_t until = i == threads ? last : std::lower_bound(starts.begin(), starts.end(), total * i / threads) -
-                                                    starts.begin();
-    if (until == sentence) continue;
+    const int64_t share = total * i / threads;
+    int64_t until = std::lower_bound(starts.begin(), starts.end(), share) - starts.begin();  // or the start before it
+    if (until > 0 && share - starts[until - 1] < starts[until] - share) until--;
+    if (i == threads) until = last;
+    if (until <= sentence) continue;
     parts.push_back({sentence, until - sentence, starts[sentence], starts[until] - starts[sentence]});
+    largest = std::max(largest, parts.back().tokens);
     sentence = until;
   }
+  if (double(largest) * double(threads) > most_of_part * double(total)) return {{0, sentences, 0, total}};
   return parts;
 }
 

@@ -33,6 +33,7 @@ Tensor real_blocks(const Tensor& mask, int64_t length) {
 template <class T>
 Tensor beside_blocks(const Tensor& h, const MaybeTensor& local, const Tensor& blocks, int64_t length) {
   const int64_t B = h.size(0), N = h.size(1), size = h.size(2), M = blocks.size(1), parts = local ? 3 : 2;
+  check_tensor("blocks", blocks, type_of<T>, {B, M, size});
   const Tensor out = allocate(h, {B, N, parts * size});
   for (int64_t row = 0; row < B * N; row++) {
     T* const to = write<T>(out) + row * parts * size;
@@ -63,6 +64,28 @@ struct MaskedBlocks {
     int64_t sum = 0;
     for (const Direction& one : directions) sum += one.bias.numel();
     return sum;
+  }
+
+  // The second matrices of products with a row for each token, and for each block. Of the fusion, which block_fusion
+  // takes some columns at a time, the last are for blocks.
+  Tensors factors_of_tokens() const {
+    Tensors found;
+    for (const Direction& one : directions) {
+      append(found, {&one.dense, &one.alignment, &one.pooling});
+      const Tensors fusion = fusion_of(one);
+      if (!fusion.empty()) found.insert(found.end(), fusion.begin(), fusion.end() - 1);
+    }
+    return found;
+  }
+  Tensors factors_of_blocks() const {
+    Tensors found;
+    for (const Direction& one : directions) {
+      const auto& between = one.between.directions[0];
+      append(found, {&between.dense, &between.key, &between.query, &between.first, &between.second});
+      const Tensors fusion = fusion_of(one);
+      if (!fusion.empty()) found.push_back(fusion.back());
+    }
+    return found;
   }
 
   // Of each direction h, and its keys and queries side by side.
@@ -107,6 +130,21 @@ struct MaskedBlocks {
     }
     side_by_side<T>(out, results, {}, {}, nullptr, 0);
   }
+
+ private:
+  static void append(Tensors& to, std::initializer_list<const Tensors*> maps) {
+    for (const Tensors* map : maps) {
+      for (const Tensor& factor : factors(*map)) to.push_back(factor);
+    }
+  }
+  static Tensors fusion_of(const Direction& one) {
+    const int64_t size = one.bias.numel();
+    Tensors found;
+    for (const Tensor& fusion : factors(one.fusion)) {
+      for (int64_t k = 0; k + size <= fusion.size(0); k += size) found.push_back(narrow(fusion, 0, k, size));
+    }
+    return found;
+  }
 };
 
 Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, const Tensors& tensors,
@@ -127,6 +165,7 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     const int64_t B = (places ? *places : x).size(0), N = (places ? *places : x).size(1);
     const Tensor mask_ = checked("mask", mask, ScalarType::Bool, {B, N});
     check(N > 0, "x: rows of no tokens have no blocks");
+    length = std::min(length, N);
     MapTensors maps(tensors, counts);
     const Activation act = activation_by_name(activation);
     MaskedBlocks<T> layer{.activation = act, .length = length, .mask_padding = mask_padding, .fuse_local = fuse_local,
@@ -134,6 +173,7 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     constexpr int64_t any_distance = int64_t(1) << 40;
     for (size_t d = 0; d < D; d++) {
       const Tensor* const own = biases.data() + 3 * d;
+      check(own[0].dim() == 1 && own[0].numel() > 0, "biases: give the attention in blocks (D)");
       typename MaskedBlocks<T>::Direction one{directions[d], maps.next(), maps.next(), maps.next(), maps.next(),
                                               own[0],
                                               {.activation = act, .scale = scale, .implementation = implementation}};
@@ -142,19 +182,9 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
       layer.directions.push_back(std::move(one));
     }
     const std::vector<Some> parts = parts_for_threads(B, N, {});
-    Tensors matrices;
-    for (const auto& one : layer.directions) {
-      const auto& between = one.between.directions[0];
-      for (const Tensors* map : {&one.dense, &one.alignment, &one.pooling, &between.dense, &between.key,
-                                 &between.query, &between.first, &between.second}) {
-        for (const Tensor& matrix : factors(*map)) matrices.push_back(matrix);
-      }
-      const int64_t size = one.bias.numel();
-      for (const Tensor& fusion : factors(one.fusion)) {  // of which block_fusion takes some columns at a time
-        for (int64_t k = 0; k + size <= fusion.size(0); k += size) matrices.push_back(narrow(fusion, 0, k, size));
-      }
-    }
-    const PackedMatrices packed(matrices, parts[0].tokens);
+    PackedMatrices packed;
+    packed.add(layer.factors_of_tokens(), parts[0].tokens);
+    packed.add(layer.factors_of_blocks(), parts[0].sentences * ((N + length - 1) / length));
     const PackedMatrices::Use use(packed);
     std::vector<Tensors> of_words;
     if (places) of_words = layer.map(x_);

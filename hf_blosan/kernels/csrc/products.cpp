@@ -4,8 +4,6 @@
 
 #include "products.h"
 
-#include <algorithm>
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -61,15 +59,16 @@ bool same_matrix(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-PackedMatrices::PackedMatrices(const Tensors& matrices, int64_t rows) {
+void PackedMatrices::add(const Tensors& matrices, int64_t rows) {
   if (!has_own_products() || rows < fewest_rows) return;
+  const int64_t known = matrices_.size();
   for (const Tensor& matrix : matrices) {
     if (matrix.scalar_type() != ScalarType::Float) continue;
     matrices_.push_back(matrix);
     packed_.push_back(Packing(matrix).allocate_for(matrix));
   }
-  parallel(matrices_.size(), 1, [&](int64_t start, int64_t stop) {
-    for (int64_t i = start; i < stop; i++) {
+  parallel(int64_t(matrices_.size()) - known, 1, [&](int64_t start, int64_t stop) {
+    for (int64_t i = known + start; i < known + stop; i++) {
       const Packing packing(matrices_[i]);
       avx512::pack_panels(packing.product(matrices_[i], write<float>(packed_[i])), 0, packing.panels, nullptr);
     }
@@ -120,7 +119,7 @@ namespace {
 bool has_own_products() { return false; }
 }  // namespace
 
-PackedMatrices::PackedMatrices(const Tensors&, int64_t) {}
+void PackedMatrices::add(const Tensors&, int64_t) {}
 const float* PackedMatrices::find(const Tensor&) const { return nullptr; }
 
 bool suits_own_product(const Tensor&, const Tensor&) { return false; }

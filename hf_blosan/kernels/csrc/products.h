@@ -49,11 +49,11 @@ constexpr int64_t rows_of_product = 1024;
 bool suits_own_product(const Tensor& a, const Tensor& b);
 void multiply_by_own_product(const Tensor& out, const Tensor& a, const Tensor& b, bool add);
 
-// Second matrices of products, packed once for all threads that multiply by them while a `Use` exists there. Nothing
-// is packed where the package's own loops do not serve products of `rows` rows.
+// Second matrices of products, packed once for all threads that multiply by them while a `Use` exists there.
 class PackedMatrices {
  public:
-  PackedMatrices(const Tensors& matrices, int64_t rows);
+  // Packs matrices, unless the package's own loops do not serve products of so few rows.
+  void add(const Tensors& matrices, int64_t rows);
 
   // The packed form of a matrix, or null.
   const float* find(const Tensor& b) const;

@@ -1,4 +1,4 @@
-// Operators that layers.h calls one after another.
+// Operators that the layers of disa.cpp and mblosa.cpp call one after another.
 #pragma once
 
 #include <string>

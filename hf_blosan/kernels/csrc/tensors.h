@@ -159,7 +159,7 @@ class Scratch {
   void* data_;
 };
 
-// Calls part(start, stop) for items 0 ... count - 1 on torch's threads, at least `grain` items in each call; within
+// Calls part(start, stop) for items 0 ... count - 1 on torch's threads, `grain` items or more in most calls; within
 // another call, on the calling thread. The thread sanitizer does not see how OpenMP's threads synchronise, so it gets
 // std::threads (make test-sanitize).
 template <class Part>

@@ -1,7 +1,8 @@
 """DiSA, the layer of directional self-attention, as one operator for inference on the CPU.
 
 C++ (``csrc/disa.cpp``) calls the operators of its parts one after another, in all directions: for one sentence what
-Python does between them takes longer than they do. There is no gradient and no other form.
+Python does between them takes longer than they do, and of many each thread takes all steps of its part. There is no
+gradient and no other form.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def disa(
         RuntimeError: shapes or dtypes do not match, or a window is negative.
     """
     # torch.jit.trace compares the graph with one recorded without gradients.
-    if torch.is_grad_enabled() and not torch.jit.is_tracing() or activation not in ACTIVATIONS:
+    if torch.is_grad_enabled() and not torch.jit.is_tracing() or activation not in ACTIVATIONS or not available(x):
         return None
     maps, norms, wide = [], [], x.shape[-1]  # maps with the number of features that they are given
     if residual is not None:

@@ -74,11 +74,8 @@ def mblosa(
     Raises:
         RuntimeError: shapes or dtypes do not match, or the block length is below 1.
     """
-    if (
-        torch.is_grad_enabled()
-        and not torch.jit.is_tracing()
-        or any(one.between.window is not None for one in directions)
-    ):
+    windows = [one.between.window for one in directions if one.between.window is not None]
+    if torch.is_grad_enabled() and not torch.jit.is_tracing() or windows or not available(x):
         return None
     maps, wide = [], x.shape[-1]  # maps with the number of features that they are given
     for one in directions:
