@@ -40,6 +40,10 @@ from .similarity import correlation, read_rows
 GRAPHS = {"float32": "model.onnx", "int8": "model_quantized.onnx"}
 CALIBRATION = 300
 """Sentences of STS-B's training rows by which OpenVINO's int8 chooses its ranges."""
+TOKENIZED = (
+    ", which tokenizes all sentences first. 1 tokenizer thread: with TOKENIZERS_PARALLELISM=false; by default the "
+    "tokenizer's threads and torch's, which wait in a loop for work, take turns at every batch"
+)
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 
@@ -233,11 +237,12 @@ def measure(options: RoadsOptions, report: dict[str, Any]) -> None:
 def markdown(report: dict[str, Any]) -> str:
     header = report["header"]
     names = {"encoder": header["encoder"], "peer": header["peer"]}
+    whole = "parallel" in report["rows"][0]  # older reports are of batches that are tokenized one by one
     lines = [
         [
             names[row["system"]],
             row["form"],
-            row["entry"] + ", 1 tokenizer thread" * (not row["parallel"]),
+            row["entry"] + ", 1 tokenizer thread" * (not row.get("parallel", True)),
             f"{row['sentences_per_second']:,}",
             row.get("to_torch", ""),
             row.get("to_fastest", ""),
@@ -249,10 +254,9 @@ def markdown(report: dict[str, Any]) -> str:
         "From texts to vectors by every road",
         header,
         [f"Sentences: {header['sentences']} of SICK's test rows, in batches of {header['batch_size']}"],
-        f"By torch and by fastest: times as many sentences a second as {header['peer']} in torch by the same entry, "
-        "and as its fastest row here. STS-B: 100 x Spearman's correlation on the test rows. Batches: as in `hf-blosan "
-        "encode`, which tokenizes all sentences first. 1 tokenizer thread: with TOKENIZERS_PARALLELISM=false; by "
-        "default the tokenizer's threads and torch's, which wait in a loop for work, take turns at every batch.",
+        f"By torch and by fastest: times as many sentences a second as {header['peer']} in torch by the same "
+        f"{'entry' if whole else 'batches'}, and as its fastest row here. STS-B: 100 x Spearman's correlation on the "
+        f"test rows. Batches: as in `hf-blosan encode`{TOKENIZED if whole else ''}.",
         table(["model", "runs in", "entry", "sentences / s", "by torch", "by fastest", "STS-B"], lines, left=3),
     )
 
