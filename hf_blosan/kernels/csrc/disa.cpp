@@ -14,19 +14,14 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
             const std::string& activation, const std::string& names, const Sizes& windows,
             double scale, const std::vector<double>& epsilons, const std::string& implementation) {
   return by_type("x", x, [&]<class T>(T) {
-    std::istringstream words(names);
-    const std::vector<std::string> directions{std::istream_iterator<std::string>(words), {}};
+    const LayerInputs given(x, places, names);
+    const auto& directions = given.directions;
+    const int64_t B = given.B, N = given.N;
     const size_t D = directions.size();
-    check(x.dim() == 3, "x: the shape is ", sizes_of(x), "; give (B, N, in)");
-    check(!places || (x.size(0) == 1 && places->dim() == 2), "places: give (B, N), and words as (1, V, in)");
     check(D > 0 && windows.size() == D && biases.size() == 2 * D && counts.size() == 5 * D + (norms.empty() ? 0 : 2),
           "directions: give each a window, two biases and five maps, and two maps more with norms");
     check(norms.empty() || norms.size() == 4, "norms: give two of them, weight and bias each");
     check(epsilons.size() == norms.size() / 2, "epsilons: give one for each norm");
-    const Tensor x_ = checked("x", x, type_of<T>, sizes_of(x));
-    const MaybeTensor places_ =
-        places ? checked("places", places, ScalarType::Long, sizes_of(*places)) : MaybeTensor();
-    const int64_t B = (places ? *places : x).size(0), N = (places ? *places : x).size(1);
     const MaybeTensor mask_ = checked("mask", mask, ScalarType::Bool, {B, N});
     MapTensors maps(tensors, counts);
     Disa<T> layer{.activation = activation_by_name(activation),
@@ -48,13 +43,15 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
     packed.add(factors(tensors), parts[0].tokens);
     const PackedMatrices::Use use(packed);
     Mapped of_words;
-    if (places) of_words = layer.map(x_);
-    if (parts.size() == 1) return layer.fuse(places ? of_words : layer.map(x_), places_, mask_, cu_seqlens, {});
+    if (places) of_words = layer.map(given.x);
+    if (parts.size() == 1) {
+      return layer.fuse(places ? of_words : layer.map(given.x), given.places, mask_, cu_seqlens, {});
+    }
     const Tensor out = allocate(x, {B, N, layer.width()});
     for_each_part(parts, packed, [&](const Some& some) {
       const PartOf part{some, cu_seqlens.has_value()};
-      layer.fuse(places ? of_words : layer.map(part(x_)), part(places_), part(mask_), starts_of(cu_seqlens, some),
-                 part(out));
+      layer.fuse(places ? of_words : layer.map(part(given.x)), part(given.places), part(mask_),
+                 starts_of(cu_seqlens, some), part(out));
     });
     return out;
   });

@@ -151,6 +151,26 @@ inline MaybeTensor starts_of(const MaybeTensor& cu_seqlens, const Some& some) {
   return starts;
 }
 
+// What a layer is given: tokens, (B, N, in), or the words of a batch, (1, V, in), at places (B, N); and its directions.
+struct LayerInputs {
+  std::vector<std::string> directions;
+  Tensor x;
+  MaybeTensor places;
+  int64_t B, N;
+
+  LayerInputs(const Tensor& x_, const MaybeTensor& places_, const std::string& names) {
+    std::istringstream words(names);
+    directions.assign(std::istream_iterator<std::string>(words), {});
+    check(x_.dim() == 3, "x: the shape is ", sizes_of(x_), "; give (B, N, in)");
+    check(!places_ || (x_.size(0) == 1 && places_->dim() == 2), "places: give (B, N), and words as (1, V, in)");
+    x = x_.is_contiguous() ? x_ : torch::stable::contiguous(x_);
+    if (places_) places = checked("places", *places_, ScalarType::Long, sizes_of(*places_));
+    const Tensor& rows = places ? *places : x;
+    B = rows.size(0);
+    N = rows.size(1);
+  }
+};
+
 // Some sentences of tensors for all: rows, or tokens of a single row.
 struct PartOf {
   const Some& some;

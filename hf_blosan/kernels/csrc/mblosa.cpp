@@ -151,18 +151,13 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
               const Sizes& counts, const Tensors& biases, const std::string& activation, const std::string& names,
               int64_t length, bool mask_padding, bool fuse_local, double scale, const std::string& implementation) {
   return by_type("x", x, [&]<class T>(T) {
-    std::istringstream words(names);
-    const std::vector<std::string> directions{std::istream_iterator<std::string>(words), {}};
+    const LayerInputs given(x, places, names);
+    const auto& directions = given.directions;
+    const int64_t B = given.B, N = given.N;
     const size_t D = directions.size();
-    check(x.dim() == 3, "x: the shape is ", sizes_of(x), "; give (B, N, in)");
-    check(!places || (x.size(0) == 1 && places->dim() == 2), "places: give (B, N), and words as (1, V, in)");
     check(D > 0 && biases.size() == 3 * D && counts.size() == 9 * D,
           "directions: give each three biases and nine maps");
     check(length >= 1, "block_length is ", length, "; give a number of tokens, 1 or more");
-    const Tensor x_ = checked("x", x, type_of<T>, sizes_of(x));
-    const MaybeTensor places_ =
-        places ? checked("places", places, ScalarType::Long, sizes_of(*places)) : MaybeTensor();
-    const int64_t B = (places ? *places : x).size(0), N = (places ? *places : x).size(1);
     const Tensor mask_ = checked("mask", mask, ScalarType::Bool, {B, N});
     check(N > 0, "x: rows of no tokens have no blocks");
     length = std::min(length, N);
@@ -187,11 +182,11 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     packed.add(layer.factors_of_blocks(), parts[0].sentences * ((N + length - 1) / length));
     const PackedMatrices::Use use(packed);
     std::vector<Tensors> of_words;
-    if (places) of_words = layer.map(x_);
+    if (places) of_words = layer.map(given.x);
     const Tensor out = allocate(x, {B, N, layer.width()});
     for_each_part(parts, packed, [&](const Some& some) {
       const PartOf part{some, false};
-      layer.fuse(places ? of_words : layer.map(part(x_)), part(places_), part(mask_), part(out));
+      layer.fuse(places ? of_words : layer.map(part(given.x)), part(given.places), part(mask_), part(out));
     });
     return out;
   });
