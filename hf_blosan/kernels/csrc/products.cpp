@@ -16,7 +16,7 @@ namespace hf_blosan {
 namespace {
 
 // Fewer rows are not worth packing the other matrix, fewer multiplications not the two loops.
-constexpr int64_t fewest_rows = 16, fewest_multiplications = 1 << 14;
+constexpr int64_t fewest_rows = 24, fewest_multiplications = 1 << 14;
 
 // For tests, HF_BLOSAN_PRODUCTS=1 or 0 overrides the choice.
 bool choose_own_products() {
