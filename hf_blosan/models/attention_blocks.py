@@ -55,7 +55,8 @@ def mblosa(layers: Sequence[nn.Module], x: Tensor | Tokens, mask: Tensor) -> Ten
     alike += [layer.fuse_local == how["fuse_local"] for layer in layers]
     alike += [pool.mask_padding == pools[0].mask_padding for pool in pools]
     alike += [one.direction == other.attention.direction for one, other in zip(inside, between, strict=True)]
-    if not all(alike) or any(one.window is not None for one in inside):
+    alike += [one.joint and one.window is None for one in inside]
+    if not all(alike):
         return None
     directions = []
     for layer, one, other in zip(layers, inside, between, strict=True):

@@ -10,7 +10,7 @@ from hf_blosan import BiBloSANConfig, kernels
 from hf_blosan.kernels.library import has_cpu_kernels
 from hf_blosan.models.attention import Tokens
 from hf_blosan.models.layers import FeatureAttention, FusionLayer
-from hf_blosan.models.layers_blocks import MaskedBlockSelfAttention
+from hf_blosan.models.layers_blocks import AttentionInBlocks, MaskedBlockSelfAttention
 from hf_blosan.models.layers_int8 import convert_layers
 from hf_blosan.models.modeling_biblosan import BiBloSANLayer
 
@@ -169,13 +169,19 @@ def other_direction(layer):
     layer.directions[0].global_attention.attention.direction = "backward"
 
 
+def separate_maps(layer):
+    options = {"direction": "forward", "block_length": 4, "joint": False}
+    layer.directions[0].block_attention = AttentionInBlocks(19, **options).requires_grad_(False)
+
+
 def without_blocks(layer):
     options = {"direction": "forward", "joint": True}
     layer.directions[0].block_attention = FeatureAttention(19, **options).requires_grad_(False)
 
 
 @pytest.mark.parametrize(
-    "change", [narrow_window, full_blocks, other_length, padding_counts, other_direction, without_blocks]
+    "change",
+    [narrow_window, full_blocks, other_length, padding_counts, other_direction, separate_maps, without_blocks],
 )
 def test_parts_that_differ_are_called_one_by_one(change):
     layer, (x, mask) = make_layer(), batch(rows=3)
@@ -184,7 +190,7 @@ def test_parts_that_differ_are_called_one_by_one(change):
     change(layer)
     for part in layer.modules():
         part.eval()
-    if change is without_blocks:
+    if change in (separate_maps, without_blocks):
         nn.init.normal_(layer.directions[0].block_attention.bias)
     with torch.inference_mode():
         found = layer(x, mask)[0]
