@@ -47,7 +47,7 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
     if (parts.size() == 1) {
       return layer.fuse(places ? of_words : layer.map(given.x), given.places, mask_, cu_seqlens, {});
     }
-    const Tensor out = allocate(x, {B, N, layer.width()});
+    const Tensor out = allocate(x, {B, N, width_of(layer.directions)});
     for_each_part(parts, packed, [&](const Some& some) {
       const PartOf part{some, cu_seqlens.has_value()};
       layer.fuse(places ? of_words : layer.map(part(given.x)), part(given.places), part(mask_),

@@ -151,7 +151,8 @@ inline MaybeTensor starts_of(const MaybeTensor& cu_seqlens, const Some& some) {
   return starts;
 }
 
-// What a layer is given: tokens, (B, N, in), or the words of a batch, (1, V, in), at places (B, N); and its directions.
+// What a layer is given: tokens, (B, N, in), or the words of a batch, (1, V, in), at places (B, N); and the names of its
+// directions.
 struct LayerInputs {
   std::vector<std::string> directions;
   Tensor x;
@@ -235,6 +236,14 @@ struct Mapped {
   std::vector<Tensors> directions;  // h, its keys and queries and, if it is computed here, the gate's score of h
 };
 
+// The features of all directions of a layer.
+template <class Direction>
+int64_t width_of(const std::vector<Direction>& directions) {
+  int64_t sum = 0;
+  for (const Direction& one : directions) sum += one.bias.numel();
+  return sum;
+}
+
 template <class T>
 struct Disa {
   struct Direction {
@@ -253,12 +262,6 @@ struct Disa {
 
   bool scores_first(const Direction& one) const {
     return of_words || Map("first", one.first).int8 || Map("second", one.second).int8;
-  }
-
-  int64_t width() const {
-    int64_t sum = 0;
-    for (const Direction& one : directions) sum += one.bias.numel();
-    return sum;
   }
 
   Mapped map(Tensor x) const {
@@ -308,7 +311,7 @@ struct Disa {
     }
     if (norms.empty() && results.size() == 1 && !out) return results[0];
     Sizes sizes = sizes_of(results[0]);
-    sizes[2] = width();
+    sizes[2] = width_of(directions);
     const Tensor made = out ? *out : allocate(results[0], sizes);
     side_by_side<T>(made, results, mapped.x, places, norms.empty() ? nullptr : norms.data() + 2,
                     norms.empty() ? 0 : epsilons[1]);

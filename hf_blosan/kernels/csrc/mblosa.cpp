@@ -53,18 +53,12 @@ struct MaskedBlocks {
     Tensor bias;
     Disa<T> between;  // the blocks
   };
+  static constexpr Activation activation = Activation::elu;  // as in block_fusion
   std::vector<Direction> directions = {};
-  Activation activation;
   int64_t length;
   bool mask_padding, fuse_local;
   double scale;
   std::string implementation;
-
-  int64_t width() const {
-    int64_t sum = 0;
-    for (const Direction& one : directions) sum += one.bias.numel();
-    return sum;
-  }
 
   // The second matrices of products with a row for each token, and for each block. Of the fusion, which block_fusion
   // takes some columns at a time, the last are for blocks.
@@ -148,8 +142,8 @@ struct MaskedBlocks {
 };
 
 Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, const Tensors& tensors,
-              const Sizes& counts, const Tensors& biases, const std::string& activation, const std::string& names,
-              int64_t length, bool mask_padding, bool fuse_local, double scale, const std::string& implementation) {
+              const Sizes& counts, const Tensors& biases, const std::string& names, int64_t length,
+              bool mask_padding, bool fuse_local, double scale, const std::string& implementation) {
   return by_type("x", x, [&]<class T>(T) {
     const LayerInputs given(x, places, names);
     const auto& directions = given.directions;
@@ -162,8 +156,7 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     check(N > 0, "x: rows of no tokens have no blocks");
     length = std::min(length, N);
     MapTensors maps(tensors, counts);
-    const Activation act = activation_by_name(activation);
-    MaskedBlocks<T> layer{.activation = act, .length = length, .mask_padding = mask_padding, .fuse_local = fuse_local,
+    MaskedBlocks<T> layer{.length = length, .mask_padding = mask_padding, .fuse_local = fuse_local,
                           .scale = scale, .implementation = implementation};
     constexpr int64_t any_distance = int64_t(1) << 40;
     for (size_t d = 0; d < D; d++) {
@@ -171,7 +164,9 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
       check(own[0].dim() == 1 && own[0].numel() > 0, "biases: give the attention in blocks (D)");
       typename MaskedBlocks<T>::Direction one{directions[d], maps.next(), maps.next(), maps.next(), maps.next(),
                                               own[0],
-                                              {.activation = act, .scale = scale, .implementation = implementation}};
+                                              {.activation = layer.activation,
+                                               .scale = scale,
+                                               .implementation = implementation}};
       one.between.directions.push_back({directions[d], any_distance, maps.next(), maps.next(), maps.next(),
                                         maps.next(), maps.next(), own[1], own[2]});
       layer.directions.push_back(std::move(one));
@@ -183,7 +178,7 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     const PackedMatrices::Use use(packed);
     std::vector<Tensors> of_words;
     if (places) of_words = layer.map(given.x);
-    const Tensor out = allocate(x, {B, N, layer.width()});
+    const Tensor out = allocate(x, {B, N, width_of(layer.directions)});
     for_each_part(parts, packed, [&](const Some& some) {
       const PartOf part{some, false};
       layer.fuse(places ? of_words : layer.map(part(given.x)), part(given.places), part(mask_), part(out));

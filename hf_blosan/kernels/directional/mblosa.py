@@ -17,8 +17,8 @@ from ..pointwise import available
 from .disa import Direction, operands
 
 LIBRARY.define(
-    "mblosa(Tensor x, Tensor? places, Tensor mask, Tensor[] tensors, int[] counts, Tensor[] biases, str activation, "
-    "str directions, int block_length, bool mask_padding, bool fuse_local, float scale, str implementation) -> Tensor"
+    "mblosa(Tensor x, Tensor? places, Tensor mask, Tensor[] tensors, int[] counts, Tensor[] biases, str directions, "
+    "int block_length, bool mask_padding, bool fuse_local, float scale, str implementation) -> Tensor"
 )
 
 
@@ -90,4 +90,4 @@ def mblosa(
     refuse_forward_mode()
     names = " ".join(one.between.direction for one in directions)  # torch.jit.trace knows no lists of strings
     options = names, block_length, mask_padding, fuse_local, scale, implementation
-    return OPERATORS.mblosa.default(x, places, mask, tensors, counts, biases, "elu", *options)
+    return OPERATORS.mblosa.default(x, places, mask, tensors, counts, biases, *options)
