@@ -93,6 +93,11 @@ def test_threads_take_parts_of_a_batch(rows, length, fuse_local, int8, threads, 
             torch.testing.assert_close(in_one_call(layer, tokens, mask, monkeypatch), expected, **CLOSE)
 
 
+def test_a_thread_takes_many_tokens_in_parts(threads, monkeypatch):
+    # Not in int8: on processors whose products depend on the number of rows, a number may be rounded the other way.
+    test_threads_take_parts_of_a_batch(320, 13, True, (), threads, monkeypatch)
+
+
 def doubled(module, inputs, result):
     return (2 * result[0], result[1]) if isinstance(result, tuple) else 2 * result
 

@@ -38,17 +38,17 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
       layer.directions.push_back({directions[d], windows[d], maps.next(), maps.next(), maps.next(), maps.next(),
                                   maps.next(), biases[2 * d], biases[2 * d + 1]});
     }
-    const std::vector<Some> parts = parts_for_threads(B, N, cu_seqlens);
+    const auto threads = parts_for_threads(B, N, cu_seqlens);
     PackedMatrices packed;
-    packed.add(factors(tensors), parts[0].tokens);
+    packed.add(factors(tensors), threads[0][0].tokens);
     const PackedMatrices::Use use(packed);
     Mapped of_words;
     if (places) of_words = layer.map(given.x);
-    if (parts.size() == 1) {
+    if (threads.size() == 1 && threads[0].size() == 1) {
       return layer.fuse(places ? of_words : layer.map(given.x), given.places, mask_, cu_seqlens, {});
     }
     const Tensor out = allocate(x, {B, N, width_of(layer.directions)});
-    for_each_part(parts, packed, [&](const Some& some) {
+    for_each_part(threads, packed, [&](const Some& some) {
       const PartOf part{some, cu_seqlens.has_value()};
       layer.fuse(places ? of_words : layer.map(part(given.x)), part(given.places), part(mask_),
                  starts_of(cu_seqlens, some), part(out));

@@ -107,13 +107,36 @@ struct Some {
 // Tokens for which a thread of their own is worth starting.
 constexpr int64_t tokens_of_thread = 16;
 
-// The most that a part may have, in units of an equal share; else threads divide the steps of a single part.
-constexpr double most_of_part = 1.25;
+// The most that a thread may have, in units of an equal share; else threads divide the steps of all sentences together.
+constexpr double most_of_thread = 1.25;
 
-// A batch divided into a part for each thread, by tokens. Each thread then takes all steps of its part: the tensors
-// between them stay in its cache, and threads meet once instead of at every step.
-inline std::vector<Some> parts_for_threads(int64_t sentences, int64_t tokens, const MaybeTensor& cu_seqlens) {
-  const int64_t total = cu_seqlens ? tokens : sentences * tokens;
+// A thread takes no fewer tokens at a time than this if it has twice as many: the tensors between steps, of at most a
+// few hundred kilobytes, then stay in its cache and in memory that it has used before.
+constexpr int64_t tokens_at_a_time = 256;
+
+// Up to `count` consecutive parts of some sentences, of about the same number of tokens. `starts`: the token with which
+// each sentence of the batch starts.
+inline std::vector<Some> divided(const Sizes& starts, const Some& some, int64_t count) {
+  std::vector<Some> parts;
+  int64_t sentence = some.sentence;
+  const int64_t last = some.sentence + some.sentences;
+  for (int64_t i = 1; i <= count; i++) {
+    const int64_t share = some.token + some.tokens * i / count;
+    int64_t until = std::lower_bound(starts.begin(), starts.begin() + last, share) - starts.begin();
+    if (until > sentence && share - starts[until - 1] < starts[until] - share) until--;  // the start before is nearer
+    if (i == count) until = last;
+    if (starts[until] == starts[sentence]) continue;
+    parts.push_back({sentence, until - sentence, starts[sentence], starts[until] - starts[sentence]});
+    sentence = until;
+  }
+  return parts;
+}
+
+// For each thread the parts of a batch that it takes one after another, through all steps: threads meet once instead
+// of at every step. One part of everything where threads divide the steps.
+inline std::vector<std::vector<Some>> parts_for_threads(int64_t sentences, int64_t tokens,
+                                                        const MaybeTensor& cu_seqlens) {
+  const Some all{0, sentences, 0, cu_seqlens ? tokens : sentences * tokens};
   Sizes starts;
   if (!cu_seqlens) {
     for (int64_t i = 0; i <= sentences; i++) starts.push_back(i * tokens);
@@ -121,24 +144,16 @@ inline std::vector<Some> parts_for_threads(int64_t sentences, int64_t tokens, co
     starts.assign(read<int64_t>(*cu_seqlens), read<int64_t>(*cu_seqlens) + cu_seqlens->size(0));
   }
   // What is wrong with others is said by directional_attention.
-  const bool ordered = !starts.empty() && !starts.front() && starts.back() == total;
-  const int64_t threads = std::min<int64_t>(torch::stable::get_num_threads(), total / tokens_of_thread);
-  if (threads < 2 || !ordered || !std::is_sorted(starts.begin(), starts.end())) return {{0, sentences, 0, total}};
-  std::vector<Some> parts;
-  int64_t sentence = 0, largest = 0;
-  const int64_t last = int64_t(starts.size()) - 1;
-  for (int64_t i = 1; i <= threads; i++) {
-    const int64_t share = total * i / threads;
-    int64_t until = std::lower_bound(starts.begin(), starts.end(), share) - starts.begin();  // or the start before it
-    if (until > 0 && share - starts[until - 1] < starts[until] - share) until--;
-    if (i == threads) until = last;
-    if (until <= sentence) continue;
-    parts.push_back({sentence, until - sentence, starts[sentence], starts[until] - starts[sentence]});
-    largest = std::max(largest, parts.back().tokens);
-    sentence = until;
+  const bool ordered = !starts.empty() && !starts.front() && starts.back() == all.tokens;
+  if (!all.tokens || !ordered || !std::is_sorted(starts.begin(), starts.end())) return {{all}};
+  const int64_t most = std::max<int64_t>(1, all.tokens / tokens_of_thread);
+  const int64_t threads = std::min<int64_t>(torch::stable::get_num_threads(), most);
+  std::vector<std::vector<Some>> found;
+  for (const Some& share : divided(starts, {0, int64_t(starts.size()) - 1, 0, all.tokens}, threads)) {
+    if (double(share.tokens) * double(threads) > most_of_thread * double(all.tokens)) return {{all}};
+    found.push_back(divided(starts, share, std::max<int64_t>(1, share.tokens / tokens_at_a_time)));
   }
-  if (double(largest) * double(threads) > most_of_part * double(total)) return {{0, sentences, 0, total}};
-  return parts;
+  return found;
 }
 
 // Where these sentences start in a row of their own.
@@ -192,15 +207,15 @@ inline Tensors factors(const Tensors& weights) {
   return found;
 }
 
-// Calls work(part) for all parts, each on a thread.
+// Calls work(part) for all parts, those of a thread one after another.
 template <class Work>
-void for_each_part(const std::vector<Some>& parts, const PackedMatrices& packed, const Work& work) {
-  std::vector<std::exception_ptr> errors(parts.size());  // torch's threads lose what is thrown
-  parallel(parts.size(), 1, [&](int64_t start, int64_t stop) {
+void for_each_part(const std::vector<std::vector<Some>>& threads, const PackedMatrices& packed, const Work& work) {
+  std::vector<std::exception_ptr> errors(threads.size());  // torch's threads lose what is thrown
+  parallel(threads.size(), 1, [&](int64_t start, int64_t stop) {
     for (int64_t i = start; i < stop; i++) {
       try {
         const PackedMatrices::Use use(packed);
-        work(parts[i]);
+        for (const Some& part : threads[i]) work(part);
       } catch (...) {
         errors[i] = std::current_exception();
       }

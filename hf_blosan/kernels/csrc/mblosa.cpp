@@ -171,15 +171,15 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
                                         maps.next(), maps.next(), own[1], own[2]});
       layer.directions.push_back(std::move(one));
     }
-    const std::vector<Some> parts = parts_for_threads(B, N, {});
+    const auto threads = parts_for_threads(B, N, {});
     PackedMatrices packed;
-    packed.add(layer.factors_of_tokens(), parts[0].tokens);
-    packed.add(layer.factors_of_blocks(), parts[0].sentences * ((N + length - 1) / length));
+    packed.add(layer.factors_of_tokens(), threads[0][0].tokens);
+    packed.add(layer.factors_of_blocks(), threads[0][0].sentences * ((N + length - 1) / length));
     const PackedMatrices::Use use(packed);
     std::vector<Tensors> of_words;
     if (places) of_words = layer.map(given.x);
     const Tensor out = allocate(x, {B, N, width_of(layer.directions)});
-    for_each_part(parts, packed, [&](const Some& some) {
+    for_each_part(threads, packed, [&](const Some& some) {
       const PartOf part{some, false};
       layer.fuse(places ? of_words : layer.map(part(given.x)), part(given.places), part(mask_), part(out));
     });
