@@ -53,14 +53,14 @@ struct MaskedBlocks {
     Tensor bias;
     Disa<T> between;  // the blocks
   };
-  static constexpr Activation activation = Activation::elu;  // as in block_fusion
+  static constexpr Activation activation = Activation::elu;  // as in fuse_blocks
   std::vector<Direction> directions = {};
   int64_t length;
   bool mask_padding, fuse_local;
   double scale;
   std::string implementation;
 
-  // The second matrices of products with a row for each token, and for each block. Of the fusion, which block_fusion
+  // The second matrices of products with a row for each token, and for each block. Of the fusion, which fuse_blocks
   // takes some columns at a time, the last are for blocks.
   Tensors factors_of_tokens() const {
     Tensors found;
@@ -82,8 +82,8 @@ struct MaskedBlocks {
     return found;
   }
 
-  // Of each direction h, and its keys and queries side by side.
-  std::vector<Tensors> map(const Tensor& x) const {
+  // Of each direction h, its keys and queries side by side, and for words what h adds to the scores of the fusion.
+  std::vector<Tensors> map(const Tensor& x, bool of_words) const {
     std::vector<Map> dense;
     for (const Direction& one : directions) dense.emplace_back("dense", one.dense);
     std::vector<Tensors> found;
@@ -91,6 +91,10 @@ struct MaskedBlocks {
       found.push_back({h, Map("alignment", directions[found.size()].alignment)(h)});
       const int64_t size = h.size(2);
       check(found.back()[1].size(2) == 2 * size, "alignment: give a map of ", size, " features to ", 2 * size);
+      const Map fusion("fusion", directions[found.size() - 1].fusion);
+      if (!of_words || fusion.int8) continue;
+      check_tensor("fusion", fusion.parts[0], type_of<T>, {2 * size, (fuse_local ? 3 : 2) * size});
+      found.back().push_back(linear(h, narrow(fusion.parts[0], 1, 0, size), {}, Activation::linear));
     }
     return found;
   }
@@ -118,8 +122,9 @@ struct MaskedBlocks {
         results.push_back(block_fusion_of_scores(h, fusion(beside_blocks<T>(h, fused_local, blocks, length))));
       } else {
         check(fusion.bias.has_value(), "fusion: give a map with a bias");
+        const MaybeTensor of_h = places ? in_rows(mapped[d][2]) : MaybeTensor();
         results.push_back(std::get<0>(
-            block_fusion(h, fused_local, blocks, fusion.parts[0], *fusion.bias, length, false)));
+            fuse_blocks(h, of_h, fused_local, blocks, fusion.parts[0], *fusion.bias, length, false)));
       }
     }
     side_by_side<T>(out, results, {}, {}, nullptr, 0);
@@ -177,11 +182,11 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     packed.add(layer.factors_of_blocks(), threads[0][0].sentences * ((N + length - 1) / length));
     const PackedMatrices::Use use(packed);
     std::vector<Tensors> of_words;
-    if (places) of_words = layer.map(given.x);
+    if (places) of_words = layer.map(given.x, true);
     const Tensor out = allocate(x, {B, N, width_of(layer.directions)});
     for_each_part(threads, packed, [&](const Some& some) {
       const PartOf part{some, false};
-      layer.fuse(places ? of_words : layer.map(part(given.x)), part(given.places), part(mask_), part(out));
+      layer.fuse(places ? of_words : layer.map(part(given.x), false), part(given.places), part(mask_), part(out));
     });
     return out;
   });

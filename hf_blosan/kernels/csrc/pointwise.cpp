@@ -299,13 +299,15 @@ struct FusionInputs {
   Tensor block_rows(const Tensor& x) const { return matrix(x, num_blocks, size, size); }
 };
 
-// Scores (rows, 2 D) from the tokens' own parts, and what is added to them: per block, or the same for all.
+// Scores (rows, 2 D) from the tokens' own parts, and what is added to them: per block, or the same for all. Those of
+// `mapped` may be known; the scores are then in their place.
 template <class T>
-std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& bias) {
+std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& bias, const MaybeTensor& of_mapped) {
   const int64_t wide = 2 * inputs.size;
   Tensor added = checked("bias", bias, type_of<T>, {wide});
-  const Tensor scores = allocate(inputs.mapped, {inputs.rows, wide});
-  multiply(scores, inputs.tokens(inputs.mapped), transposed(inputs.columns(inputs.weight, 0)));
+  const Tensor scores = of_mapped ? matrix(*of_mapped, inputs.rows, wide, wide)
+                                  : allocate(inputs.mapped, {inputs.rows, wide});
+  if (!of_mapped) multiply(scores, inputs.tokens(inputs.mapped), transposed(inputs.columns(inputs.weight, 0)));
   if (inputs.local) multiply(scores, inputs.tokens(*inputs.local), transposed(inputs.columns(inputs.weight, 1)), true);
   if (inputs.blocks) {
     const Tensor of_blocks = allocate(inputs.mapped, {inputs.num_blocks, wide});
@@ -321,13 +323,17 @@ std::tuple<Tensor, Tensor> fusion_scores(FusionInputs<T>& inputs, const Tensor& 
 
 }  // namespace
 
-std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const MaybeTensor& local,
-                                                const MaybeTensor& blocks, const Tensor& weight, const Tensor& bias,
-                                                const std::optional<int64_t>& block_length, bool save) {
+std::tuple<Tensor, Tensor, Tensor> fuse_blocks(const Tensor& mapped, const MaybeTensor& of_mapped,
+                                               const MaybeTensor& local, const MaybeTensor& blocks,
+                                               const Tensor& weight, const Tensor& bias,
+                                               const std::optional<int64_t>& block_length, bool save) {
   return by_type("mapped", mapped, [&]<class T>(T) {
     FusionInputs<T> inputs(mapped, local, blocks, weight, block_length);
     Tensor out = allocate(mapped, inputs.sizes);
-    const auto [scores, added] = fusion_scores<T>(inputs, bias);
+    if (of_mapped) {
+      check_tensor("of_mapped", *of_mapped, type_of<T>, {inputs.sizes[0], inputs.sizes[1], 2 * inputs.size});
+    }
+    const auto [scores, added] = fusion_scores<T>(inputs, bias, of_mapped);
     inputs.point_at(scores, added);
     inputs.arguments.out = write<T>(out);
     run_groups(loops<T>().candidate, inputs.arguments);
@@ -336,7 +342,7 @@ std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const Mayb
   });
 }
 
-// The same for given scores, which include the bias.
+// The same for given scores, all of them and with the bias.
 Tensor block_fusion_of_scores(const Tensor& mapped, const Tensor& scores) {
   return by_type("mapped", mapped, [&]<class T>(T) {
     Sizes sizes = sizes_of(mapped);
@@ -356,6 +362,12 @@ Tensor block_fusion_of_scores(const Tensor& mapped, const Tensor& scores) {
 }
 
 namespace {
+
+std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const MaybeTensor& local,
+                                                const MaybeTensor& blocks, const Tensor& weight, const Tensor& bias,
+                                                const std::optional<int64_t>& block_length, bool save) {
+  return fuse_blocks(mapped, {}, local, blocks, weight, bias, block_length, save);
+}
 
 // Gradients of mapped, local, blocks, weight and bias; empty for what was not given.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(

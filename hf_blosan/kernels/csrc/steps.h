@@ -32,10 +32,12 @@ std::tuple<Tensor, Tensor, Tensor> fusion_gate(const Tensor& first, const Tensor
 Tensor fusion_gate_of_scores(const Tensor& first, const Tensor& second, const Tensor& first_scores,
                              const Tensor& second_scores, const Tensor& bias, const MaybeTensor& mask);
 
-// pointwise.cpp: tokens fused with their blocks; the other tensors are for the gradient.
-std::tuple<Tensor, Tensor, Tensor> block_fusion(const Tensor& mapped, const MaybeTensor& local,
-                                                const MaybeTensor& blocks, const Tensor& weight, const Tensor& bias,
-                                                const std::optional<int64_t>& block_length, bool save);
+// pointwise.cpp: tokens fused with their blocks; the other tensors are for the gradient. `of_mapped`, (B, N, 2 D), is
+// the part of the scores that comes from `mapped`, and is overwritten; by default it is computed.
+std::tuple<Tensor, Tensor, Tensor> fuse_blocks(const Tensor& mapped, const MaybeTensor& of_mapped,
+                                               const MaybeTensor& local, const MaybeTensor& blocks,
+                                               const Tensor& weight, const Tensor& bias,
+                                               const std::optional<int64_t>& block_length, bool save);
 Tensor block_fusion_of_scores(const Tensor& mapped, const Tensor& scores);
 
 // int8.cpp: results of several maps of the same x, which is rounded once.
