@@ -17,9 +17,9 @@ from .directional.operator import takes_parts as takes_parts
 from .dropout import dropout as dropout
 from .int8 import int8_linear as int8_linear
 from .library import instruction_set as instruction_set
+from .pointwise import activated as activated
 from .pointwise import available as can_use_kernel  # noqa: F401
 from .pointwise import block_fusion as block_fusion
-from .pointwise import elu as elu
 from .pointwise import fusion_gate as fusion_gate
 from .pointwise import fusion_gate_of_scores as fusion_gate_of_scores
 from .pointwise import heads_fusion_gate as heads_fusion_gate
@@ -31,4 +31,4 @@ from .tensorized.graph import tensorized_attention_graph as tensorized_attention
 from .tensorized.operator import short_for_tensorized_attention as short_for_tensorized_attention
 from .tensorized.operator import tensorized_attention as tensorized_attention
 
-INTERFACE = 9
+INTERFACE = 10

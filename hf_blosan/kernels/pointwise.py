@@ -22,7 +22,7 @@ SCHEMAS = (
     "linear(Tensor x, Tensor weight, Tensor? bias, bool elu) -> Tensor",
     "linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor? y, bool need_x, bool need_weight, bool need_bias) "
     "-> (Tensor, Tensor, Tensor)",
-    "elu(Tensor x) -> Tensor",
+    "activated(Tensor x, str activation) -> Tensor",
     "fusion_gate(Tensor first, Tensor second, Tensor? first_input, Tensor? second_input, Tensor first_weight, "
     "Tensor second_weight, Tensor bias, Tensor? first_bias, Tensor? second_bias, Tensor? mask, bool save) "
     "-> (Tensor, Tensor, Tensor)",
@@ -72,10 +72,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, elu: bool = Fa
     return _LINEAR(elu, x, weight, bias)
 
 
-def elu(x: Tensor) -> Tensor:
-    """elu(x) for x (..., D). Without gradients."""
+def activated(x: Tensor, activation: str) -> Tensor:
+    """elu(x) or gelu(x) for x (..., D), by the name of the activation. Without gradients."""
     refuse_forward_mode()
-    return OPERATORS.elu.default(x)
+    return OPERATORS.activated.default(x, activation)
 
 
 def fusion_gate(

@@ -36,7 +36,7 @@ from .equations import source2token_attention as source2token_equation
 from .masks import DIRECTIONS, check_choice, check_window, full_token_mask
 
 # The version of the kernels' interface; a checkpoint may meet an older or a newer package.
-INTERFACE = 9
+INTERFACE = 10
 try:
     from hf_blosan import kernels
 
@@ -139,9 +139,7 @@ def dropout(x: Tensor, p: float, training: bool = True, copies: int | None = Non
     return F.dropout(x.expand(copies, *x.shape) if copies else x, p, training)
 
 
-def dense(
-    map_: nn.Module, x: Tensor | Tokens, activation: str = "linear", implementation: str = "auto"
-) -> Tensor | Tokens:
+def dense(map_: nn.Module, x: Tensor | Tokens, activation="linear", implementation="auto") -> Tensor | Tokens:
     """act(W x + b) for a linear map, or one of every head (``HeadLinear``)."""
     if isinstance(x, Tokens):
         return for_each_token(lambda x: dense(map_, x, activation, implementation), x)
@@ -150,10 +148,11 @@ def dense(
         heads = hasattr(map_, "weights")
         kernel = kernels.heads_linear if heads else kernels.linear
         y = kernel(x, *((map_.weights, map_.biases) if heads else (map_.weight, map_.bias)), elu)
-        return y if elu else ACTIVATIONS[activation](y)
-    y = map_(x)
-    if elu and not torch.is_grad_enabled() and can_use_kernel(implementation, y):
-        return kernels.elu(y)
+        activation = "linear" if elu else activation
+    else:
+        y = map_(x)
+    if activation in ("elu", "gelu") and not torch.is_grad_enabled() and can_use_kernel(implementation, y):
+        return kernels.activated(y, activation)
     return ACTIVATIONS[activation](y)
 
 

@@ -46,13 +46,6 @@ struct Map {
   }
 };
 
-inline Activation activation_by_name(const std::string& name) {
-  if (name == "elu") return Activation::elu;
-  if (name == "gelu") return Activation::gelu;
-  check(name == "linear", "activation is '", name, "'; choose one of linear, elu, gelu");
-  return Activation::linear;
-}
-
 // Rows of (1, V, D) at places (B, N).
 template <class T>
 Tensor at_places(const Tensor& rows, const Tensor& places) {

@@ -70,13 +70,15 @@ Tensor linear_or_elu(const Tensor& x, const Tensor& weight, const MaybeTensor& b
   return linear(x, weight, bias, elu ? Activation::elu : Activation::linear);
 }
 
-Tensor elu(const Tensor& x) {
+Tensor activated(const Tensor& x, const std::string& name) {
+  const Activation activation = activation_by_name(name);
+  check(activation != Activation::linear, "activation is 'linear'; choose elu or gelu");
   return by_type("x", x, [&]<class T>(T) {
     const Sizes sizes = sizes_of(x);
     check(!sizes.empty(), "x: give (..., D)");
     const RowsOf rows("x", x, type_of<T>, sizes);
     Tensor y = allocate(x, sizes);
-    BiasActivation<T> arguments{chunks(1, rows.count, rows.size), Activation::elu};
+    BiasActivation<T> arguments{chunks(1, rows.count, rows.size), activation};
     arguments.x = rows.place<T>();
     arguments.y = {write<T>(y), 0, rows.size};
     activate_rows(arguments);
@@ -410,7 +412,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> block_fusion_backward(
 
 STABLE_TORCH_LIBRARY_IMPL(hf_blosan_kernels, CPU, m) {
   m.impl("linear", TORCH_BOX(&hf_blosan::linear_or_elu));
-  m.impl("elu", TORCH_BOX(&hf_blosan::elu));
+  m.impl("activated", TORCH_BOX(&hf_blosan::activated));
   m.impl("linear_backward", TORCH_BOX(&hf_blosan::linear_backward));
   m.impl("fusion_gate", TORCH_BOX(&hf_blosan::fusion_gate));
   m.impl("fusion_gate_of_scores", TORCH_BOX(&hf_blosan::fusion_gate_of_scores));

@@ -20,6 +20,13 @@ std::tuple<Tensor, Tensor, Tensor> source2token_attention(const Tensor& scores, 
                                                           const Tensor& mask, const MaybeTensor& cu_seqlens,
                                                           const std::optional<int64_t>& block_length, bool save);
 
+inline Activation activation_by_name(const std::string& name) {
+  if (name == "elu") return Activation::elu;
+  if (name == "gelu") return Activation::gelu;
+  check(name == "linear", "activation is '", name, "'; choose one of linear, elu, gelu");
+  return Activation::linear;
+}
+
 // pointwise.cpp: activation(x W' + bias), and activation(x) in place; both gates, the first of which also returns
 // tensors for the gradient.
 Tensor linear(const Tensor& x, const Tensor& weight, const MaybeTensor& bias, Activation activation);
