@@ -116,8 +116,8 @@ class Tokens:
         """The vectors in the rows that operators take, (B, N, D) or (B, H, N, D)."""
         if self.places_BN is None:
             return self.vectors
-        tokens = self.vectors[0].index_select(-2, self.places_BN.flatten()).unflatten(-2, self.places_BN.shape)
-        return tokens if tokens.dim() == 3 else tokens.transpose(0, 1)
+        x, places_BN = self.vectors[0], self.places_BN
+        return F.embedding(places_BN, x) if x.dim() == 2 else x[:, places_BN].transpose(0, 1)
 
 
 def for_each_token(function: Callable[[Tensor], Tensor], x: Tensor | Tokens) -> Tensor | Tokens:

@@ -175,6 +175,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def __init__(self, config: SentenceEncoderConfig):
         config.validate()  # again: from_pretrained changes its fields one by one
         super().__init__(config)
+        # A backbone gives a word another vector in every context, and as the predicate it is another word.
+        self.takes_words = self.takes_words and not config.predicate_size and config.backbone_config is None
         self.embeddings = InputEmbeddings(config)
         self.context = self.make_context(config)
         self.pooler = self.make_pooler(config)
@@ -244,7 +246,7 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
             inputs, mask_BN, token_mask = split_pairs(inputs, mask_BN, token_type_ids, token_mask)
         plain, places_BN = output_attentions or output_hidden_states, None
         if vectors is None and not plain:
-            inputs, places_BN = self.distinct_words(inputs)
+            inputs, places_BN = self.distinct_words(inputs, mask_BN)
         hidden_BNE = self.embeddings(inputs, mask_BN) if backbone_hidden_states is None else inputs
         if config.embedding_dtype != "float32" or backbone_hidden_states is not None:
             hidden_BNE = hidden_BNE.to(self.dtype)
@@ -264,17 +266,15 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         states, (attentions, gates) = hidden_states and tuple(hidden_states), maps or (None, None)
         return SentenceEncoderOutput(tokens_BNH, pooled_BH, states, attentions, gates, pooler_attentions)
 
-    def distinct_words(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+    def distinct_words(self, input_ids: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
         """The distinct ids of a batch, (1, V), and which of them each token is; or the ids and ``None``.
 
         The latter in graphs, with gradients, in training (each token has its own dropout), and where few ids repeat.
         """
         apart = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
-        # A backbone gives a word another vector in every context, and as the predicate it is another word.
-        apart = apart or self.config.predicate_size or self.config.backbone_config is not None
         if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2:
             return input_ids, None
-        words_V, places_BN = torch.unique(input_ids, return_inverse=True)
+        words_V, places_BN = torch.unique(input_ids * mask_BN, return_inverse=True)  # padding is one id
         repeat = 2 * len(words_V) <= input_ids.numel() and not any(map(needs_rows, self.children()))
         return (words_V[None], places_BN) if repeat else (input_ids, None)
 

@@ -20,7 +20,7 @@ from onnxscript import graph, script
 from onnxscript import opset18 as op
 from onnxscript.values import OnnxFunction
 
-from .graph import DOMAIN
+from .graph import DOMAIN, LEAST
 from .graph_pairs import (
     OWN,
     after,
@@ -76,8 +76,7 @@ EARLIER, LATER = from_array(np.tril(_ONES, -1)), from_array(np.triu(_ONES, 1))
 
 @script(OWN, default_opset=op)
 def divide(numerators, denominators):
-    visible = denominators > op.Constant(value_float=0.0)
-    return numerators / op.Where(visible, denominators, op.Constant(value_float=1.0))
+    return numerators / op.Max(denominators, op.Constant(value_float=LEAST))
 
 
 @script(OWN, default_opset=op)
@@ -123,28 +122,36 @@ def in_chunks(x, chunks, size):
 
 
 @script(OWN, default_opset=op)
-def products(doubled, number, many):
-    """Factors of the basis at x, (2, G, 1, L) and (2, 1, 4, L): the products of both are its first 4 G functions.
+def products(doubled, number, several, many):
+    """The first 4 G functions of the basis at keys and at queries, (1, G, 4, L) each.
 
     Function s is the product of u_m = 2 T_m(x) over the bits m of s, and u_2m = u_m^2 - 2. T_s itself, which is
     Cos(s Acos(x)), would take ten times as long.
 
-    Args: 2x, (2, 1, 1, L); G, and whether it is above 4.
+    Args: 2x of both, (2, 1, 1, L); G, and whether it is above 1 and above 4.
     """
     two, zero = op.Constant(value_float=2.0), op.Constant(value_ints=[0])
     ones = op.Expand(op.Constant(value_float=1.0), op.Shape(doubled))
     second = doubled * doubled - two
-    fourth = second * second - two
-    eighth = fourth * fourth - two
-    few = op.Concat(ones, fourth, eighth, fourth * eighth, axis=1)
-    if many:
-        sixteenth = eighth * eighth - two
-        more = op.Concat(few, few * sixteenth, axis=1)
-        most = op.Concat(more, more * (sixteenth * sixteenth - two), axis=1)
-        groups = op.Slice(most, zero, number, [1])
+    first = op.Concat(ones, doubled, second, doubled * second, axis=2)
+    if several:
+        fourth = second * second - two
+        eighth = fourth * fourth - two
+        few = op.Concat(ones, fourth, eighth, fourth * eighth, axis=1)
+        if many:
+            sixteenth = eighth * eighth - two
+            more = op.Concat(few, few * sixteenth, axis=1)
+            most = op.Concat(more, more * (sixteenth * sixteenth - two), axis=1)
+            groups = op.Slice(most, zero, number, [1])
+        else:
+            groups = op.Slice(few, zero, number, [1])
+        key_groups, query_groups = op.Split(groups, axis=0, num_outputs=2)
+        key_first, query_first = op.Split(first, axis=0, num_outputs=2)
+        keys = key_groups * key_first
+        queries = query_groups * query_first
     else:
-        groups = op.Slice(few, zero, number, [1])
-    return groups, op.Concat(ones, doubled, second, doubled * second, axis=2)
+        keys, queries = op.Split(first, axis=0, num_outputs=2)
+    return keys, queries
 
 
 @script(OWN, default_opset=op)
@@ -190,9 +197,9 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
         to_tokens, to_terms = op.Concat([-1], width, axis=0), op.Concat(terms, [-1], axis=0)
         row = op.Concat(size, width, axis=0)
         groups = terms / 4
-        many = op.Squeeze(groups) > 4
+        several, many = op.Squeeze(groups) > 1, op.Squeeze(groups) > 4
         # Of a known type: in place of a plain number, each step would have one more operator.
-        zero, one = op.Constant(value_ints=[0]), op.Constant(value_ints=[1])
+        zero, one, both = op.Constant(value_ints=[0]), op.Constant(value_ints=[1]), op.Constant(value_ints=[1, 2])
         low, high = op.Constant(value_float=-2.0), op.Constant(value_float=2.0)
         all_2TD = op.Reshape(op.Concat(keys, queries, axis=0), to_tokens)
         values_TD = op.Reshape(values, to_tokens)
@@ -200,6 +207,7 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
         shifts = op.Unsqueeze(op.Gather(shifts_B1D, order_B), [0])
         shifts_2B1D = op.Concat(shifts, -shifts, axis=0)
         steepness = slope * half_range * 0.5
+        ones_1S = op.Expand(op.CastLike(1.0, keys), op.Concat([1], terms, axis=0))
         start = op.Expand(op.CastLike(0.0, keys), op.Concat(terms, [2], rows, [1], width, axis=0))
         none_M1 = op.Expand([0], op.Shape(counts_M1))
         missing_M1 = rows - counts_M1
@@ -211,22 +219,22 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
             places = op.Slice(places_2BR, zero, count, one)
             moved_2BRD = op.Gather(all_2TD, places) + op.Slice(shifts_2B1D, zero, count, one)
             doubled_2BRD = op.Clip(moved_2BRD * doubling, low, high)  # padding may lie anywhere
-            groups_2G1L, first_21FL = products(op.Reshape(doubled_2BRD, [2, 1, 1, -1]), groups, many)
-            key_groups, query_groups = op.Split(groups_2G1L, axis=0, num_outputs=2)
-            key_first, query_first = op.Split(first_21FL, axis=0, num_outputs=2)
+            keys_1GFL, queries_1GFL = products(op.Reshape(doubled_2BRD, [2, 1, 1, -1]), groups, several, many)
             shape_S1BRD = op.Concat(terms, [1], count, row, axis=0)
-            key_terms = op.MatMul(coefficients_SS, op.Reshape(key_groups * key_first, to_terms))
-            queries_S1BRD = op.Reshape(query_groups * query_first, shape_S1BRD)
+            key_terms = op.MatMul(coefficients_SS, op.Reshape(keys_1GFL, to_terms))
+            queries_S1BRD = op.Reshape(queries_1GFL, shape_S1BRD)
             weights_1BRD = op.Exp(op.Slice(doubled_2BRD, zero, one) * steepness) * op.Slice(real_BR1, zero, count)
             weighted_1BRD = weights_1BRD * op.Gather(values_TD, op.Slice(places, zero, one))
             weighted_VBRD = op.Concat(weighted_1BRD, weights_1BRD, axis=0)
             terms_SVBRD = op.Reshape(key_terms, shape_S1BRD) * weighted_VBRD
             sums_SVBRD = op.MatMul(earlier_RR, terms_SVBRD) + op.Slice(state_SVB1D, zero, count, [2])
-            found_1VBRD = result(op.ReduceSum(sums_SVBRD * queries_S1BRD, [0]))
+            summands = op.Reshape(sums_SVBRD * queries_S1BRD, to_terms)
+            # onnxruntime's ReduceSum over the first dimension takes four to nine times as long.
+            found_1VBRD = result(op.Reshape(op.MatMul(ones_1S, summands), op.Concat(both, count, row, axis=0)))
             added_SVB1D = op.Pad(op.ReduceSum(terms_SVBRD, [3]), margins)
             # In the same shape: onnxruntime before 1.24 asks how many dimensions a result has, and sees it here.
             state = op.Reshape(state_SVB1D + added_SVB1D, [0, 0, 0, 1, -1])
-            return state, op.Reshape(op.Pad(found_1VBRD, margins), [0, 0, 0, 0, -1])
+            return state, op.Pad(op.Reshape(found_1VBRD, [0, 0, 0, 0, -1]), margins)
 
         end, found_M1VBRD = op.Scan(
             start,
