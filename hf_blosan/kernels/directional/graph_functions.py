@@ -115,10 +115,10 @@ def coefficients_of(half_range, scale: float):
 
 @script(OWN, default_opset=op)
 def in_chunks(x, chunks, size):
-    """(B, N) -> (M, B, R), filled up with zeros."""
+    """(B, N) -> (M, R, B), filled up with zeros."""
     missing = chunks * size - op.Shape(x, start=1)
     padded = op.Pad(x, op.Concat([0, 0, 0], missing, axis=0))
-    return op.Transpose(op.Reshape(padded, op.Concat([0], chunks, size, axis=0)), perm=[1, 0, 2])
+    return op.Transpose(op.Reshape(padded, op.Concat([0], chunks, size, axis=0)), perm=[1, 2, 0])
 
 
 @script(OWN, default_opset=op)
@@ -155,15 +155,15 @@ def products(doubled, number, several, many):
 
 
 @script(OWN, default_opset=op)
-def quotients(sums_1VBRD):
-    """The means, (1, 1, B, R, D)."""
-    numerators, denominators = op.Split(sums_1VBRD, axis=1, num_outputs=2)
+def quotients(sums_RVBD):
+    """The means, (R, 1, B, D)."""
+    numerators, denominators = op.Split(sums_RVBD, axis=1, num_outputs=2)
     return divide(numerators, denominators)
 
 
 @script(OWN, default_opset=op)
-def both_sums(sums_1VBRD):
-    return op.Identity(sums_1VBRD)
+def both_sums(sums_RVBD):
+    return op.Identity(sums_RVBD)
 
 
 def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) -> OnnxFunction:
@@ -189,57 +189,59 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
         starts_M = op.Range(0, op.Squeeze(length), op.Squeeze(size))
         counts_M1 = op.Max(op.ReduceSum(op.CastLike(sorted_B > op.Unsqueeze(starts_M, [1]), length), [1]), 1)
         places_BN = op.Unsqueeze(order_B, [1]) * length + positions_N
-        places_M1BR = op.Unsqueeze(in_chunks(places_BN, chunks, size), [1])
-        places_M2BR = op.Concat(places_M1BR, places_M1BR + rows * length, axis=1)
+        places_M1RB = op.Unsqueeze(in_chunks(places_BN, chunks, size), [1])
+        places_M2RB = op.Concat(places_M1RB, places_M1RB + rows * length, axis=1)
         real_BN = op.CastLike(op.Gather(real, order_B), keys)
-        real_MBR1 = op.Unsqueeze(in_chunks(real_BN, chunks, size), [3])
+        real_MRB1 = op.Unsqueeze(in_chunks(real_BN, chunks, size), [3])
 
         to_tokens, to_terms = op.Concat([-1], width, axis=0), op.Concat(terms, [-1], axis=0)
-        row = op.Concat(size, width, axis=0)
+        to_rows, to_state = op.Concat(terms, size, [-1], axis=0), op.Concat(terms, [1, -1], axis=0)
+        to_queries, to_sums = op.Concat(terms, size, [1, -1], axis=0), op.Concat(terms, size, [2, -1], axis=0)
+        to_both = op.Concat(size, [2, -1], axis=0)
         groups = terms / 4
         several, many = op.Squeeze(groups) > 1, op.Squeeze(groups) > 4
         # Of a known type: in place of a plain number, each step would have one more operator.
-        zero, one, both = op.Constant(value_ints=[0]), op.Constant(value_ints=[1]), op.Constant(value_ints=[1, 2])
+        zero, one, two = op.Constant(value_ints=[0]), op.Constant(value_ints=[1]), op.Constant(value_ints=[2])
         low, high = op.Constant(value_float=-2.0), op.Constant(value_float=2.0)
         all_2TD = op.Reshape(op.Concat(keys, queries, axis=0), to_tokens)
         values_TD = op.Reshape(values, to_tokens)
         doubling = 2.0 / half_range
-        shifts = op.Unsqueeze(op.Gather(shifts_B1D, order_B), [0])
-        shifts_2B1D = op.Concat(shifts, -shifts, axis=0)
+        shifts_11BD = op.Unsqueeze(op.Squeeze(op.Gather(shifts_B1D, order_B), [1]), [0, 1])
+        shifts_21BD = op.Concat(shifts_11BD, -shifts_11BD, axis=0)
         steepness = slope * half_range * 0.5
         ones_1S = op.Expand(op.CastLike(1.0, keys), op.Concat([1], terms, axis=0))
-        start = op.Expand(op.CastLike(0.0, keys), op.Concat(terms, [2], rows, [1], width, axis=0))
+        ones_1R = op.Expand(op.CastLike(1.0, keys), op.Concat([1], size, axis=0))
+        start = op.Expand(op.CastLike(0.0, keys), op.Concat(terms, [2], rows, width, axis=0))
         none_M1 = op.Expand([0], op.Shape(counts_M1))
         missing_M1 = rows - counts_M1
-        before_MX = op.Expand([0, 0, 0, 0, 0, 0, 0], op.Concat(chunks, [7], axis=0))
-        margins_MX = op.Concat(before_MX, missing_M1, none_M1, none_M1, axis=1)
+        before_MX = op.Expand([0, 0, 0, 0, 0, 0], op.Concat(chunks, [6], axis=0))
+        margins_MX = op.Concat(before_MX, missing_M1, none_M1, axis=1)
 
         @graph()
-        def step(state_SVB1D, places_2BR, real_BR1, count, margins):
-            places = op.Slice(places_2BR, zero, count, one)
-            moved_2BRD = op.Gather(all_2TD, places) + op.Slice(shifts_2B1D, zero, count, one)
-            doubled_2BRD = op.Clip(moved_2BRD * doubling, low, high)  # padding may lie anywhere
-            keys_1GFL, queries_1GFL = products(op.Reshape(doubled_2BRD, [2, 1, 1, -1]), groups, several, many)
-            shape_S1BRD = op.Concat(terms, [1], count, row, axis=0)
+        def step(state_SVBD, places_2RB, real_RB1, count, margins):
+            places = op.Slice(places_2RB, zero, count, two)
+            moved_2RBD = op.Gather(all_2TD, places) + op.Slice(shifts_21BD, zero, count, two)
+            doubled_2RBD = op.Clip(moved_2RBD * doubling, low, high)  # padding may lie anywhere
+            keys_1GFL, queries_1GFL = products(op.Reshape(doubled_2RBD, [2, 1, 1, -1]), groups, several, many)
             key_terms = op.MatMul(coefficients_SS, op.Reshape(keys_1GFL, to_terms))
-            queries_S1BRD = op.Reshape(queries_1GFL, shape_S1BRD)
-            weights_1BRD = op.Exp(op.Slice(doubled_2BRD, zero, one) * steepness) * op.Slice(real_BR1, zero, count)
-            weighted_1BRD = weights_1BRD * op.Gather(values_TD, op.Slice(places, zero, one))
-            weighted_VBRD = op.Concat(weighted_1BRD, weights_1BRD, axis=0)
-            terms_SVBRD = op.Reshape(key_terms, shape_S1BRD) * weighted_VBRD
-            sums_SVBRD = op.MatMul(earlier_RR, terms_SVBRD) + op.Slice(state_SVB1D, zero, count, [2])
-            summands = op.Reshape(sums_SVBRD * queries_S1BRD, to_terms)
+            weights_1RBD = op.Exp(op.Slice(doubled_2RBD, zero, one) * steepness) * op.Slice(real_RB1, zero, count, one)
+            weighted_1RBD = weights_1RBD * op.Gather(values_TD, op.Slice(places, zero, one))
+            both_RVX = op.Reshape(op.Concat(weighted_1RBD, weights_1RBD, axis=2), to_both)
+            terms_SRX = op.Reshape(op.Reshape(key_terms, to_queries) * both_RVX, to_rows)
+            before_S1X = op.Reshape(op.Slice(state_SVBD, zero, count, two), to_state)
+            sums_SRVX = op.Reshape(op.MatMul(earlier_RR, terms_SRX) + before_S1X, to_sums)
+            summands = op.Reshape(sums_SRVX * op.Reshape(queries_1GFL, to_queries), to_terms)
             # onnxruntime's ReduceSum over the first dimension takes four to nine times as long.
-            found_1VBRD = result(op.Reshape(op.MatMul(ones_1S, summands), op.Concat(both, count, row, axis=0)))
-            added_SVB1D = op.Pad(op.ReduceSum(terms_SVBRD, [3]), margins)
+            found_RVBD = result(op.Reshape(op.MatMul(ones_1S, summands), op.Concat(size, two, count, width, axis=0)))
+            added = op.Reshape(op.MatMul(ones_1R, terms_SRX), op.Concat(terms, two, count, width, axis=0))
             # In the same shape: onnxruntime before 1.24 asks how many dimensions a result has, and sees it here.
-            state = op.Reshape(state_SVB1D + added_SVB1D, [0, 0, 0, 1, -1])
-            return state, op.Pad(op.Reshape(found_1VBRD, [0, 0, 0, 0, -1]), margins)
+            state = op.Reshape(state_SVBD + op.Pad(added, margins), [0, 0, 0, -1])
+            return state, op.Pad(op.Reshape(found_RVBD, [0, 0, 0, -1]), margins)
 
-        end, found_M1VBRD = op.Scan(
+        end, found_MRVBD = op.Scan(
             start,
-            places_M2BR,
-            real_MBR1,
+            places_M2RB,
+            real_MRB1,
             counts_M1,
             margins_MX,
             body=step,
@@ -248,11 +250,11 @@ def prefix_sums(direction: str, triangle, reverse: int, result: OnnxFunction) ->
             scan_output_directions=[reverse],
         )
         # Each token from its place in what was found.
-        kinds = op.Shape(found_M1VBRD, start=2, end=3)
+        kinds = op.Shape(found_MRVBD, start=2, end=3)
         place_B1 = op.Unsqueeze(op.ScatterElements(order_B, order_B, op.Range(0, op.Squeeze(rows), 1)), [1])
-        first_BN = (positions_N / size * kinds * rows + place_B1) * size + positions_N % size
+        first_BN = positions_N * kinds * rows + place_B1
         kinds_V11 = op.Reshape(op.Range(0, op.Squeeze(kinds), 1), [-1, 1, 1])
-        return op.Gather(op.Reshape(found_M1VBRD, to_tokens), first_BN + kinds_V11 * rows * size)
+        return op.Gather(op.Reshape(found_MRVBD, to_tokens), first_BN + kinds_V11 * rows)
 
     return sums
 
