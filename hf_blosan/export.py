@@ -17,7 +17,9 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,7 +36,7 @@ from .hub.configs import read_config
 from .hub.finite import check_weights, refuse_not_finite
 from .hub.saved import LOADED_WITH_REPORT, check_complete, is_normalized, quiet_transformers
 from .models.attention import Tokens, selected
-from .models.encoder import ContextFusion, SentenceEncoderModel
+from .models.encoder import ContextFusion, SentenceEncoderModel, needs_rows
 from .models.layers import Pooler
 from .registry import FAMILIES, MODULES, load, locate
 from .tasks.kinds import kind_of
@@ -104,18 +106,21 @@ def map_little(model: nn.Module) -> None:
     for encoder in model.modules():
         if not (isinstance(encoder, SentenceEncoderModel) and encoder.config.num_hidden_layers == 1):
             continue
-        parts = [encoder.pooler]
-        if encoder.takes_words:
-            encoder.distinct_words = distinct_words
-        elif type(encoder).takes_words:  # its inputs are not words alone
+        parts, config = [encoder.pooler], encoder.config
+        of_words = encoder.takes_words and not config.predicate_size and config.backbone_config is None
+        if of_words and not any(map(needs_rows, encoder.children())):
+            encoder.distinct_words = partial(distinct_words, encoder.distinct_words)
+        elif encoder.takes_words:
             parts.append(encoder.context)
         for part in parts:
             if isinstance(part, (ContextFusion, Pooler)):
                 part.register_forward_pre_hook(RealTokens.of)
 
 
-def distinct_words(input_ids: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor]:
-    """As in an encoder, for every batch: the distinct ids, (1, V), and which of them each token is."""
+def distinct_words(by_default: Callable, input_ids: Tensor, mask_BN: Tensor) -> tuple[Tensor, Tensor | None]:
+    """``SentenceEncoderModel.distinct_words``; in a graph the distinct ids, even where few repeat."""
+    if not torch.compiler.is_exporting():
+        return by_default(input_ids, mask_BN)
     words_V, places_BN = torch.unique(input_ids * mask_BN, return_inverse=True)
     return words_V[None], places_BN
 

@@ -78,6 +78,19 @@ def test_the_graph_computes_what_the_model_computes(encoder, task, tmp_path):
     assert called <= known
 
 
+@torch.no_grad()
+def test_hooks_see_the_tokens_of_every_row(tmp_path):
+    """As they do in the model: not the distinct words, which have no order."""
+    model, path = make(AutoModel, "disan"), tmp_path / "model.onnx"
+
+    def add_positions(module, inputs, embedded):
+        return embedded + torch.arange(embedded.shape[1])[:, None] / 10
+
+    model.embeddings.register_forward_hook(add_positions)
+    assert export.export_onnx(model, path) < 1e-5
+    check(InferenceSession(path), model, inputs("encoder", 3, 9))
+
+
 @pytest.mark.slow
 @torch.no_grad()
 def test_parts_of_weights_are_constants(tmp_path):

@@ -175,8 +175,6 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
     def __init__(self, config: SentenceEncoderConfig):
         config.validate()  # again: from_pretrained changes its fields one by one
         super().__init__(config)
-        # A backbone gives a word another vector in every context, and as the predicate it is another word.
-        self.takes_words = self.takes_words and not config.predicate_size and config.backbone_config is None
         self.embeddings = InputEmbeddings(config)
         self.context = self.make_context(config)
         self.pooler = self.make_pooler(config)
@@ -272,6 +270,8 @@ class SentenceEncoderModel(SentenceEncoderPreTrainedModel):
         The latter in graphs, with gradients, in training (each token has its own dropout), and where few ids repeat.
         """
         apart = torch.is_grad_enabled() or self.training or self.config._attn_implementation == "eager"
+        # A backbone gives a word another vector in every context, and as the predicate it is another word.
+        apart = apart or self.config.predicate_size or self.config.backbone_config is not None
         if apart or not self.takes_words or not can_branch_on(input_ids) or len(input_ids) < 2:
             return input_ids, None
         words_V, places_BN = torch.unique(input_ids * mask_BN, return_inverse=True)  # padding is one id

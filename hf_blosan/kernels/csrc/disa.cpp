@@ -40,7 +40,7 @@ Tensor disa(const Tensor& x, const MaybeTensor& places, const MaybeTensor& mask,
     }
     const auto threads = parts_for_threads(B, N, cu_seqlens);
     PackedMatrices packed;
-    packed.add(factors(tensors), threads[0][0].tokens);
+    packed.add(factors(tensors), largest(threads).tokens);
     const PackedMatrices::Use use(packed);
     Mapped of_words;
     if (places) of_words = layer.map(given.x);

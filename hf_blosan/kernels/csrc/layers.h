@@ -103,8 +103,8 @@ constexpr int64_t tokens_of_thread = 16;
 // The most that a thread may have, in units of an equal share; else threads divide the steps of all sentences together.
 constexpr double most_of_thread = 1.25;
 
-// A thread takes no fewer tokens at a time than this if it has twice as many: the tensors between steps, of at most a
-// few hundred kilobytes, then stay in its cache and in memory that it has used before.
+// A thread takes about this many tokens at a time, or up to twice as many: the tensors between steps, of a few hundred
+// kilobytes, then stay in its cache and in memory that it has used before.
 constexpr int64_t tokens_at_a_time = 256;
 
 // Up to `count` consecutive parts of some sentences, of about the same number of tokens. `starts`: the token with which
@@ -145,6 +145,18 @@ inline std::vector<std::vector<Some>> parts_for_threads(int64_t sentences, int64
   for (const Some& share : divided(starts, {0, int64_t(starts.size()) - 1, 0, all.tokens}, threads)) {
     if (double(share.tokens) * double(threads) > most_of_thread * double(all.tokens)) return {{all}};
     found.push_back(divided(starts, share, std::max<int64_t>(1, share.tokens / tokens_at_a_time)));
+  }
+  return found;
+}
+
+// The most tokens, and the most sentences, of any part.
+inline Some largest(const std::vector<std::vector<Some>>& threads) {
+  Some found{};
+  for (const std::vector<Some>& parts : threads) {
+    for (const Some& part : parts) {
+      found.tokens = std::max(found.tokens, part.tokens);
+      found.sentences = std::max(found.sentences, part.sentences);
+    }
   }
   return found;
 }

@@ -178,8 +178,8 @@ Tensor mblosa(const Tensor& x, const MaybeTensor& places, const Tensor& mask, co
     }
     const auto threads = parts_for_threads(B, N, {});
     PackedMatrices packed;
-    packed.add(layer.factors_of_tokens(), threads[0][0].tokens);
-    packed.add(layer.factors_of_blocks(), threads[0][0].sentences * ((N + length - 1) / length));
+    packed.add(layer.factors_of_tokens(), largest(threads).tokens);
+    packed.add(layer.factors_of_blocks(), largest(threads).sentences * ((N + length - 1) / length));
     const PackedMatrices::Use use(packed);
     std::vector<Tensors> of_words;
     if (places) of_words = layer.map(given.x, true);

@@ -137,7 +137,8 @@ def pairs_in_window(direction: str, sees: OnnxFunction) -> OnnxFunction:
             queries_BQD = op.Gather(all_queries, op.Gather(places_K, inner_Q), axis=1)
             keys_BKD = op.Gather(all_keys, places_K, axis=1)
             values_BKD = op.Gather(all_values, places_K, axis=1)
-            return attend(keys_BKD, queries_BQD, values_BKD, visible_BQK, scale=scale)
+            # In the same shape: onnxruntime before 1.24 asks how many dimensions a result has, and sees it here.
+            return op.Reshape(attend(keys_BKD, queries_BQD, values_BKD, visible_BQK, scale=scale), [0, 0, -1])
 
         found_BMQD = op.Scan(
             op.Unsqueeze(starts_M, [1]) + columns_K, body=step, num_scan_inputs=1, scan_output_axes=[1]
