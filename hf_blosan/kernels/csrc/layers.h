@@ -105,7 +105,7 @@ constexpr double most_of_thread = 1.25;
 
 // A thread takes about this many tokens at a time, or up to twice as many: the tensors between steps, of a few hundred
 // kilobytes, then stay in its cache and in memory that it has used before.
-constexpr int64_t tokens_at_a_time = 256;
+constexpr int64_t tokens_at_a_time = 512;
 
 // Up to `count` consecutive parts of some sentences, of about the same number of tokens. `starts`: the token with which
 // each sentence of the batch starts.
