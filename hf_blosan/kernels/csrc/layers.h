@@ -103,8 +103,8 @@ constexpr int64_t tokens_of_thread = 16;
 // The most that a thread may have, in units of an equal share; else threads divide the steps of all sentences together.
 constexpr double most_of_thread = 1.25;
 
-// A thread takes about this many tokens at a time, or up to twice as many: the tensors between steps, of a few hundred
-// kilobytes, then stay in its cache and in memory that it has used before.
+// A thread takes about this many tokens at a time, or up to twice as many: the tensors between steps, each of about
+// half a megabyte, then stay in its cache and in memory that it has used before.
 constexpr int64_t tokens_at_a_time = 512;
 
 // Up to `count` consecutive parts of some sentences, of about the same number of tokens. `starts`: the token with which
