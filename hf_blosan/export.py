@@ -95,7 +95,7 @@ class RealTokens(Tokens):
         return packed, mask_BN, *others
 
 
-def map_little(model: nn.Module) -> None:
+def map_fewer_rows(model: nn.Module) -> None:
     """Let a graph map distinct words, or real tokens alone, in the layer and the pooler of an encoder with one layer,
     as the kernels do.
 
@@ -211,7 +211,7 @@ def export_onnx(
         model.float()
     if getattr(model.config, "layers_dtype", "float32") != "float32":  # onnxruntime has its own form of int8
         model.set_layers_dtype("float32")
-    map_little(model)
+    map_fewer_rows(model)
     names, outputs = input_names(model, tokenizer), Outputs(model, normalized=normalized)
     # The exporter logs about itself and about torchvision, whose operators no model here uses.
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)

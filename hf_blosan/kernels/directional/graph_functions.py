@@ -5,7 +5,7 @@ They are written for ONNX because torch.export traces nested loops and branches 
 Here is the expansion, and the choice between it and pairs of tokens, which are in graph_pairs.py.
 
 Shapes: B rows, N tokens, D features; S terms of the expansion, M chunks of R tokens, V = 2 sums, of weighted values
-and of weights.
+and of weights; X: the last dimensions in one.
 """
 
 from __future__ import annotations
