@@ -193,9 +193,8 @@ def layouts(x, mask):
     yield Tokens(words, numbers[mask][None], cu_seqlens), every, every
 
 
-@pytest.mark.parametrize("int8", [(), ("dense_map", "first", "second")] if HAS_INT8 else [()])
-@pytest.mark.parametrize("rows, length", [(40, 13), (3, 70), (49, 1), (1, 40)])
-def test_threads_take_parts_of_a_batch(rows, length, int8, three_threads, monkeypatch):
+def check_parts(rows, length, int8, monkeypatch):
+    """A layer and a stack in one call, on one thread and on three, compute what their steps do."""
     for layer in (make_layer(int8=int8), make_stack(int8=int8)):
         x, mask = batch(rows=rows, length=length)
         mask[rows // 2] = rows == 1  # a sentence without tokens between others
@@ -207,9 +206,15 @@ def test_threads_take_parts_of_a_batch(rows, length, int8, three_threads, monkey
             torch.testing.assert_close(found[real], expected[mask], **CLOSE)
 
 
+@pytest.mark.parametrize("int8", [(), ("dense_map", "first", "second")] if HAS_INT8 else [()])
+@pytest.mark.parametrize("rows, length", [(40, 13), (3, 70), (49, 1), (1, 40)])
+def test_threads_take_parts_of_a_batch(rows, length, int8, three_threads, monkeypatch):
+    check_parts(rows, length, int8, monkeypatch)
+
+
 def test_a_thread_takes_many_tokens_in_parts(three_threads, monkeypatch):
     # Not in int8: on processors whose products depend on the number of rows, a number may be rounded the other way.
-    test_threads_take_parts_of_a_batch(320, 13, (), three_threads, monkeypatch)
+    check_parts(320, 13, (), monkeypatch)
 
 
 def test_an_error_in_a_part_of_a_batch_is_raised(three_threads):

@@ -78,10 +78,8 @@ def test_is_its_steps(dtype, options, monkeypatch):
     torch.testing.assert_close(found, expected[..., 19:], **close)
 
 
-@pytest.mark.parametrize("int8", INT8 if HAS_INT8 else INT8[:1], ids=lambda int8: "-".join(int8) or "float32")
-@pytest.mark.parametrize("fuse_local", [True, False])
-@pytest.mark.parametrize("rows, length", [(40, 13), (3, 70), (49, 1), (1, 40), (7, 4)])
-def test_threads_take_parts_of_a_batch(rows, length, fuse_local, int8, threads, monkeypatch):
+def check_parts(rows, length, fuse_local, int8, threads, monkeypatch):
+    """A layer in one call, on one thread and on three, computes what its steps do."""
     layer, (x, mask) = make_layer(int8=int8, fuse_local=fuse_local), batch(rows=rows, length=length)
     mask[rows // 2] = rows == 1  # a sentence without tokens between others
     words = Tokens(x.flatten(0, 1)[None], torch.arange(mask.numel()).view(mask.shape))
@@ -93,9 +91,16 @@ def test_threads_take_parts_of_a_batch(rows, length, fuse_local, int8, threads, 
             torch.testing.assert_close(in_one_call(layer, tokens, mask, monkeypatch), expected, **CLOSE)
 
 
+@pytest.mark.parametrize("int8", INT8 if HAS_INT8 else INT8[:1], ids=lambda int8: "-".join(int8) or "float32")
+@pytest.mark.parametrize("fuse_local", [True, False])
+@pytest.mark.parametrize("rows, length", [(40, 13), (3, 70), (49, 1), (1, 40), (7, 4)])
+def test_threads_take_parts_of_a_batch(rows, length, fuse_local, int8, threads, monkeypatch):
+    check_parts(rows, length, fuse_local, int8, threads, monkeypatch)
+
+
 def test_a_thread_takes_many_tokens_in_parts(threads, monkeypatch):
     # Not in int8: on processors whose products depend on the number of rows, a number may be rounded the other way.
-    test_threads_take_parts_of_a_batch(320, 13, True, (), threads, monkeypatch)
+    check_parts(320, 13, True, (), threads, monkeypatch)
 
 
 def doubled(module, inputs, result):
